@@ -483,7 +483,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             allow_partial=options.allow_partial,
         )
         return Packed(_file(path, report, names), (_pickled(launches),))
-    codes = messages.codes(data, frame)
+    codes, machine = messages.codes(data, frame), messages.machine(data, frame)
     if len(spans) == 1:
         spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
     with (
@@ -513,6 +513,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
                     contradictions,
                     report.ncu_version,
                     who,
+                    {index: machine[index] for index in span},
                 ),
             )
             for span in spans

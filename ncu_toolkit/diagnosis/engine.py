@@ -83,7 +83,10 @@ def diagnose(profile: Profile) -> Diagnosis:
         findings = [_roof.outranked(finding) if finding.good else finding for finding in findings]
     if not model.stalls:
         findings = [_less_sure(finding) for finding in findings]
-    findings = [_for_caller(f, profile) for f in _headed(ranked(findings), profile, model)]
+    untested = sum(each.outcome == "abstained" for each in considered)
+    findings = [
+        _for_caller(f, profile) for f in _headed(ranked(findings), profile, model, untested)
+    ]
     return Diagnosis(
         tuple(
             _questioned(needs.assumed(profile, _bounded(_stated(finding), model)), profile)
@@ -123,7 +126,9 @@ def unknowns(facts: KernelFacts) -> tuple[Unknown, ...]:
     return tuple(Unknown(tuple(names), sentence) for sentence, names in found.items())
 
 
-def _headed(findings: list[Finding], profile: Profile, model: TimeModel) -> list[Finding]:
+def _headed(
+    findings: list[Finding], profile: Profile, model: TimeModel, untested: int
+) -> list[Finding]:
     """Ranked findings with a verdict worth a headline: where none was found, or the first would
     save less than a tenth, the nearest roof and what warps wait for go first."""
     if findings and (
@@ -132,7 +137,7 @@ def _headed(findings: list[Finding], profile: Profile, model: TimeModel) -> list
         or not 0 < _weight(findings[0]) < 1 - 1 / SUBSTANCE
     ):
         return findings
-    near = nearest(profile, model)
+    near = nearest(profile, model, untested)
     if near is None:
         return findings or [unknown.verdict(profile, model)]
     if not model.stalls:
@@ -146,11 +151,12 @@ def _headed(findings: list[Finding], profile: Profile, model: TimeModel) -> list
 
 
 def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
-    """How far the launch is from the nearest roof that removing a cause leaves; None where the
-    report lacks device memory or issue slots, whose roof may be nearer than any it holds."""
+    """How far the launch is from the nearest roof that removing a cause leaves, by the work that
+    stays; None where the report lacks device memory or issue slots, whose roof may be nearer than
+    any it holds."""
     if not {"issue", "dram"} <= model.loads.keys():
         return None
-    left = {name: model.least(name) for name in model.loads if name not in finding.relieves}
+    left = {name: model.least(name) * finding.relieves.get(name, 1.0) for name in model.loads}
     name = max(left, key=left.__getitem__, default="")
     if not name or not left[name]:
         return None
@@ -314,12 +320,12 @@ class _Unit:
     resource: str = ""
 
 
-def nearest(profile: Profile, model: TimeModel) -> Finding | None:
+def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | None:
     """The nearest roof together with what warps wait for most, for a launch that no rule explains
     or in which no cause would save a tenth.
 
     It goes by the roof where a unit is near its peak (SATURATED), or busy (BUSY) and what the warps
-    wait for; by the wait where that takes HALF of their time. None where neither is so."""
+    wait for; by the wait where that takes HALF of their time. None where neither is so. `untested`: how many rules lacked what they need."""
     unit, (share, reason) = _busiest(profile, model), _longest(model)
     at_unit = unit is not None and (unit.resource in MEMORY) == (reason in _AT_MEMORY)
     waits = share >= HALF.value and any(reason in rule.WAITS for rule in load_rules().values())
@@ -344,7 +350,7 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         return None
     absent = sections_to_collect(profile)
     said = (
-        "No known cause would save a tenth of the time"
+        _none_would(untested)
         if leaner is None
         else "With fewer instructions for the same bytes, memory would be the limit"
     )
@@ -363,8 +369,19 @@ def nearest(profile: Profile, model: TimeModel) -> Finding | None:
         leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
         (advice, *((f"Collect the full set: {COLLECT}",) if absent else ())),
         expected,
-        relieves=leaner.relieves if leaner else (),
+        relieves=leaner.relieves if leaner else {},
         weight=leaner.saved if leaner else 0.0,
+    )
+
+
+def _none_would(untested: int) -> str:
+    """That no cause would save a tenth, of those that were tested."""
+    if not untested:
+        return "No known cause would save a tenth of the time"
+    rules = len(load_rules()) - 1
+    return (
+        f"Of {rules} known causes {units.counted(untested, 'needs', 'need')} more than this report holds. "
+        "None of the others would save a tenth of the time"
     )
 
 

@@ -335,6 +335,14 @@ def _tag_excess(profile: Profile) -> float | None:
     return max(0.0, 1 - ideal / actual) if actual else 0.0
 
 
+def _data_stage(profile: Profile) -> float | None:
+    """The counter over where it ends on this generation."""
+    counted = profile.value("l1_data_pipe_active")
+    if counted is None:
+        return None
+    return min(1.0, counted / (spec(profile.device.cc, "data_stage") or 1.0))
+
+
 def _lane_bytes(*opcodes: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
         if not profile.mix.collected:
@@ -488,6 +496,34 @@ def _per_sm_cycle(name: str) -> Callable[[Profile], float | None]:
     return compute
 
 
+def _host_bytes(profile: Profile) -> float | None:
+    """Sectors by their own counter, else L2's fills over its slices' cycles."""
+    sectors = profile.value("host_sectors")
+    if sectors is None:
+        filled, cycles = profile.value("host_fill_active"), profile.value("l2_slice_cycles")
+        sectors = filled * cycles if filled is not None and cycles is not None else None
+    return None if sectors is None else sectors * SECTOR_BYTES
+
+
+def _host_part(profile: Profile) -> float | None:
+    """By L2's fills, which count alike; else by the bytes that device memory moved."""
+    host, device = profile.value("host_fill_active"), profile.value("device_fill_active")
+    if host is None or device is None:
+        host, device = _host_bytes(profile), _dram_bytes(profile)
+    return host / (host + device) if host is not None and device is not None and host else host
+
+
+def _host_lookups(profile: Profile) -> float | None:
+    """Both counters take a sector a cycle and slice for the peak."""
+    pairs = (("host_fill_active", "l2_utilization"), ("host_sectors", "l2_sectors"))
+    return next((found for pair in pairs if (found := _ratio(*pair)(profile)) is not None), None)
+
+
+def _host_rate(profile: Profile) -> float | None:
+    moved, duration = _host_bytes(profile), profile.duration_us
+    return moved / (duration * 1e-6) if moved is not None and duration else None
+
+
 def _dram_ratio(profile: Profile) -> float | None:
     compulsory = profile.context.compulsory_bytes if profile.context else None
     moved = _dram_bytes(profile)
@@ -508,11 +544,16 @@ _ALL: Final = (
     Derived("l1_tag_active", "fraction", "L1 tag stage busy", "Tag lookups of global accesses per cycle, at most one.", ("l1_tag_requests", "sm_active_cycles"), _per_sm_cycle("l1_tags")),
     Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess),
     Derived("dram_bytes", "B", "DRAM bytes", "Bytes read from and written to device memory.", ("dram_read_bytes", "dram_write_bytes"), _dram_bytes),
+    Derived("host_bytes", "B", "Host bytes", "Bytes of host memory that L2 fetched.", ("host_sectors",), _host_bytes),
+    Derived("host_part", "fraction", "Part from host memory", "Part of what L2 fetched that came from the host's memory, the rest from device memory.", ("host_fill_active", "device_fill_active"), _host_part),
+    Derived("host_lookups", "fraction", "L2 lookups for host memory", "Part of the sectors looked up in L2 that came from the host's memory.", ("host_fill_active", "l2_utilization"), _host_lookups),
+    Derived("host_rate", "B/s", "Rate of host memory", "Bytes of host memory a second over the whole launch.", ("host_sectors", "duration"), _host_rate),
     Derived("dram_owed_bytes", "B", "Written bytes still in L2", "Stored bytes still in L2 when the launch ended.", ("dram_write_bytes", "opcodes"), _dram_owed),
     Derived("dram_per_compulsory", "ratio", "DRAM traffic over compulsory", "Device-memory bytes over the fewest the problem allows.", ("dram_read_bytes", "dram_write_bytes", "compulsory_bytes"), _dram_ratio),
     Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES)),
     Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores request from L1.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES)),
     Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors),
+    Derived("l1_data_active", "fraction", "L1 data stage busy", "Wavefronts through the L1 data stage (shared and global), of the most that this generation moves: one a cycle, on Turing one every other cycle.", ("l1_data_pipe_active",), _data_stage),
     Derived("passes_per_request", "ratio", "Passes per memory request", ("Passes through the L1/shared data stage per request: 1 for contiguous 4-byte lanes, 4 for 16-byte lanes, up to 32 for "
 "scattered lanes or bank conflicts."), ("l1_data_pipe_active", "l1_request_active"), _passes),
     Derived("lane_load_bytes", "B", "Bytes loaded by lanes", "Lanes times bytes, summed over global loads.", ("opcodes",), _lane_bytes(*_LOADS)),

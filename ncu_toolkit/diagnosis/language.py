@@ -61,6 +61,12 @@ _NAMES: Final[tuple[tuple[Language, re.Pattern[str]], ...]] = (
         ),
     ),
 )  # fmt: skip
+#: What Thrust and CUB run of the caller's own code in a kernel of theirs: a lambda, or a functor that
+#: `thrust::for_each` wraps and that is not one of theirs.
+_CALLERS_OWN: Final = re.compile(
+    r"\[lambda|::lambda|__nv_dl_wrapper_t|\bwrapped_function<(?!(thrust|cub|cuda|std)::)"
+)
+_TAKES_CODE: Final = re.compile(r"^(void )?(cub|thrust)::")
 #: What to do where the kernel is not the reader's own code, unless the rule has better.
 _CALL: Final[Mapping[Language, tuple[str, ...]]] = {
     "torch": (
@@ -109,6 +115,8 @@ def language(profile: Profile) -> Language:
 
 @lru_cache(maxsize=64)
 def _by_name(kernel: str) -> Language | None:
+    if _TAKES_CODE.match(kernel) and _CALLERS_OWN.search(kernel):
+        return "cuda"
     return next((name for name, pattern in _NAMES if pattern.search(kernel)), None)
 
 

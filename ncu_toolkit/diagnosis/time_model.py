@@ -66,7 +66,7 @@ RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
     "uniform": (("uniform_pipe_active",), True, "the uniform pipe"),
     "lsu": (("lsu_pipe_active", "l1_request_active"), True, "the load/store pipe"),
     "l1_tag": (("l1_tag_active",), True, "the L1 tag stage"),
-    "l1_data": (("l1_data_pipe_active",), True, "the data stage of L1 and shared memory"),
+    "l1_data": (("l1_data_active",), True, "the data stage of L1 and shared memory"),
     "l1_writeback": (
         ("l1_writeback_active",),
         True,
@@ -134,7 +134,8 @@ class Removal:
 @dataclass(frozen=True)
 class Prediction:
     """Time without a cause. `speedup` >= 1, `limit` names the resource (or `waiting`) that takes
-    over, `arithmetic` shows how, `relieves` names the resources with less work.
+    over, `arithmetic` shows how, `relieves` holds the resources with less work,
+    each with the part (0-1) of it that stays.
 
     Where the report holds too little to tell a figure `quantified` is False: the speedup is then the most
     that nothing collected rules out, good for an order of causes and no more."""
@@ -142,7 +143,7 @@ class Prediction:
     speedup: float
     limit: str
     arithmetic: tuple[str, ...]
-    relieves: tuple[str, ...] = ()
+    relieves: Mapping[str, float] = field(default_factory=dict)
     quantified: bool = True
 
     @property
@@ -290,7 +291,7 @@ class TimeModel:
 
         No figure is told where nothing shows how far it could go: where more warps would share
         waiting that was not measured, or where the loads that would take over were not."""
-        relieves = tuple(name for name in self.loads if self._stays(name, removal) < 1)
+        relieves = {name: stays for name in self.loads if (stays := self._stays(name, removal)) < 1}
         candidates = [*self._resource_times(removal), *self._waiting_time(removal)]
         if self.hertz is not None:
             candidates.append(

@@ -18,7 +18,7 @@ from ncu_toolkit.diagnosis.compare import Change, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.answer import Column, Listing, Table, Tone, table
-from ncu_toolkit.explain.card import Card, whole_percent
+from ncu_toolkit.explain.card import MOST, Card, whole_percent
 from ncu_toolkit.explain.verdict import CODE, extents
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Profile
@@ -91,8 +91,24 @@ class Outcome:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the interval holds what was achieved; None without an interval."""
-        return self.interval and self.interval[0] <= self.achieved <= self.interval[1]
+        """Whether the interval holds what was achieved; None without an interval. One that ends
+        beyond MOST is open there, as it is shown."""
+        return self.interval and self.interval[0] <= self.achieved <= self._end
+
+    @property
+    def side(self) -> str:
+        """Where what was achieved lies: below, above or inside the interval; empty without one."""
+        if self.interval is None:
+            return ""
+        low = self.interval[0]
+        return (
+            "below" if self.achieved < low else "above" if self.achieved > self._end else "inside"
+        )
+
+    @property
+    def _end(self) -> float:
+        high = self.interval[1] if self.interval else math.inf
+        return math.inf if high > MOST else high
 
 
 def outcome(old: Card, new: Card) -> Outcome | None:
@@ -109,10 +125,8 @@ def outcome(old: Card, new: Card) -> Outcome | None:
 def told(found: Outcome, old: Card, new: Card) -> tuple[str, ...]:
     """A prediction compared with what was achieved, then the limit that the new kernel has."""
     predicted = f"{old.title}, predicted: {old.gain}. Achieved: {units.ratio(found.achieved)}"
-    if found.interval:
-        low, high = found.interval
-        side = "below" if found.achieved < low else "above" if found.achieved > high else "inside"
-        predicted += f", which lies {side} that interval"
+    if found.side:
+        predicted += f", which lies {found.side} that interval"
     if new.state == "roof":
         left = f"The new kernel is {new.title[:1].lower()}{new.title[1:]}, {new.gain}."
     elif new.state != "slow":

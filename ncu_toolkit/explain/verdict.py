@@ -26,6 +26,7 @@ from ncu_toolkit.explain.card import (
     State,
     Wait,
     about,
+    factor_text,
     kernel_name,
     range_text,
     whole_percent,
@@ -242,6 +243,10 @@ def _gain(state: State, factor: float | None, interval: tuple[float, float] | No
         return "no estimate"
     if not factor:
         return "gain not known"
+    if interval and factor_text(factor) in map(factor_text, interval):
+        # As shown, the figure is an end of its interval, so it is no estimate beside it.
+        most = "up to " if interval[0] < LEAST_GAIN else ""
+        return f"{most}{factor_text(factor) if most else range_text(interval)} faster if only this is fixed"
     between = f" ({range_text(interval)})" if interval else ""
     return f"{about(factor)} faster{between} if only this is fixed"
 

@@ -7,6 +7,10 @@ Sources, by field:
   CC 8.6 the guide's 16-bit figure is not used: the GA102 white paper gives the same operations a
   second as for FP32;
 - `tensor`: the data sheet's rate over SMs and clock, rounded to the power of two;
+- `l1_bytes`: "Shared Memory" in the tuning guides, and "Dissecting the NVIDIA Turing T4 GPU via
+  Microbenchmarking" (Jia et al.) for CC 7.5. Reports agree: the roll-up of L1 is 2.00 times the
+  percentage of its data stage on CC 7.5 (RTX 2080 Ti, T400) and 1.00 times on CC 7.0, 8.0, 8.6,
+  8.9 and 9.0;
 - `request_cycles`: 32 load/store units in Volta and the data-centre parts after it, 16 in Turing,
   GA10x, Orin, Ada and the RTX parts of Blackwell (NVIDIA's architecture white papers). Reports of
   CC 8.6 (A40, RTX 3070, RTX 3060 Ti) count half as many memory instructions a cycle as their
@@ -16,6 +20,7 @@ None is unknown: not published in a form used here. A capability that is not her
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -27,6 +32,8 @@ _KIB: Final = 1024
 REGISTERS: Final = 65536
 REGISTER_UNIT: Final = 256
 PARTITIONS: Final = 4
+#: Bytes of a wavefront: 32 banks of 4 bytes.
+_WAVEFRONT: Final = 128
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,13 @@ class Sm:
         return 128 if self.cc >= (8, 0) else 256
 
     @property
+    def data_stage(self) -> float:
+        """The part of a 128-byte wavefront that the data stage of L1 and shared memory moves a
+        cycle: where its counter, which takes a wavefront a cycle for the peak, ends. 1 where it is
+        not known."""
+        return self.l1_bytes / _WAVEFRONT if self.l1_bytes else 1.0
+
+    @property
     def barriers(self) -> int:
         """Named barriers of the SM."""
         return self.blocks * self.barriers_per_block_slot
@@ -145,6 +159,40 @@ SPECS: Final[Mapping[tuple[int, int], Sm]] = MappingProxyType({
         Sm((12, 1), 48, 24, _SMALL, 1, 2, 128, l1_bytes=128),
     )
 })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way to the host's memory: its name, and bytes a second in one direction at most."""
+
+    name: str
+    bandwidth: float
+
+
+#: GPUs that share their memory with the host: Xavier, Orin, Thor and GB10 (CUDA for Tegra; DGX
+#: Spark user guide). All of it is system memory.
+_INTEGRATED: Final = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
+#: GPUs in one package with a Grace processor: NVLink-C2C, 450 GB/s in each direction (Grace Hopper
+#: and Grace Blackwell data sheets).
+_WITH_GRACE: Final = re.compile(r"\bG(H|B)[23]00\b")
+_C2C: Final = Link("NVLink-C2C", 450e9)
+#: PCIe of 16 lanes by the generation that the data sheets name: 3.0 until Turing, 4.0 for Ampere
+#: and Ada, 5.0 after.
+_PCIE: Final = (
+    ((9, 0), Link("PCIe", 64e9)),
+    ((8, 0), Link("PCIe", 32e9)),
+    ((7, 0), Link("PCIe", 16e9)),
+)
+
+
+def host_link(gpu: str, cc: tuple[int, int]) -> Link | None:
+    """The way from a GPU, by its name and compute capability, to the host's memory; None where
+    both share one memory."""
+    if cc in _INTEGRATED:
+        return None
+    if _WITH_GRACE.search(gpu):
+        return _C2C
+    return next((link for since, link in _PCIE if cc >= since), _PCIE[-1][1])
 
 
 def spec(cc: tuple[int, int], what: str) -> float | None:

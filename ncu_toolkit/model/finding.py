@@ -75,8 +75,9 @@ class Finding:
     look_for: str = ""
     locations: tuple[Location, ...] = ()
     good: bool = False
-    relieves: tuple[str, ...] = ()
-    """Resources of the time model with less work once the cause is gone: no roofs for it."""
+    relieves: Mapping[str, float] = field(default_factory=dict)
+    """Resources of the time model with less work once the cause is gone, and the part (0-1) of
+    their work that stays."""
     weight: float = 0.0
     """What it is ranked by where there is no figure: the most time saved (0-1) that nothing
     collected rules out. Not to be shown."""
@@ -106,10 +107,11 @@ class NoFinding:
 
 @dataclass(frozen=True)
 class Headroom:
-    """How far a launch is from the nearest roof that its verdict leaves as it is.
+    """How far a launch is from the nearest roof that its verdict leaves.
 
     `factor` (>= 1) is the time now over the least time that `resource` alone needs at its peak
-    rate: no change that leaves this resource's work alone makes the launch faster than that.
+    rate for the work that stays once the cause is gone: nothing makes the launch faster that leaves
+    this work alone.
     `resource` is a key of `Diagnosis.bounds`, `label` says it in words ("device memory")."""
 
     factor: float

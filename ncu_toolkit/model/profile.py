@@ -222,6 +222,24 @@ def matches_opcode(opcode: str, pattern: str) -> bool:
 
 
 @dataclass(frozen=True)
+class MachineCode:
+    """What the machine code of a launch's function holds, as the report embeds it: how many
+    instructions there are, not how often they run. `instructions` is 0 where it was not read."""
+
+    instructions: int = 0
+    """Without those that fill the end."""
+    opcodes: Mapping[str, int] = field(default_factory=dict)
+    """By base opcode, of the few that are told by their word (sass/words.py)."""
+    indexed: int = 0
+    """Accesses of local memory at another address than the stack pointer's: of an array that is
+    indexed at run time."""
+
+    def part(self, *names: str) -> float:
+        """The part (0-1) of the instructions that are of some opcodes."""
+        return sum(self.opcodes.get(name, 0) for name in names) / max(1, self.instructions)
+
+
+@dataclass(frozen=True)
 class RuleMessage:
     """One message of Nsight Compute's own rules. `speedup` in percent as ncu estimates it, `scope`
     global, local or empty."""
@@ -311,6 +329,8 @@ class Profile:
     instructions: tuple[Instruction, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     """Source text by file name as embedded in the report."""
+    code: MachineCode = field(default_factory=MachineCode)
+    """The machine code, where no instruction was counted."""
     rules: tuple[RuleMessage, ...] = ()
     context: Context | None = None
     contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

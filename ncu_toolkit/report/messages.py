@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from ncu_toolkit.model import Frame
+from ncu_toolkit.model import Frame, MachineCode
 from ncu_toolkit.report.framing import Block, Framing, Malformed, fields
+from ncu_toolkit.sass import words
 
 # a source message: its id, the module's machine code, the source files and the functions in it
 _SOURCE_ID: Final = 1
@@ -69,6 +70,41 @@ def codes(data: bytes, frame: Framing) -> tuple[Code | None, ...]:
             source if found.get(source.identifier, source) == source else None
         )
     return tuple(_code(message, found) for _, message in results(data, frame))
+
+
+def machine(data: bytes, frame: Framing) -> tuple[MachineCode | None, ...]:
+    """The machine code of each launch's function in file order, by its words. None where the file
+    holds none, or several functions of that name."""
+    elves: dict[int, bytes] = {}
+    for block in frame.blocks:
+        for offset, length in block.sources:
+            with contextlib.suppress(Malformed):
+                found = dict(fields(data[offset : offset + length]))
+                who, code = found.get(_SOURCE_ID), found.get(SOURCE_CODE)
+                if isinstance(who, int) and isinstance(code, bytes) and code.startswith(_ELF):
+                    elves[who] = code if elves.get(who, code) == code else b""
+    parts = {who: words.sections(code) for who, code in elves.items()}
+    read: dict[tuple[int, str], MachineCode] = {}
+    return tuple(_machine(message, parts, read) for _, message in results(data, frame))
+
+
+def _machine(
+    message: bytes,
+    parts: Mapping[int, Mapping[str, memoryview]],
+    read: dict[tuple[int, str], MachineCode],
+) -> MachineCode | None:
+    try:
+        who = identity(message)
+    except Malformed:
+        return None
+    section = f".text.{who.mangled.decode('utf-8', 'replace')}"
+    keys = [(source, section) for source in who.sources if section in parts.get(source, {})]
+    if len(keys) != 1:
+        return None
+    (key,) = keys
+    if key not in read:
+        read[key] = words.read(parts[key[0]][section])
+    return read[key]
 
 
 def functions(data: bytes, frame: Framing) -> tuple[str, ...]:

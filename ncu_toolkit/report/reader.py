@@ -17,7 +17,7 @@ from typing import Any, Final
 from ncu_toolkit.core import cache, units, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, partly
 from ncu_toolkit.core.workers import without_collector
-from ncu_toolkit.model import Frame, Launch, Origin, Profile
+from ncu_toolkit.model import Frame, Launch, MachineCode, Origin, Profile
 from ncu_toolkit.report import (
     checksums,
     framing,
@@ -113,6 +113,8 @@ class Part:
     """Contradictions of each launch by its place in the file."""
     ncu_version: str
     callers: Callers = field(default_factory=lambda: Callers({}, ()))
+    machine: Mapping[int, MachineCode | None] = field(default_factory=dict)
+    """What the launches' machine code holds, by their places in the file."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ def visit_report(
         contradictions,
         report.ncu_version,
         callers(data, frame),
+        dict(enumerate(messages.machine(data, frame))) if instructions else {},
     )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         readable = plain(path, data, frame, Path(scratch))
@@ -325,10 +328,11 @@ def _visit(
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     codes, contradictions, who = part.codes, part.contradictions, part.callers
+    machine = part.machine
     if (
         len(ranges) > 1
     ):  # launches are then grouped by range, not in the order in which they were written
-        codes = {}
+        codes, machine = {}, {}
         who = Callers({}, ())
         contradictions = _of_every_launch(
             contradictions, sum(each.num_actions() for each in ranges)
@@ -345,8 +349,12 @@ def _visit(
                 if wanted is None or wanted(ncu_action.kernel_name(action)):
                     origin = Origin(name, range_index, action_index, part.ncu_version)
                     found_there = contradictions.get(found - 1, {})
-                    profile = ncu_action.profile_of(action, origin, texts, found_there)
-                    visit(replace(profile, launch=who.of(found - 1, profile.launch)))
+                    read = ncu_action.profile_of(action, origin, texts, found_there)
+                    read = replace(read, launch=who.of(found - 1, read.launch))
+                    code = machine.get(found - 1)
+                    # What was counted says more than what is there.
+                    counted = read.instructions or read.mix.collected
+                    visit(read if code is None or counted else replace(read, code=code))
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
     return found

@@ -15,6 +15,7 @@ from typing import Final
 from ncu_toolkit.analysis import analyze
 from ncu_toolkit.core.errors import InputProblem, ToolkitError
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing, finite
 from ncu_toolkit.model.run import Run, RunCase
@@ -152,14 +153,16 @@ def _row(
         occupancy_percent=_percent(profile, "achieved_occupancy"), registers=registers,
         dram_percent=_percent(profile, "dram_utilization"),
         l2_percent=_percent(profile, "l2_throughput", "l2_utilization"),
-        l1_percent=_percent(profile, "l1_throughput", "l1_data_pipe_active"),
+        l1_percent=_percent(profile, "l1_throughput", "l1_data_active"),
         stall=stall, stall_percent=100 * cycles / stalls.total if stalls and stall and stalls.total > 0 else None,
     )  # fmt: skip
 
 
 def _percent(profile: Profile, *names: str) -> float | None:
     """The first of the figures that is known, in percent."""
-    value = next((v for name in names if (v := finite(profile.value(name))) is not None), None)
+    value = next(
+        (v for name in names if (v := finite(figures.value(profile, name))) is not None), None
+    )
     return None if value is None else 100 * value
 
 

@@ -360,3 +360,18 @@ def test_no_place_that_can_be_no_cause() -> None:
     stalls = {"selected": 1.0, "barrier": 9.0}
     finding = found("barrier-imbalance", {"stalls": stalls, "instructions": rows})
     assert [place.sass for place in finding.locations] == ["BAR.SYNC 0x0", "EXIT"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "made"),
+    [
+        ("void thrust::cuda_cub::core::_kernel_agent<for_each_f<It, wrapped_function<work()::[lambda(long) (instance 2)], void>>>(T2)", "cuda"),
+        ("void thrust::cuda_cub::core::_kernel_agent<for_each_f<It, thrust::detail::wrapped_function<saxpy_functor, void>>>(T2)", "cuda"),
+        ("void thrust::cuda_cub::core::_kernel_agent<for_each_f<It, wrapped_function<thrust::detail::gozer, void>>>(T2)", "library"),
+        ("void cub::CUB_200301_520_NS::DeviceScanKernel<Policy, int *, int *, cuda::std::plus<void>>(T2, T3)", "library"),
+        ("void at::native::elementwise_kernel<128, 4, gpu_kernel_impl<add()::[lambda(int) (instance 1)]>>(int, T3)", "torch"),
+    ],
+)  # fmt: skip
+def test_thrust_and_cub_run_the_caller_s_own_code(kernel: str, made: str) -> None:
+    profile = cases.build({"launch": {"kernel": kernel}})
+    assert language(profile) == made

@@ -184,3 +184,10 @@ def test_calibration_of_the_fp32_ladder_holds() -> None:
     assert result.ours.worst_error is not None
     assert result.ours.worst_error <= 35
     assert result.as_json()["cases"]
+
+
+def test_only_causes_that_were_tested_are_said_to_save_nothing() -> None:
+    full = {"metrics": {"alu_pipe_active": 0.96, "issue_active": 0.96, "fma_pipe_active": 0.5}}
+    thin = {**full, "stalls": {}, "opcodes": {}}
+    assert "need more than this report holds" in diagnose(cases.build(thin)).primary.summary
+    assert "need more than" not in diagnose(cases.build(full)).primary.summary

@@ -20,6 +20,7 @@ import recorded
 
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.intervals import BEYOND_ROOF
 from ncu_toolkit.diagnosis.rules import fp32_pipe, load_rules, tensor_pipe
 from ncu_toolkit.explain.verdict import WORDS, card
 from ncu_toolkit.metrics import registry
@@ -149,20 +150,51 @@ def test_no_gain_is_beyond_the_next_roof(folder: Path) -> None:
             continue
         assert found.headroom.factor >= 1
         assert found.headroom.resource in found.bounds
-        bound = found.bounds[found.headroom.resource]
+        stays = found.primary.relieves.get(found.headroom.resource, 1.0)
+        bound = found.bounds[found.headroom.resource] * stays
         now = profile.value("sm_cycles") or 0.0
         clock = profile.value("sm_clock") or 1.0
         assert found.headroom.factor == pytest.approx(max(1.0, now / clock * 1e6 / bound))
         assert (found.primary.speedup or 1.0) <= found.headroom.factor * (1 + 1e-9)
 
 
-def test_headroom_leaves_out_what_the_change_relieves() -> None:
+def test_headroom_goes_by_the_work_that_the_change_leaves() -> None:
     case = cases.read("shared-bank-conflict")
     found = diagnose(cases.build(case))
     assert found.primary.bottleneck == "shared-bank-conflict"
     assert found.headroom is not None
-    assert found.headroom.resource not in found.primary.relieves
-    assert "l1_data" in found.primary.relieves
+    assert found.primary.relieves["l1_data"] < 0.5
+    model = time_model.build(cases.build(case))
+    left = {
+        name: (model.utilization(name) or 0.0) * found.primary.relieves.get(name, 1.0)
+        for name in model.loads
+        if name != "blocks"
+    }
+    assert found.headroom.factor == pytest.approx(1 / max(left.values()))
+
+
+def test_a_unit_that_keeps_most_of_its_work_is_still_a_roof() -> None:
+    """Local memory is a tenth of what L1 moves: without it L1 is nearly as full as before, and no
+    headroom says otherwise."""
+    case = {
+        "metrics": {
+            "lsu_pipe_active": 0.2,
+            "l1_data_pipe_active": 0.85,
+            "l1_writeback_active": 0.6,
+            "local_load_sectors": 1e6,
+        },
+        "stalls": {"selected": 1.0, "lg_throttle": 3.0, "long_scoreboard": 6.0, "wait": 1.0},
+        "opcodes": {"LDG.E": 1_600_000, "LDL": 300_000, "FFMA": 3_000_000, "IADD3": 1_000_000},
+    }
+    profile = cases.build(case)
+    found = diagnose(profile)
+    local = next(f for f in found.findings if f.bottleneck == "local-memory-traffic")
+    assert 0.5 < local.relieves["l1_data"] < 1
+    busy = time_model.build(profile).utilization("l1_data") or 0.0
+    assert local.interval is not None
+    room = 1 / (busy * local.relieves["l1_data"])
+    assert (local.speedup or 1.0) <= room
+    assert local.interval[1] <= BEYOND_ROOF * room * (1 + 1e-9)
 
 
 NUMBER = re.compile(r"(?<![\w.×-])(\d[\d\u2009]*(?:\.\d+)?)(\u2009?%)?(?![\w])")

@@ -284,8 +284,18 @@ def test_branches_are_shown_without_their_targets() -> None:
         ),
         (
             {"speedup": 1.6, "interval": (1.61, 1.62)},
-            "about 1.6× faster (1.6×) if only this is fixed",
+            "1.6× faster if only this is fixed",
             1.6,
+        ),
+        (
+            {"speedup": 1.28, "interval": (1.0, 1.32)},
+            "up to 1.3× faster if only this is fixed",
+            1.28,
+        ),
+        (
+            {"speedup": 1.28, "interval": (1.12, 1.32)},
+            "1.1–1.3× faster if only this is fixed",
+            1.28,
         ),
         ({"speedup": 1.0}, "gain not known", None),
         ({"speedup": None}, "gain not known", None),

@@ -164,6 +164,13 @@ def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, 
         first, second = differences.told(found, old, new)
         assert first.endswith(f"which lies {side_of_it} that interval.")
         assert second.startswith("Another limit remains: Grid too small, ")
+    # An interval that is shown as open ends nowhere.
+    open_ended = differences.outcome(
+        replace(old, factor=40.0, interval=(8.8, 110.0)), replace(new, time_us=160.0 / 189)
+    )
+    assert open_ended
+    assert open_ended.inside is True
+    assert differences.told(open_ended, old, new)[0].endswith("lies inside that interval.")
     at_roof = replace(new, state="roof", title="At the DRAM roof", gain="nothing left to gain")
     assert (
         differences.told(found, old, at_roof)[1]

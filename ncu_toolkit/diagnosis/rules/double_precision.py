@@ -43,16 +43,21 @@ from ncu_toolkit.diagnosis.rules._code import (
     place,
 )
 from ncu_toolkit.diagnosis.rules._support import (
+    BUSY,
     WEAK_STALL,
+    WORTH,
+    abstain,
     blame,
     fact,
+    facts,
     finding,
     keep,
     locate_executed,
+    missing,
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import NOISE, Removal, TimeModel
+from ncu_toolkit.diagnosis.time_model import NOISE, RESOURCES, Removal, TimeModel
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
@@ -61,13 +66,17 @@ from ncu_toolkit.sass.cost import unit_cycles
 ID: Final = "double-precision"
 TITLE: Final = "Double precision"
 LIMIT: Final = "compute"
-REQUIRES: Final = ("opcodes",)
-OPTIONAL: Final = ("fp64_pipe_active", "xu_pipe_active", "stalls")
+REQUIRES: Final = ()
+OPTIONAL: Final = ("opcodes", "fp64_pipe_active", "xu_pipe_active", "stalls")
 NCU: Final = (
     ("CPIStall", "math pipe throttle"), ("HighPipeUtilization", "fp64"), ("SOLFPRoofline", "fp64"), ("FPInstructions", "fp64"),
 )  # fmt: skip
 UNITS: Final = ("fp64",)
 CODE_RANK: Final = 2
+#: Stall reasons at the special-function pipe, which converts, and at a pipe of its own for FP64.
+SPECIAL_WAITS: Final = ("short_scoreboard", "mio_throttle", "math_pipe_throttle")
+#: Kinds of instructions that the long scoreboard is for, FP64 on a shared unit aside.
+MEMORY_KINDS: Final = ("global", "copy", "local", "atomic", "texture")
 #: FP32 lanes an SM and cycle where the compute capability is not known: as in all since CC 8.6.
 FP32_LANES: Final = 128
 #: A move of a literal: into a register or a uniform one, by the pipe that has room.
@@ -83,6 +92,14 @@ TERMS_LEFT: Final = 0.5
 #: cycles of latency against 8 (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
 #: Microbenchmarking"; chains of DFMA and FFMA on an H200 agree), of which one is its own issue.
 WAIT_LEFT: Final = 3 / 7
+#: From this share of the FP32 rate down the FP64 unit is one that the SM's sub-partitions share: 1/32
+#: and 1/64 (CUDA C++ Programming Guide, throughput table). Warps then queue for it like for the
+#: texture unit, and its results arrive like loaded ones: on an RTX 2070 the samples of TEX throttle
+#: and long scoreboard stand at DADD and F2F in a kernel without texture instructions.
+SHARED_UNIT: Final = 1 / 32
+#: Below this the pipe is not what limits, where nothing else is known of the launch: the lower
+#: threshold of Nsight Compute's SpeedOfLight rule.
+ALONE: Final = BUSY
 
 
 class Words:
@@ -90,6 +107,12 @@ class Words:
     idle = "There is some double precision, but its pipes are at most {busy} busy."
     converting = "with {part} of all instructions converting between double and float"
     found = "The kernel computes in double precision, {reason}"
+    at_rate = " This GPU does them at 1/{part} of its FP32 rate."
+    pipe = (
+        "The FP64 pipe is {busy} busy.{rate} In single precision the same instructions would keep the FP32 pipe {fp32} busy. "
+        "The busiest other unit is {unit}, at {other}."
+    )
+    pipe_basis = "The report does not show what else warps wait for, so the gain is not known."
     accident = ". The data are single precision, so this is probably not intended."
     accident_advice = (
         "Write float literals and functions (0.5f, sqrtf, sinf). One double literal turns the whole expression into double.",
@@ -146,6 +169,8 @@ CALL: Final = Words.call
 
 
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+    if not profile.mix.collected:
+        return _by_pipe(profile, model)
     counts = {row.opcode: row.warps for row in figures.rows(profile) if is_double(row.opcode)}
     arithmetic = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "fp64")
     if not counts or not arithmetic:
@@ -156,9 +181,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
     converting = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "special")
     part = converting / special if special else 0.0
+    shared = _shared_unit(profile)
     waits_special = {
         reason: blame(profile, reason, ("special",)) * part
-        for reason in ("short_scoreboard", "mio_throttle", "math_pipe_throttle")
+        for reason in (*SPECIAL_WAITS, *(("tex_throttle",) if shared else ()))
     }
     waits_double = (
         {reason: blame(profile, reason, ("fp64",)) for reason in waits_special}
@@ -169,6 +195,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         reason: min(1.0, share + waits_double.get(reason, 0.0))
         for reason, share in waits_special.items()
     }
+    if shared and profile.samples:
+        claimed["long_scoreboard"] = 1 - blame(profile, "long_scoreboard", MEMORY_KINDS)
     waiting = sum(model.waiting(reason) * share for reason, share in claimed.items())
     busy = max(model.busy("fp64"), model.busy("xu") * part)
     evidence = (
@@ -178,6 +206,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         stall_fact(profile, "math_pipe_throttle"),
         stall_fact(profile, "short_scoreboard"),
         stall_fact(profile, "mio_throttle"),
+        *(
+            (stall_fact(profile, "tex_throttle"), stall_fact(profile, "long_scoreboard"))
+            if shared
+            else ()
+        ),
     )
     accident = converting >= arithmetic / 4 or not _wide(profile)
     lanes = spec(profile.device.cc, "fp32") or FP32_LANES
@@ -215,7 +248,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
     return finding(
         ID,
-        Words.found.format(reason=reason) + (Words.accident if accident else "."),
+        Words.found.format(reason=reason)
+        + (Words.accident if accident else ".")
+        + (_at_rate(profile) if shared else ""),
         prediction,
         (
             *evidence,
@@ -234,6 +269,57 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         confidence="high" if accident else "medium",
         locations=locate_executed(profile, is_double, "double-precision instructions"),
     )
+
+
+def _by_pipe(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+    """What the busy FP64 pipe alone tells, without counts of instructions: each instruction on it
+    becomes one of the FP32 pipe."""
+    if absent := missing(profile, ("fp64_pipe_active",)):
+        return abstain(ID, (*absent, "opcodes"))
+    busy = model.busy("fp64")
+    measured = fact(profile, "fp64_pipe_active", "", ALONE, ">=")
+    share = _rate(profile)
+    if busy < ALONE.value or share is None:
+        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), measured)
+    fp32 = model.loads["fp64"] * share
+    prediction = model.without(
+        Removal("in single precision", loads={"fp64": 0.0}, added={"fma": fp32})
+    )
+    unit, other = model.busiest(*(name for name in model.loads if name != "fp64"))
+    if prediction.saved < WORTH or not unit:
+        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), measured)
+    return Finding(
+        ID,
+        Words.pipe.format(
+            busy=units.percent(busy),
+            rate=_at_rate(profile) if _shared_unit(profile) else "",
+            fp32=units.percent(min(1.0, busy * share)),
+            unit=RESOURCES[unit][2],
+            other=units.percent(other),
+        ),
+        "high" if _shared_unit(profile) else "medium",
+        facts(measured, fact(profile, "issue_active"), fact(profile, "memory_throughput")),
+        None,
+        (Words.pipe_basis,),
+        Words.advice,
+        Words.look_for,
+        relieves=prediction.relieves,
+        weight=prediction.saved,
+    )
+
+
+def _rate(profile: Profile) -> float | None:
+    """The FP64 rate of the GPU over its FP32 rate; None where either is not known."""
+    double, single = (spec(profile.device.cc, name) for name in ("fp64", "fp32"))
+    return double / single if double and single else None
+
+
+def _shared_unit(profile: Profile) -> bool:
+    return (_rate(profile) or 1.0) <= SHARED_UNIT
+
+
+def _at_rate(profile: Profile) -> str:
+    return Words.at_rate.format(part=round(1 / (_rate(profile) or 1.0)))
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:

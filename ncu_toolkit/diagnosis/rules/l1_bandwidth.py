@@ -50,7 +50,7 @@ ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
 LIMIT: Final = "memory"
 REQUIRES: Final = ()
-OPTIONAL: Final = ("lsu_pipe_active", "l1_data_pipe_active", "l1_tag_active", "l1_throughput")
+OPTIONAL: Final = ("lsu_pipe_active", "l1_data_active", "l1_tag_active", "l1_throughput")
 ROOF: Final = Roof("L1 and shared-memory bandwidth", "", "bytes")
 UNITS: Final = ("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
 COUNTERS: Final = {"l1_throughput": "L1", "tex_pipe_active": "the texture pipe"}
@@ -104,10 +104,10 @@ class Words:
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     name, busy = model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
     if not name:
-        return abstain(ID, missing(profile, ("lsu_pipe_active", "l1_data_pipe_active")))
+        return abstain(ID, missing(profile, ("lsu_pipe_active", "l1_data_active")))
     evidence = (
         fact(profile, "lsu_pipe_active", "", NEAR, ">="),
-        fact(profile, "l1_data_pipe_active", "", NEAR, ">="),
+        fact(profile, "l1_data_active", "", NEAR, ">="),
         fact(profile, "l1_tag_active"),
         fact(profile, "l1_throughput"),
         fact(profile, "passes_per_request", "", PASSES, ">"),

@@ -217,7 +217,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         arithmetic,
         Words.advice,
         Words.look_for,
-        relieves=tuple(model.loads) if chain else (),
+        relieves=dict.fromkeys(model.loads, 0.0) if chain else {},
     )
 
 

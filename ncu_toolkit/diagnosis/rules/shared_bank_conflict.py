@@ -57,7 +57,7 @@ ID: Final = "shared-bank-conflict"
 TITLE: Final = "Shared-memory bank conflicts"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("shared_conflict_excess",)
-OPTIONAL: Final = ("stalls", "l1_data_pipe_active", "shared_wavefronts")
+OPTIONAL: Final = ("stalls", "l1_data_active", "shared_wavefronts")
 NCU: Final = (
     ("UncoalescedSharedAccess", ""), ("SharedMemoryConflicts", ""), ("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"),
 )  # fmt: skip
@@ -125,7 +125,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         (
             measured,
             fact(profile, "shared_wavefronts"),
-            fact(profile, "l1_data_pipe_active"),
+            fact(profile, "l1_data_active"),
             stall_fact(profile, "short_scoreboard"),
             stall_fact(profile, "mio_throttle"),
         ),

@@ -194,7 +194,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     left = max(step, _balance_point(model, conflict_free, share, step)) if not crowding else step
     if left >= 1 - WORTH:
         return ruled_out(
-            ID, Words.balanced, fact(profile, "l1_data_pipe_active"), fact(profile, "issue_active")
+            ID, Words.balanced, fact(profile, "l1_data_active"), fact(profile, "issue_active")
         )
     # Conflicts are another rule's: only the passes that a conflict-free layout also needs are
     # claimed here.
