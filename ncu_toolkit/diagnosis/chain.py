@@ -81,8 +81,9 @@ def link(profile: Profile) -> Link | None:
     model = time_model.build(profile)
     useful = launch_overhead.useful_us(model, dict.fromkeys(time_model.RESOURCES, 1.0))
     own = launch_overhead.useful_us(model, launch_overhead.kept(profile))
-    read = profile.value("l1_fill_sectors") or 0.0
-    moved = profile.value("l2_sectors_from_sm") or 0.0
+    read, moved = profile.value("l1_fill_sectors"), profile.value("l2_sectors_from_sm")
+    if read is None or moved is None:
+        read = moved = 0.0
     return Link(
         f"{launch.kernel} {launch.grid} {launch.block}",
         (profile.origin.range_index, launch.stream, launch.nvtx[0]),

@@ -140,7 +140,8 @@ def _family(profile: Profile, name: str) -> float | None:
     prefix, _, rest = name.partition(":")
     if prefix == "stall_share":
         shares = stall_shares(profile)
-        return shares.get(rest, 0.0) if shares else None
+        # A reason that the stall stack lacks was not collected; one without samples has none.
+        return shares.get(rest, None if profile.stalls else 0.0) if shares else None
     total = sum(row.warps for row in rows(profile))
     return (
         sum(row.warps for row in rows(profile) if attribution.kind(row.opcode) == rest) / total
@@ -199,11 +200,11 @@ def _ratio(a: str, b: str) -> Callable[[Profile], float | None]:
 
 
 def _sum(*names: str, factor: float = 1.0) -> Callable[[Profile], float | None]:
-    """Sum of those names that are present; None where none is."""
+    """Sum of the names; None where one is missing."""
 
     def compute(profile: Profile) -> float | None:
         present = [v for name in names if (v := value(profile, name)) is not None]
-        return factor * sum(present) if present else None
+        return factor * sum(present) if len(present) == len(names) else None
 
     return compute
 
@@ -265,35 +266,35 @@ def _shared_excess(profile: Profile) -> float | None:
     if exact is not None:
         return exact
     conflicts = _sum("shared_load_conflicts", "shared_store_conflicts")(profile)
-    wavefronts = _sum("shared_load_wavefronts", "shared_store_wavefronts")(
-        profile
-    ) or profile.value("shared_wavefronts")
+    wavefronts = _sum("shared_load_wavefronts", "shared_store_wavefronts")(profile)
+    if wavefronts is None:
+        wavefronts = profile.value("shared_wavefronts")
     if conflicts is None or wavefronts is None:
         return None
     return min(1.0, conflicts / wavefronts) if wavefronts else 0.0
 
 
-def copied_sectors(profile: Profile) -> float:
-    """32-byte sectors between L2 and the SMs that bulk copies move: no instruction counts them."""
+def copied_sectors(profile: Profile) -> float | None:
+    """32-byte sectors between L2 and the SMs that bulk copies move: no instruction counts them.
+    None where there are such copies, and the sectors of all or of the others are not known."""
     if not any(attribution.base(row.opcode) in BULK and row.warps for row in rows(profile)):
         return 0.0
-    return max(
-        0.0, (profile.value("l2_sectors_from_sm") or 0.0) - (_counter("l2_sectors")(profile) or 0.0)
-    )
+    whole, others = profile.value("l2_sectors_from_sm"), _counter("l2_sectors")(profile)
+    return None if whole is None or others is None else max(0.0, whole - others)
 
 
 def asked_bytes(profile: Profile) -> float | None:
     """Bytes that lanes and bulk copies ask of global memory."""
-    lanes = value(profile, "lane_bytes")
-    return None if lanes is None else lanes + copied_sectors(profile) * SECTOR_BYTES
+    lanes, copied = value(profile, "lane_bytes"), copied_sectors(profile)
+    return None if lanes is None or copied is None else lanes + copied * SECTOR_BYTES
 
 
 def _sector_excess(profile: Profile) -> float | None:
     exact = _excess("l2_sectors_ideal", "l2_sectors")(profile)
     if exact is not None:
         # Bulk copies fetch whole lines. Where they move nearly all, scattered lanes cost nothing.
-        counted, copied = _counter("l2_sectors")(profile) or 0.0, copied_sectors(profile)
-        return exact * counted / (counted + copied) if copied else exact
+        counted, copied = _counter("l2_sectors")(profile), copied_sectors(profile)
+        return exact * counted / (counted + copied) if copied and counted is not None else exact
     sectors = _sum("global_load_sectors", "global_store_sectors")(profile)
     lane_bytes = value(profile, "lane_bytes")
     if sectors is None:
@@ -302,8 +303,12 @@ def _sector_excess(profile: Profile) -> float | None:
         # The widest access, 16 bytes a lane (32 from CC 10.0 on), needs a sector for every other
         # lane: what a request has beyond that no width explains.
         requests = _sum("global_load_requests", "global_store_requests")(profile)
-        needed = (requests or 0.0) * (WARP if profile.device.cc >= (10, 0) else WARP / 2)
+        if requests is None:
+            return None
+        needed = requests * (WARP if profile.device.cc >= (10, 0) else WARP / 2)
         return 1 - needed / sectors if 0 < needed < sectors else None
+    if sectors and not lane_bytes:
+        return None  # sectors were moved, so the opcodes that moved them are not known
     # Without per-instruction counts a broadcast's lane bytes overstate its ideal, so this excess is
     # a lower bound.
     return max(0.0, 1 - lane_bytes / (sectors * SECTOR_BYTES)) if sectors else 0.0
@@ -343,9 +348,15 @@ def _data_stage(profile: Profile) -> float | None:
     return min(1.0, counted / (spec(profile.device.cc, "data_stage") or 1.0))
 
 
+def _lanes_known(profile: Profile) -> bool:
+    """Whether the mix tells of threads: counted, or estimated from a mean that was."""
+    means = (profile.value("lanes_predicated_on"), profile.value("lanes_per_instruction"))
+    return profile.mix.collected and (bool(profile.mix.thread_opcodes) or means != (None, None))
+
+
 def _lane_bytes(*opcodes: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
-        if not profile.mix.collected:
+        if not _lanes_known(profile):
             return None
         return sum(
             row.threads * attribution.width(row.opcode)
@@ -401,7 +412,7 @@ def _flops(precision: str) -> Callable[[Profile], float | None]:
     not say how many."""
 
     def compute(profile: Profile) -> float | None:
-        if not profile.mix.collected:
+        if not _lanes_known(profile) if precision != "tensor" else not profile.mix.collected:
             return None
         total = 0.0
         for row in rows(profile):
@@ -421,6 +432,14 @@ def _active_fraction(profile: Profile) -> float | None:
     # The two come from different replay passes, so a fully active GPU can show slightly more than
     # 1.
     return min(1.0, active / elapsed) if active is not None and elapsed else None
+
+
+def _uniform_branches(profile: Profile) -> float | None:
+    """Nsight's own share is 0 where no branch was executed, as where every one diverged."""
+    share, divergent = profile.value("uniform_branches"), profile.value("divergent_branches")
+    if divergent is None:
+        return share or None
+    return 1.0 if not divergent else share
 
 
 def _imbalance(profile: Profile) -> float | None:
@@ -444,8 +463,10 @@ def _fill(profile: Profile) -> float | None:
 
 
 def _blocks_per_sm(profile: Profile) -> float | None:
-    limits = [v for name in BLOCK_LIMITS if (v := profile.value(name)) is not None and v > 0]
-    return min(limits) if limits else None
+    """The smallest limit; None where one is missing that every ncu reports (barriers came later)."""
+    limits = {name: v for name in BLOCK_LIMITS if (v := profile.value(name)) is not None and v > 0}
+    missing = BLOCK_LIMITS.keys() - limits.keys() - {"block_limit_barriers"}
+    return None if missing else min(limits.values())
 
 
 #: Registry name -> what limits the resident blocks, in words.
@@ -569,6 +590,7 @@ _ALL: Final = (
     Derived("flops_fp16", "FLOP", "FP16 operations", "Executed half-precision operations outside the tensor cores.", ("opcodes",), _fp16),
     Derived("flops_tensor", "FLOP", "Tensor operations", "Operations of matrix instructions, by the shape in their names.", ("opcodes",), _flops("tensor")),
     Derived("lane_fraction", "fraction", "Useful lanes", "Lanes active and not predicated off, of 32.", ("lanes_predicated_on",), lambda p: None if (lanes := p.value("lanes_predicated_on")) is None else lanes / WARP),
+    Derived("branch_uniformity", "fraction", "Uniform branches", "Executed branches whose active lanes all went the same way.", ("uniform_branches", "divergent_branches"), _uniform_branches),
     Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _active_fraction),
     Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _imbalance),
     Derived("block_rate", "count", "Blocks started a cycle", "Blocks over elapsed cycles. The GPU starts at most 0.84 a cycle, measured on an H200.", ("sm_cycles",), _block_rate),

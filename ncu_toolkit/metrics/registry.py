@@ -47,7 +47,9 @@ STORED: Final = {"us": "ns"}
 class Metric:
     """One registry entry.
 
-    `ncu`: profiler names in order of preference. `unit`: one of UNITS."""
+    `ncu`: profiler names in order of preference. `unit`: one of UNITS. `renamed`: the
+    compute capability up to which GPUs have the first of the names, and from which on they have the
+    second."""
 
     name: str
     ncu: tuple[str, ...]
@@ -56,10 +58,19 @@ class Metric:
     meaning: str
     since: tuple[int, int] = (7, 0)
     until: tuple[int, int] = (99, 0)
+    renamed: tuple[tuple[int, int], tuple[int, int]] | None = None
 
     def available_on(self, cc: tuple[int, int]) -> bool:
         """Whether GPUs of compute capability `cc` have this metric at all."""
         return self.since <= cc <= self.until
+
+    @property
+    def collected(self) -> tuple[tuple[str, tuple[int, int], tuple[int, int]], ...]:
+        """The names to collect it by, each with the first and the last GPU that has it."""
+        if self.renamed is None:
+            return ((self.ncu[0], self.since, self.until),)
+        last, first = self.renamed
+        return (self.ncu[0], self.since, last), (self.ncu[1], first, self.until)
 
 
 _ELAPSED: Final = ".avg.pct_of_peak_sustained_elapsed"
@@ -153,7 +164,7 @@ _TIME: Final[tuple[Metric, ...]] = (
 
 _ISSUE: Final[tuple[Metric, ...]] = (
     Metric("issue_active", ("smsp__issue_active.avg.per_cycle_active", "smsp__issue_active" + _ACTIVE, "sm__issue_active" + _ELAPSED), "fraction", "Issue slots busy", "Fraction of active scheduler cycles that issued an instruction."),
-    Metric("instructions", ("smsp__inst_executed.sum", "sm__inst_executed.sum"), "count", "Warp instructions executed", "Instructions executed, counted once a warp."),
+    Metric("instructions", ("smsp__inst_executed.sum", "sm__inst_executed.sum", "inst_executed"), "count", "Warp instructions executed", "Instructions executed, counted once a warp."),
     Metric("eligible_warps", ("smsp__warps_eligible.avg.per_cycle_active",), "warps", "Eligible warps per scheduler", "Mean warps ready to issue per active cycle; below 1 the scheduler idles."),
     Metric("active_warps", ("smsp__warps_active.avg.per_cycle_active",), "warps", "Active warps per scheduler", "Mean resident warps per scheduler and active cycle."),
     Metric("warp_latency", ("smsp__average_warp_latency_per_inst_issued.ratio",), "cycles/inst", "Warp latency per instruction", "Cycles a warp spends per instruction it issues: the height of the stall stack."),
@@ -161,6 +172,8 @@ _ISSUE: Final[tuple[Metric, ...]] = (
     Metric("theoretical_occupancy", ("sm__maximum_warps_per_active_cycle_pct",), "fraction", "Theoretical occupancy", "Warps the launch's resources allow, as a fraction of what the SM can hold."),
     Metric("lanes_per_instruction", ("smsp__thread_inst_executed_per_inst_executed.ratio",), "lanes", "Active lanes per instruction", "Threads of a warp that were active, mean over instructions; 32 is full."),
     Metric("lanes_predicated_on", ("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",), "lanes", "Lanes predicated on", "Threads of a warp that were active and not predicated off, mean over instructions."),
+    Metric("uniform_branches", ("smsp__sass_average_branch_targets_threads_uniform.pct",), "fraction", "Uniform branches (as reported)", "Executed branches whose active lanes all went the same way. 0 also where no branch was executed.", (7, 5)),
+    Metric("divergent_branches", ("smsp__sass_branch_targets_threads_divergent.sum", "smsp__branch_targets_threads_divergent"), "count", "Divergent branches", "Executed branches whose active lanes went different ways.", (7, 5)),
     *_STALLS,
 )  # fmt: skip
 
@@ -192,8 +205,8 @@ _FLOPS: Final[tuple[Metric, ...]] = tuple(
 )  # fmt: skip
 
 _MEMORY: Final[tuple[Metric, ...]] = (
-    Metric("dram_read_bytes", ("dram__bytes_read.sum",), "B", "DRAM read", "Bytes read from device memory.", (7, 0), (10, 3)),
-    Metric("dram_write_bytes", ("dram__bytes_write.sum",), "B", "DRAM written", "Bytes written to device memory.", (7, 0), (10, 3)),
+    Metric("dram_read_bytes", ("dram__bytes_read.sum", "dram__bytes_op_read.sum"), "B", "DRAM read", "Bytes read from device memory.", renamed=((10, 3), (12, 0))),
+    Metric("dram_write_bytes", ("dram__bytes_write.sum", "dram__bytes_op_write.sum"), "B", "DRAM written", "Bytes written to device memory.", renamed=((10, 3), (12, 0))),
     Metric("dram_total_bytes", ("dram__bytes.sum",), "B", "DRAM traffic", "Bytes read from and written to device memory."),
     Metric("dram_utilization", ("dram__throughput" + _ELAPSED, "gpu__dram_throughput" + _ELAPSED), "fraction", "DRAM throughput", "Device-memory traffic as a fraction of its peak."),
     _pct("dram_bus_active", "dram__cycles_active" + _ELAPSED, "DRAM busy", "Cycles in which device memory transferred or prepared to transfer."),
@@ -228,7 +241,7 @@ _MEMORY: Final[tuple[Metric, ...]] = (
     Metric("l2_slice_cycles", ("lts__cycles_elapsed.sum",), "count", "L2 slice cycles", "Elapsed cycles of all L2 slices together."),
     Metric("shared_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), "count", "Shared wavefronts", "Passes through the shared-memory banks."),
     Metric("shared_load_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",), "count", "Shared load wavefronts", "Passes through the banks for loads."),
-    Metric("shared_store_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",), "count", "Shared store wavefronts", "Passes through the banks for stores."),
+    Metric("shared_store_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum"), "count", "Shared store wavefronts", "Passes through the banks for stores."),
     Metric("shared_load_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",), "count", "Shared load bank conflicts", "Extra wavefronts counted as conflicts for loads (arbitration included)."),
     Metric("shared_store_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",), "count", "Shared store bank conflicts", "Extra wavefronts counted as conflicts for stores (arbitration included)."),
 )  # fmt: skip
@@ -261,39 +274,46 @@ GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
 
 #: Read where a report has them, but too dear in passes for our own set (measured on an H200:
 #: sm__throughput 3, l1tex__throughput 1, sm__mio_inst_issued 1), or filled in by the profiler
-#: itself. What L2 fetches from where costs passes that were not counted yet.
+#: itself. Branches are counted by patched code, which needs passes of its own. What L2 fetches from
+#: where costs passes that were not counted yet.
 READ_ONLY: Final = frozenset(
     {
-        "sm_throughput",
-        "l1_throughput",
-        "mio_active",
-        "tex_pipe_active",
-        "adu_pipe_active",
-        "passes",
-        "host_sectors",
-        "host_fill_active",
-        "device_fill_active",
-        "l2_slice_cycles",
+        "sm_throughput", "l1_throughput", "mio_active", "tex_pipe_active", "adu_pipe_active", "passes",
+        "uniform_branches", "divergent_branches", "host_sectors", "host_fill_active",
+        "device_fill_active", "l2_slice_cycles",
     }
-)
+)  # fmt: skip
 
 _METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 REGISTRY: Final[dict[str, Metric]] = {metric.name: metric for metric in _METRICS}
 
-#: Per-instruction source metrics (instances carry the program counter).
-SOURCE_METRICS: Final[dict[str, str]] = {
-    "executed": "inst_executed",
-    "threads": "thread_inst_executed",
-    "threads_on": "thread_inst_executed_true",
-    "samples": "smsp__pcsamp_sample_count",
-    "l2_sectors": "memory_l2_theoretical_sectors_global",
-    "l2_sectors_ideal": "memory_l2_theoretical_sectors_global_ideal",
-    "local_sectors": "memory_l2_theoretical_sectors_local",
-    "shared_wavefronts": "memory_l1_wavefronts_shared",
-    "shared_wavefronts_ideal": "memory_l1_wavefronts_shared_ideal",
-    "l1_tag_requests": "memory_l1_tag_requests_global",
-    "live_registers": "smsp__sass_live_registers",
-}
+#: Per-instruction source metrics (instances carry the program counter), by the names that ncu has
+#: had for them, the newest first: `sectors` were `transactions` in 2020.1, and are `theoretical`
+#: from 2021 on.
+SOURCE_METRICS: Final[dict[str, tuple[str, ...]]] = {
+    "executed": ("inst_executed",),
+    "threads": ("thread_inst_executed",),
+    "threads_on": ("thread_inst_executed_true",),
+    "samples": ("smsp__pcsamp_sample_count",),
+    "l2_sectors": (
+        "memory_l2_theoretical_sectors_global", "memory_l2_sectors_global", "memory_l2_transactions_global",
+    ),
+    "l2_sectors_ideal": (
+        "memory_l2_theoretical_sectors_global_ideal", "memory_l2_sectors_global_ideal", "memory_ideal_l2_transactions_global",
+    ),
+    "local_sectors": (
+        "memory_l2_theoretical_sectors_local", "memory_l2_sectors_local", "memory_l2_transactions_local",
+    ),
+    "shared_wavefronts": (
+        "memory_l1_wavefronts_shared", "memory_l1_sectors_shared", "memory_shared_transactions",
+    ),
+    "shared_wavefronts_ideal": (
+        "memory_l1_wavefronts_shared_ideal", "memory_l1_sectors_shared_ideal", "memory_ideal_shared_transactions",
+    ),
+    "l1_tag_requests": ("memory_l1_tag_requests_global",),
+    "divergent": ("smsp__branch_targets_threads_divergent",),
+    "live_registers": ("smsp__sass_live_registers",),
+}  # fmt: skip
 #: Executed instructions by opcode with modifiers; instance ids are the opcodes.
 OPCODE_METRIC: Final = "sass__inst_executed_per_opcode_with_modifier_all"
 OPCODE_THREADS_METRIC: Final = "sass__thread_inst_executed_true_per_opcode_with_modifier_all"

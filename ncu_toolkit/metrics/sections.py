@@ -59,9 +59,10 @@ def section_text(group: str) -> str:
         )
         return f"{head}SourceMetrics {{\n{entries}}}\n"
     entries = "".join(
-        _entry(metric.label, metric.ncu[0], metric.since, metric.until)
+        _entry(metric.label, *collected)
         for metric in registry.GROUPS[group]
         if metric.name not in registry.READ_ONLY
+        for collected in metric.collected
     )
     return f"{head}Header {{\n{entries}}}\n"
 

@@ -32,7 +32,7 @@ _LIMITS: Final = tuple(
     for what in ("blocks", "registers", "shared", "warps", "barriers")
 )
 _SHORT: Final[Mapping[str, str]] = {
-    **{name: short for short, name in registry.SOURCE_METRICS.items()},
+    **{name: short for short, names in registry.SOURCE_METRICS.items() for name in names},
     **{name: entry.name for entry in registry.REGISTRY.values() for name in entry.ncu},
 }
 

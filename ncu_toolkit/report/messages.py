@@ -81,7 +81,7 @@ def machine(data: bytes, frame: Framing) -> tuple[MachineCode | None, ...]:
             with contextlib.suppress(Malformed):
                 found = dict(fields(data[offset : offset + length]))
                 who, code = found.get(_SOURCE_ID), found.get(SOURCE_CODE)
-                if isinstance(who, int) and isinstance(code, bytes) and code.startswith(_ELF):
+                if isinstance(who, int) and isinstance(code, bytes) and code.startswith(ELF):
                     elves[who] = code if elves.get(who, code) == code else b""
     parts = {who: words.sections(code) for who, code in elves.items()}
     read: dict[tuple[int, str], MachineCode] = {}

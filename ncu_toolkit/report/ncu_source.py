@@ -26,7 +26,7 @@ from ncu_toolkit.report.messages import Code
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
 _LANES: Final = 32
 #: The module's text for code that it cannot read.
-_NO_TEXT: Final = ("", "N/A")
+_NO_TEXT: Final = ("", "N/A", "???")
 #: A number of more than 32 bits, which near the code is the absolute target of a branch.
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{9,}")
 #: Least address: a smaller one could be an ordinary operand, and such code is read anew for each
@@ -223,7 +223,9 @@ class _Tables:
             self._ids[key] = list(map(_bound(ids, "as_uint64"), range(count)))
         return self._ids[key]
 
-    def by_address(self, name: str, *, additive: bool = True) -> dict[int, float]:
+    def by_address(self, short: str, *, additive: bool = True) -> dict[int, float]:
+        """A source metric by address, under the newest name that the launch has for it."""
+        name = next((n for n in registry.SOURCE_METRICS[short] if n in self._names), "")
         ids, values = self.read(name, additive=additive)
         return dict(zip(ids, values, strict=True)) if values else dict.fromkeys(ids, 0.0)
 
@@ -260,20 +262,18 @@ def instructions(
     Addresses are relative to the first instruction: absolute ones differ between runs and say
     nothing."""
     tables = _Tables(action, names)
-    executed = tables.by_address(registry.SOURCE_METRICS["executed"])
+    executed = tables.by_address("executed")
     addresses = set(executed)
     samples = _samples(tables, not_issued=False, addresses=addresses)
     if not addresses:
         return (), tables.checks
     not_issued = _samples(tables, not_issued=True)
-    threads = tables.by_address(registry.SOURCE_METRICS["threads_on"]) or tables.by_address(
-        registry.SOURCE_METRICS["threads"]
-    )
+    threads = tables.by_address("threads_on") or tables.by_address("threads")
     extras: dict[int, dict[str, float]] = {}
-    for short, name in registry.SOURCE_METRICS.items():
+    for short in registry.SOURCE_METRICS:
         if short not in ("executed", "threads", "threads_on", "samples"):
             for address, value in tables.by_address(
-                name, additive=short not in _NOT_ADDITIVE
+                short, additive=short not in _NOT_ADDITIVE
             ).items():
                 extras.setdefault(address, {})[short] = value
     ordered = sorted(addresses)
@@ -305,7 +305,7 @@ def instructions(
 
 def _checks(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> Iterator[Check]:
     """Relations between counts of one instruction."""
-    samples = registry.SOURCE_METRICS["samples"]
+    samples = registry.SOURCE_METRICS["samples"][0]
     summed = sum(row.sample_count for row in rows)
     if summed and samples in names and (metric := action.metric_by_name(samples)).has_value():
         yield _summed(
@@ -315,7 +315,7 @@ def _checks(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> 
             summed,
             "the stall reasons",
         )
-    executed, threads = registry.SOURCE_METRICS["executed"], registry.SOURCE_METRICS["threads"]
+    executed, threads = (registry.SOURCE_METRICS[short][0] for short in ("executed", "threads"))
     counted = [(row, row.executed, row.threads) for row in rows]
     both = [(row, warps, n) for row, warps, n in counted if warps is not None and n is not None]
     if both:
@@ -366,8 +366,11 @@ def _samples(
 
 
 def mix(action: Any, names: frozenset[str], table: tuple[Instruction, ...]) -> InstructionMix:
-    """Executed instructions by opcode: joined from the per-instruction counts where they are there,
-    else the profiler's own table."""
+    """Executed instructions by opcode: joined from the per-instruction counts where they are there
+    and the text of each is known, else the profiler's own table. The report module cannot
+    disassemble Volta, whose reports hold that table."""
+    if any(row.executed and row.sass in _NO_TEXT for row in table):
+        table = ()
     opcodes: dict[str, int] = {}
     threads: dict[str, int] = {}
     for row in table:

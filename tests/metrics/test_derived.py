@@ -123,3 +123,55 @@ def test_wide_results_span_registers() -> None:
     assert attribution.waits(cases.build({"instructions": rows}), "long_scoreboard") == {
         "global": 1.0
     }
+
+
+UNKNOWN_WORK: dict[str, dict[str, object]] = {
+    "a reason that the stall stack lacks": {"of": "stall_share:gmma"},
+    "stores missing from a sum": {"of": "l1_global_bytes", "gone": ["global_store_sectors"]},
+    "requests missing beside sectors": {
+        "of": "global_sector_excess", "gone": ["global_store_requests"], "opcodes": {},
+        "metrics": {"global_load_sectors": 3e8},
+    },
+    "opcodes that name no access": {"of": "global_sector_excess", "opcodes": {"???": 1_000_000}},
+    "one side of the conflicts": {"of": "shared_conflict_excess", "gone": ["shared_store_conflicts"]},
+    "no lanes beside opcodes": {
+        "of": "lane_bytes", "gone": ["lanes_predicated_on", "lanes_per_instruction"],
+    },
+    "operations without lanes": {
+        "of": "flops_fp32", "gone": ["lanes_predicated_on", "lanes_per_instruction"],
+    },
+    "one block limit of four": {"of": "blocks_per_sm", "gone": ["block_limit_registers"]},
+    "branches, none of them counted": {"of": "branch_uniformity", "metrics": {"uniform_branches": 0.0}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNKNOWN_WORK)
+def test_a_figure_without_an_operand_is_absent(what: str) -> None:
+    case = UNKNOWN_WORK[what]
+    gone = dict.fromkeys(case.get("gone", ()))
+    given = {name: value for name, value in case.items() if name in ("opcodes", "metrics")}
+    profile = cases.build(given)
+    metrics = {**dict(case.get("metrics", {})), **gone}
+    lacking = cases.build({**given, "metrics": metrics})
+    assert figures.value(lacking, str(case["of"])) is None
+    if gone:  # with the operand it is there, so that the figure is not absent for another reason
+        assert figures.value(profile, str(case["of"])) is not None
+
+
+def test_bulk_copies_are_not_all_that_was_not_counted() -> None:
+    opcodes = {"UBLKCP": 1_000, "LDG.E": 1_000_000}
+    assert figures.copied_sectors(cases.build({"opcodes": opcodes})) is None
+    assert figures.asked_bytes(cases.build({"opcodes": opcodes})) is None
+    row = {"sass": "LDG.E R4, [R2.64]", "executed": 1, "counters": {"l2_sectors": 4e6}}
+    counted = cases.build({"opcodes": opcodes, "instructions": [row]})
+    assert figures.copied_sectors(counted) == 6e6
+
+
+@pytest.mark.parametrize(
+    ("share", "divergent", "told"), [(0.0, 0, 1.0), (0.97, 12, 0.97), (0.9, None, 0.9)]
+)
+def test_no_divergent_branch_is_full_uniformity(
+    share: float, divergent: float | None, told: float
+) -> None:
+    metrics = {"uniform_branches": share, "divergent_branches": divergent}
+    assert figures.value(cases.build({"metrics": metrics}), "branch_uniformity") == told

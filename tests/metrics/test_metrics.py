@@ -20,7 +20,7 @@ NOT_HARDWARE = re.compile(
 )
 #: A raw Nsight metric name inside a string.
 RAW_NAME = re.compile(
-    r"\b(smsp|sm|l1tex|(sys)?lts|dram|gpu|gpc|fbpa|idc|launch|sass|profiler|device)__[a-z]|\bmemory_(l1|l2)_|\b(thread_)?inst_executed(_true)?\b"
+    r"\b(smsp|sm|l1tex|(sys)?lts|dram|gpu|gpc|fbpa|idc|launch|sass|profiler|device)__[a-z]|\bmemory_((l1|l2)_|(ideal_)?shared_t|ideal_l2_)|\b(thread_)?inst_executed(_true)?\b"
 )
 MAY_NAME_METRICS = {"registry.py", "sections.py"}
 
@@ -61,14 +61,27 @@ def test_the_name_that_is_collected_exists_where_it_is_collected(cc: tuple[int, 
     wrong = []
     with nvperf.chip(nvperf.CHIPS[cc]) as chip:
         for metric in registry.REGISTRY.values():
-            if (
-                metric.name not in registry.READ_ONLY
-                and metric.available_on(cc)
-                and hardware_names(metric)[:1] == [metric.ncu[0]]
-                and not chip.has(metric.ncu[0])
-            ):
-                wrong.append(f"{metric.name}: {metric.ncu[0]}")
+            if metric.name in registry.READ_ONLY or hardware_names(metric)[:1] != [metric.ncu[0]]:
+                continue
+            wrong += [
+                f"{metric.name}: {name}"
+                for name, since, until in metric.collected
+                if since <= cc <= until and not chip.has(name)
+            ]
     assert not wrong, f"not on {nvperf.CHIPS[cc]}: " + "; ".join(wrong)
+
+
+def names_on(metric: registry.Metric, cc: tuple[int, int]) -> list[tuple[str, ...]]:
+    """Sets of hardware names of a metric, of each of which a GPU must have one: the name that it is
+    collected by; any where it is only read."""
+    hardware = hardware_names(metric)
+    if metric.name in registry.READ_ONLY:
+        return [tuple(hardware)] if hardware else []
+    return [
+        (name,)
+        for name, since, until in metric.collected
+        if name in hardware and since <= cc <= until
+    ]
 
 
 @pytest.mark.corpus
@@ -78,13 +91,11 @@ def test_every_base_name_is_in_the_published_lists(cc: tuple[int, int]) -> None:
     lines = (LISTS / f"{nvperf.CHIPS[cc]}.tsv").read_text(encoding="utf-8").splitlines()
     known = {line.split("\t")[1] for line in lines}
     wrong = [
-        metric.name
+        names
         for metric in registry.REGISTRY.values()
         if metric.available_on(cc)
-        for names in [
-            hardware_names(metric)[: 1 if metric.name not in registry.READ_ONLY else None]
-        ]
-        if names and not any(name.split(".")[0] in known for name in names)
+        for names in names_on(metric, cc)
+        if not any(name.split(".")[0] in known for name in names)
     ]
     assert not wrong
 
@@ -118,7 +129,7 @@ def test_the_pattern_of_raw_names_finds_every_raw_name() -> None:
         name
         for name in (
             *(name for metric in registry.REGISTRY.values() for name in metric.ncu),
-            *registry.SOURCE_METRICS.values(),
+            *(name for names in registry.SOURCE_METRICS.values() for name in names),
             registry.OPCODE_METRIC,
         )
         if not RAW_NAME.search(name)
@@ -146,7 +157,8 @@ def test_sections_collect_the_whole_registry_and_nothing_twice() -> None:
     text = "".join(sections.section_text(group) for group in registry.GROUPS)
     for metric in registry.REGISTRY.values():
         expected = 0 if metric.name in registry.READ_ONLY else 1
-        assert text.count(f'Name: "{metric.ncu[0]}"\n') == expected, metric.name
+        for name, _, _ in metric.collected:
+            assert text.count(f'Name: "{name}"\n') == expected, metric.name
 
 
 def test_section_files_are_current() -> None:

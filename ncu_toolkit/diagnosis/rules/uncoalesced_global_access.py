@@ -171,7 +171,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         profile.value("l2_sectors_from_sm"),
     )
     # Local memory and atomic updates pass the same link.
-    whole = None if counted is None else counted + figures.copied_sectors(profile)
+    copied = figures.copied_sectors(profile)
+    whole = None if counted is None or copied is None else counted + copied
     beyond = keep(
         min(1.0, whole / all_sectors) if whole is not None and all_sectors else 1.0, sectors
     )

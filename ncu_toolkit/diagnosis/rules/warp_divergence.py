@@ -10,8 +10,9 @@ Each path costs issue slots and latency as if all lanes took it. With half of th
 warp needs twice the instructions for the same work.
 
 How to confirm
-Active lanes an instruction well below 32; branches in the SASS with few lanes behind them;
-BSSY/BSYNC around them.
+Active lanes an instruction well below 32, and branches that diverge (Nsight's branch uniformity
+below 100%, or branches in the SASS with few lanes behind them; BSSY/BSYNC around them). A high
+uniformity alone refutes nothing: a loop that few lanes are still in is uniform for those.
 
 What to change
 Branch on something that is the same for a whole warp (blocks of 32 rather than odd and even
@@ -19,8 +20,11 @@ threads); sort or bin the data by path; compute both sides and select; compact t
 first.
 
 When the advice is wrong
-Code that only some lanes need anyway (edges, one lane writing a result) is not a defect. When
-memory is the limit, idle lanes cost little.
+Idle lanes are no divergence where no branch parts them: predicated instructions, blocks that are no
+multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
+see Threads without work. Code that only some lanes need anyway (one lane writing a result) is not
+a defect. When memory is the limit, idle lanes cost little: paths that become one move the same bytes,
+and wait for them as long.
 
 Source
 CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule (below 24 of
@@ -33,8 +37,17 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import _lanes
 from ncu_toolkit.diagnosis.rules._code import paths
-from ncu_toolkit.diagnosis.rules._support import LANES, STALL, fact, finding, locate, ruled_out
+from ncu_toolkit.diagnosis.rules._support import (
+    LANES,
+    STALL,
+    fact,
+    finding,
+    keep,
+    locate,
+    ruled_out,
+)
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Finding, Instruction, NoFinding, Profile
 
@@ -42,23 +55,24 @@ ID: Final = "warp-divergence"
 TITLE: Final = "Warp divergence"
 LIMIT: Final = "compute"
 REQUIRES: Final = ("lanes_per_instruction",)
-OPTIONAL: Final = ("lanes_predicated_on", "issue_active", "stalls")
+OPTIONAL: Final = ("branch_uniformity", "lanes_predicated_on", "issue_active", "stalls")
 NCU: Final = (("ThreadDivergence", ""),)
 open_in_code = paths
 #: Waiting that belongs to instructions executed, and so goes with those that more lanes would
-#: share.
-WITH_INSTRUCTIONS: Final = (
-    "short_scoreboard", "mio_throttle", "lg_throttle", "long_scoreboard", "tex_throttle",
-    "barrier", "sleeping",
-)  # fmt: skip
+#: share. Waiting for global memory is for bytes, which stay.
+WITH_INSTRUCTIONS: Final = ("short_scoreboard", "mio_throttle", "barrier", "sleeping")
 
 
 class Words:
     all = "Nearly all lanes are active in nearly all instructions."
-    small_blocks = (
-        "Lanes are idle because blocks are smaller than a warp. Use a multiple of 32 threads."
+    predicated = (
+        "Nearly all lanes walk through all instructions. Some instructions are switched off for part of them (predicates), which is no "
+        "divergence."
     )
-    found = "Lanes of a warp take different branches. On average only {lanes} of 32 lanes do useful work."
+    uniform = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Threads without work."
+    without_work = "The lanes that have work take the same path. The others have none: see Threads without work."
+    found = "Lanes of a warp take different branches. On average only {lanes} of {there} lanes are active."
+    halved = "Lanes of a warp leave by a test that parts neighbours. On average only {lanes} of {there} lanes are active."
     advice = (
         "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
         "Before the loop, sort or bin items by the path they take, or compact the active ones.",
@@ -70,44 +84,67 @@ class Words:
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     active = figures.value(profile, "lanes_per_instruction") or float(figures.WARP)
     on = figures.value(profile, "lanes_predicated_on")
-    lanes = min(active, on) if on is not None else active
-    name = "lanes_predicated_on" if on is not None and on < active else "lanes_per_instruction"
-    measured = fact(profile, name, "", LANES, "<")
-    if lanes >= LANES.value:
-        return ruled_out(ID, Words.all, measured)
-    if (
-        profile.launch.threads_per_block % figures.WARP
-        and profile.launch.threads_per_block < figures.WARP
-    ):
-        return ruled_out(ID, Words.small_blocks, measured)
-    left = lanes / figures.WARP
+    measured = fact(profile, "lanes_per_instruction", "", LANES, "<")
+    uniform = fact(profile, "branch_uniformity")
+    if active >= LANES.value:
+        off = on is not None and on < LANES.value
+        return ruled_out(
+            ID,
+            Words.predicated if off else Words.all,
+            measured,
+            fact(profile, "lanes_predicated_on"),
+            uniform,
+        )
+    gone = _lanes.left(profile)
+    parted = gone is not None and not gone.edge and gone.lanes < LANES.value
+    there = gone.lanes if gone is not None and gone.edge else _lanes.filled(profile)
+    if active >= _lanes.NEARLY * there:
+        return ruled_out(ID, Words.without_work, measured, uniform)
+    if not parted and figures.value(profile, "branch_uniformity") == 1.0:
+        return ruled_out(ID, Words.uniform, measured, uniform)
+    left = active / there
     # Warps that stand at barriers for longer than that wait for one that works alone: see
     # barrier-imbalance.
     alone = {"barrier": 1.0} if model.waiting("barrier") >= STALL.value else {}
+    # Where lanes leave at once, full warps are fewer, each as long as now: of waiting for memory only
+    # what is spent in queues stays.
+    fewer = keep(1 - model.queued("long_scoreboard"), left) if parted else 1.0
     removal = Removal(
         "with all lanes of each warp on one path",
-        stalls=dict.fromkeys(WITH_INSTRUCTIONS, left) | alone,
+        stalls={**dict.fromkeys(WITH_INSTRUCTIONS, left), **alone, "long_scoreboard": fewer},
         loads=dict.fromkeys(
-            ("fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "lsu", "uniform", "l1_writeback"), left
+            ("fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "lsu", "uniform"), left
         ),
         instructions=left,
     )
+    counted = uniform is not None or bool(profile.instructions)
     return finding(
         ID,
-        Words.found.format(lanes=units.significant(lanes)),
+        (Words.halved if parted else Words.found).format(
+            lanes=units.significant(active), there=units.significant(there)
+        ),
         model.without(removal),
         (
             measured,
-            fact(profile, "lanes_per_instruction"),
+            uniform,
+            fact(profile, "lanes_predicated_on"),
             fact(profile, "issue_active"),
             fact(profile, "kind_share:control"),
         ),
         Words.advice,
         Words.look_for,
-        locations=locate(profile, _idle_lanes, "idle lane slots"),
+        confidence="high" if counted else "medium",
+        locations=locate(profile, _divergent, "divergent branches")
+        or locate(profile, _idle_lanes, "idle lane slots"),
     )
 
 
+def _divergent(row: Instruction) -> float:
+    return row.counters.get("divergent", 0.0)
+
+
 def _idle_lanes(row: Instruction) -> float:
-    idle = (row.executed or 0) * figures.WARP - (row.threads or 0)
-    return max(0.0, idle) if row.threads is not None else 0.0
+    """Lane slots that were not active, and so not counted where the instruction has no predicate."""
+    if row.threads is None or row.sass.startswith("@"):
+        return 0.0
+    return max(0.0, float((row.executed or 0) * figures.WARP - row.threads))
