@@ -26,6 +26,9 @@ _LONGEST_ADDRESS: Final = 256
 #: How far back the test of an mbarrier is searched, in instructions: compilers put about ten
 #: between the test and the branch that waits.
 _GUARD_REACH: Final = 64
+#: What the report module shows in place of instructions that it cannot disassemble, as those of
+#: Volta.
+UNDECODED: Final = "???"
 #: Kinds whose results a scoreboard guards.
 _LATE: Final = frozenset((*LONG_PRODUCERS, *SHORT_PRODUCERS))
 #: How far back a producer is searched, in instructions: the largest loop bodies of unrolled matrix
@@ -238,14 +241,15 @@ def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
 @remembered(64)
 def waits(profile: Profile, reason: str) -> dict[str, float]:
     """Shares (summing to 1) of a stall reason's samples by the kind of instruction that is waited
-    for. Empty without samples.
+    for. Empty without samples, and where the code that they are of could not be disassembled.
 
     Scoreboard reasons are traced to producers; every other reason belongs to the instruction it is
     sampled at."""
     totals: dict[str, float] = {}
     for index, weight in weights_by_culprit(profile, reason).items():
-        group = kind(profile.instructions[index].opcode)
-        totals[group] = totals.get(group, 0.0) + weight
+        opcode = profile.instructions[index].opcode
+        if opcode != UNDECODED:
+            totals[kind(opcode)] = totals.get(kind(opcode), 0.0) + weight
     total = sum(totals.values())
     return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
 
