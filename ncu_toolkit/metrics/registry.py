@@ -319,6 +319,15 @@ OPCODE_METRIC: Final = "sass__inst_executed_per_opcode_with_modifier_all"
 OPCODE_THREADS_METRIC: Final = "sass__thread_inst_executed_true_per_opcode_with_modifier_all"
 
 #: Launch and device facts read as they are.
+#: Loads over time, in percent of a peak, that PM sampling records (Hopper and later): what each is of.
+TIMELINE: Final[dict[str, str]] = {
+    "TPC.TriageCompute.sm__inst_executed_realtime.avg.pct_of_peak_sustained_elapsed": "issue slots",
+    "TPC.TriageCompute.sm__inst_executed_pipe_fma_realtime.avg.pct_of_peak_sustained_elapsed": "FMA pipe",
+    "TPC.TriageCompute.sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed": "tensor pipe",
+    "SM_A.TriageCompute.l1tex__throughput.avg.pct_of_peak_sustained_elapsed": "L1",
+    "LTS.TriageCompute.lts__throughput.avg.pct_of_peak_sustained_elapsed": "L2",
+    "FBSP.TriageCompute.dramc__throughput.avg.pct_of_peak_sustained_elapsed": "DRAM",
+}
 #: How names of metrics start that are of one launch.
 OF_A_LAUNCH: Final = "launch__"
 LAUNCH_FACTS: Final[dict[str, str]] = {

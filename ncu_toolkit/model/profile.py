@@ -138,6 +138,16 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Series:
+    """The load of a unit over time (PM sampling), 0-1 of its peak, a sample each `step_us`. Units may
+    be of different passes, so that their samples are not of the same instants."""
+
+    label: str
+    step_us: float
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class StallStack:
     """Cycles per issued instruction by stall reason, highest first.
 
@@ -337,6 +347,8 @@ class Profile:
     """Sentences that name two figures of this launch which do not fit together, each with the
     metrics involved: short names, else the profiler's own; none where it concerns all of the
     launch."""
+    timeline: tuple[Series, ...] = ()
+    """Loads over time; empty where PM sampling was not collected."""
 
     def __repr__(self) -> str:
         """Which launch it is: all of its data would be megabytes."""

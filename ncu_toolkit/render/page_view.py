@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
@@ -13,7 +15,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.explain.card import Card
 from ncu_toolkit.explain.verdict import resource_name
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile, Series
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
 from ncu_toolkit.render.columns import (
@@ -58,6 +60,8 @@ from ncu_toolkit.render.views import (
     without_empty,
 )
 
+#: Columns of a load over time.
+_COLUMNS: Final = 40
 Neighbours = tuple[Cell | None, Cell | None]
 
 
@@ -315,6 +319,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                 else missing("not in the report"),
             ),
         ]
+        facts += [_over_time(series) for series in profile.timeline]
         if launch.stack:
             facts.append(Fact("Call stack", text(" ← ".join(map(_call, launch.stack)))))
         if launch.process:
@@ -341,6 +346,23 @@ def _asked_for(launch: Launch) -> Iterator[Fact]:
             float(launch.shared_static + launch.shared_dynamic),
             "B",
             title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block",
+        ),
+    )
+
+
+def _over_time(series: Series) -> Fact:
+    """The course of a load, each column the mean of its part of the time."""
+    values = series.values
+    columns = min(_COLUMNS, len(values))
+    bounds = [len(values) * at // columns for at in range(columns + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(bounds)]
+    peak = max(means)
+    lasts = units.duration(len(values) * series.step_us)
+    return Fact(
+        f"{series.label[:1].upper()}{series.label[1:]} over time",
+        text(
+            f"{units.sparkline([0.0, *means])[1:]} up to {units.percent(peak, 2)}",
+            f"{lasts} of PM sampling, a sample each {units.duration(series.step_us)}",
         ),
     )
 

@@ -22,6 +22,7 @@ from ncu_toolkit.model import (
     Profile,
     Reading,
     RuleMessage,
+    Series,
     StallStack,
 )
 from ncu_toolkit.report import integrity, ncu_source
@@ -42,6 +43,10 @@ _RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]
 _SCOPES = {0: "", 1: "local", 2: "global"}
 #: What a launch is called that has no name, as one that is damaged.
 UNNAMED: Final = "unnamed"
+#: Samples below which there is no course of time to show.
+_FEWEST_SAMPLES: Final = 8
+#: Load of a unit that has no work of the launch.
+_IDLE: Final = 0.01
 #: Kernels that the name of a range or graph holds.
 _NAMED: Final = 4
 
@@ -109,6 +114,7 @@ def profile_of(
             **contradictions,
             **integrity.contradictions([*checks, *clock_check(readings)]),
         },
+        timeline=tuple(_timeline(action, names, readings["duration"].value)),
     )
 
 
@@ -194,6 +200,28 @@ def _factor(entry: registry.Metric, name: str, unit: str) -> float:
     # The module names no unit where it does not know the chip.
     converted = registry.CONVERSIONS.get(unit or registry.STORED.get(entry.unit, ""))
     return converted[1] if converted is not None and converted[0] == entry.unit else 1.0
+
+
+def _timeline(action: Any, names: frozenset[str], time: float | None) -> Iterator[Series]:
+    """What PM sampling recorded of a launch of `time` microseconds, without the idle time around it.
+
+    The first sample stands for all that came before and has no instant; those of the others are in
+    nanoseconds."""
+    for name, label in registry.TIMELINE.items():
+        if name not in names or not time:
+            continue
+        found = action.metric_by_name(name)
+        count = found.num_instances()
+        if count < _FEWEST_SAMPLES or not found.has_correlation_ids():
+            continue
+        times = found.correlation_ids()
+        step = (times.as_uint64(count - 1) - times.as_uint64(1)) / (count - 2) / 1e3
+        if step <= 0 or time < _FEWEST_SAMPLES * step:
+            continue
+        values = [found.as_double(at) / 100 for at in range(1, count)]
+        busy = [at for at, value in enumerate(values) if value >= _IDLE]
+        if busy and all(map(math.isfinite, values)):
+            yield Series(label, step, tuple(values[busy[0] : busy[-1] + 1]))
 
 
 def clock_check(readings: Mapping[str, Reading]) -> Iterator[Check]:

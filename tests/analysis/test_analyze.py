@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import golden
 import jsonschema
 import mutation
 import pytest
@@ -167,6 +168,16 @@ def test_times_and_agreement_of_a_group() -> None:
     assert row["verdict"] == "Low occupancy (1 of 3)"
     assert row["launches"] == "3"
     assert Group((launch_of(None, status="incomplete: x"),)).total_us == 0
+
+
+def test_a_launch_too_short_for_its_counters_is_named() -> None:
+    """Nsight says 403 % of L1's throughput of a launch of 1.6 µs."""
+    path = golden.ORIGINS / "principles-full-2.ncu-rep.xz"
+    found = analyze.read_file(str(path), Options())
+    assert [launch.key for launch in found.launches if launch.above] == ["0.14"]
+    (said,) = [each for each in Analysis((found,)).missed if each.startswith("Above 100 %")]
+    assert "L1 throughput (roll-up), 403\u2009%, of launch 0.14" in said
+    assert "this short" in said
 
 
 def test_folders_are_searched_and_files_named_once(folder: Path) -> None:

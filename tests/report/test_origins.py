@@ -148,6 +148,22 @@ def test_processes_are_told_apart(name: str) -> None:
     assert (found == {0}) == (name == "child-process"), "a single one needs no number"
 
 
+def test_loads_over_time_are_read_and_drawn(tmp_path: Path) -> None:
+    """A launch of 1.7 ms between idle time: PM sampling begins before and ends after it."""
+    (profile,) = report("pm-sampling").profiles
+    issue = {series.label: series for series in profile.timeline}["issue slots"]
+    assert issue.step_us == pytest.approx(1.5, rel=0.01)
+    assert 0.3 < max(issue.values) <= 1
+    assert issue.step_us * len(issue.values) == pytest.approx(profile.duration_us, rel=0.2)
+    assert report("set-full").profiles[0].timeline == (), "5 µs are too short for a course of time"
+    page = f"--output={tmp_path / 'out.html'}"
+    with pytest.raises(SystemExit):
+        main(["analyze", str(REPORTS / "pm-sampling.ncu-rep.xz"), "--format", "html", page])
+    shown = (tmp_path / "out.html").read_text()
+    assert "Issue slots over time" in shown
+    assert "of PM sampling, a sample each" in shown
+
+
 def test_gpus_of_one_report_are_told_apart() -> None:
     """By number: those of one machine have one name."""
     (profile,) = report("call-stack").profiles
