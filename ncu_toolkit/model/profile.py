@@ -281,14 +281,14 @@ class Profile:
     instructions: tuple[Instruction, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     """Source text by file name as embedded in the report."""
-    code: MachineCode = field(default_factory=MachineCode)
-    """The machine code, where no instruction was counted."""
     rules: tuple[RuleMessage, ...] = ()
     context: Context | None = None
     contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Sentences that name two figures of this launch which do not fit together, each with the
     metrics involved: short names, else the profiler's own; none where it concerns all of the
     launch."""
+    code: MachineCode = field(default_factory=MachineCode)
+    """The machine code, where no instruction was counted."""
 
     def __repr__(self) -> str:
         """Which launch it is: all of its data would be megabytes."""
