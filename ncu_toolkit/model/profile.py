@@ -339,8 +339,6 @@ class Profile:
     instructions: tuple[Instruction, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     """Source text by file name as embedded in the report."""
-    code: MachineCode = field(default_factory=MachineCode)
-    """The machine code, where no instruction was counted."""
     rules: tuple[RuleMessage, ...] = ()
     context: Context | None = None
     contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -349,6 +347,8 @@ class Profile:
     launch."""
     timeline: tuple[Series, ...] = ()
     """Loads over time; empty where PM sampling was not collected."""
+    code: MachineCode = field(default_factory=MachineCode)
+    """The machine code, where no instruction was counted."""
 
     def __repr__(self) -> str:
         """Which launch it is: all of its data would be megabytes."""

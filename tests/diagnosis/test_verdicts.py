@@ -19,8 +19,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.diagnosis import figures, time_model
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.intervals import BEYOND_ROOF
+from ncu_toolkit.diagnosis.engine import _headroom, diagnose
 from ncu_toolkit.diagnosis.rules import fp32_pipe, load_rules, tensor_pipe
 from ncu_toolkit.explain.verdict import WORDS, card
 from ncu_toolkit.metrics import registry
@@ -191,10 +190,12 @@ def test_a_unit_that_keeps_most_of_its_work_is_still_a_roof() -> None:
     local = next(f for f in found.findings if f.bottleneck == "local-memory-traffic")
     assert 0.5 < local.relieves["l1_data"] < 1
     busy = time_model.build(profile).utilization("l1_data") or 0.0
-    assert local.interval is not None
     room = 1 / (busy * local.relieves["l1_data"])
     assert (local.speedup or 1.0) <= room
-    assert local.interval[1] <= BEYOND_ROOF * room * (1 + 1e-9)
+    bounded = _headroom(local, time_model.build(profile))
+    assert bounded is not None
+    assert bounded.resource == "l1_data"
+    assert bounded.factor == pytest.approx(room)
 
 
 NUMBER = re.compile(r"(?<![\w.×-])(\d[\d\u2009]*(?:\.\d+)?)(\u2009?%)?(?![\w])")
