@@ -17,9 +17,9 @@ that more of them overlap, split arrive and wait, and no serial part by one thre
 
 When the advice is wrong
 When all warps wait for the same late load, the barrier only shows the latency: prefetch. When warps
-wait longer for shuffles than at barriers, they come late for the shuffles. When warps wait for a copy before the barrier, see Waiting for asynchronous copies. Samples at
-WARPGROUP.DEPBAR are time of the tensor cores, which the profiler counts as barrier; they are left
-out here.
+wait longer for shuffles than at barriers, they come late for the shuffles. When warps wait for a
+copy before the barrier, see Waiting for asynchronous copies. Samples at WARPGROUP.DEPBAR are time of
+the tensor cores, which the profiler counts as barrier; they are left out here.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide,
