@@ -71,10 +71,14 @@ def test_no_chain(links: list[Link | None]) -> None:
 
 def test_only_launches_of_a_range_are_asked() -> None:
     assert link(cases.build({})) is None
-    found = link(cases.build({"launch": {"nvtx": ("step", "layer 1")}}))
+    inside = {"launch": {"nvtx": ("step", "layer 1")}}
+    found = link(cases.build({**inside, "metrics": {"l1_fill_sectors": 6e6}}))
     assert found is not None
     assert found.place == (0, 0, "step")
     assert found.read + found.written == 1e7 * chain.SECTOR_BYTES
+    unknown = link(cases.build(inside))
+    assert unknown is not None
+    assert unknown.written == 0, "what was read is not known, so neither is what was written"
     assert link(cases.build({"launch": {"nvtx": ("step",)}, "context": {}})) is None
 
 

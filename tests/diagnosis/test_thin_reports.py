@@ -92,12 +92,79 @@ def test_few_warps_and_nothing_busy() -> None:
 
 
 def test_a_full_constant_cache_serves_lanes_one_by_one() -> None:
-    primary = basic(constant_cache_active=0.95, lsu_pipe_active=0.05).primary
+    primary = basic(constant_cache_active=0.95, issue_active=0.02).primary
     assert (primary.bottleneck, primary.confidence, primary.good) == (
         "constant-cache-divergence",
         "low",
         False,
     )
+
+
+def test_a_full_constant_cache_may_serve_broadcasts() -> None:
+    """Each third instruction could be a load of one cycle, which fills it too."""
+    found = basic(constant_cache_active=0.95, issue_active=0.7)
+    assert found.primary.bottleneck == "instruction-throughput"
+    assert "constant-cache-divergence" not in [f.bottleneck for f in found.findings]
+
+
+def test_low_occupancy_over_many_waves_is_no_imbalance() -> None:
+    """SMs work all the time, and half of the warp slots stay empty."""
+    found = basic(sm_active_cycles_max=None, achieved_occupancy=0.3, waves=20.0)
+    assert "load-imbalance" not in [f.bottleneck for f in found.findings]
+
+
+def test_a_block_for_each_sm_needs_a_wait_to_be_a_cause() -> None:
+    few = {"grid": [264, 1, 1]}
+    metrics = {"waves": 0.25, "achieved_occupancy": 0.12}
+
+    def found(stalls: dict[str, float], blocks: dict[str, Any] = few) -> list[str]:
+        case = {"metrics": metrics, "stalls": stalls, "launch": blocks}
+        return [f.bottleneck for f in diagnose(cases.build(case)).findings]
+
+    assert "grid-too-small" not in found({})
+    assert "grid-too-small" not in found({"barrier": 20.0, "selected": 1.0})
+    assert "grid-too-small" in found({"long_scoreboard": 20.0, "selected": 1.0})
+    assert "grid-too-small" in found({}, {"grid": [33, 1, 1]})
+
+
+def test_a_wait_for_shuffles_is_not_at_the_barrier() -> None:
+    def found(shuffles: int) -> list[str]:
+        stalls = {"short_scoreboard": 8.0, "barrier": 6.0, "selected": 1.0}
+        opcodes = {"SHFL.BFLY": shuffles, "LDS": 1_000_000, "BAR.SYNC": 100_000, "FADD": 4_000_000}
+        built = cases.build({"stalls": stalls, "opcodes": opcodes})
+        return [f.bottleneck for f in diagnose(built).findings]
+
+    assert "barrier-imbalance" not in found(20_000_000)
+    assert "barrier-imbalance" in found(100_000)
+
+
+def test_short_blocks_show_where_nothing_else_is_busy() -> None:
+    """Half a block starts each cycle, and the SMs are half empty: on a GPU whose limit is not known."""
+    short = {"block_rate": None, "achieved_occupancy": 0.36, "waves": 60.0}
+    launch = {"grid": [850_000, 1, 1]}
+    built = cases.build(
+        {"metrics": short | {"duration": 1000.0}, "stalls": {}, "opcodes": {}, "launch": launch}
+    )
+    primary = diagnose(built).primary
+    assert primary.bottleneck == "launch-overhead"
+    full = cases.build(
+        {
+            "metrics": {**short, "achieved_occupancy": 0.79},
+            "stalls": {},
+            "opcodes": {},
+            "launch": launch,
+        }
+    )
+    assert diagnose(full).primary.bottleneck != "launch-overhead"
+    busy = cases.build(
+        {
+            "metrics": {**short, "dram_utilization": 0.8},
+            "stalls": {},
+            "opcodes": {},
+            "launch": launch,
+        }
+    )
+    assert diagnose(busy).primary.bottleneck != "launch-overhead"
 
 
 def test_a_busy_level_of_memory_may_be_busy_with_anything() -> None:

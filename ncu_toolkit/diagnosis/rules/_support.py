@@ -389,6 +389,13 @@ LOW_OCCUPANCY: Final = Threshold(
 )
 
 
+#: Waiting that more warps would overlap; barriers and full queues are not among it.
+HIDDEN_BY_WARPS: Final = (
+    "long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction",
+    "imc_miss", "selected", "dispatch_stall",
+)  # fmt: skip
+
+
 #: Registers of a thread at most: CUDA C++ Programming Guide, "Compute Capabilities".
 MOST_REGISTERS: Final = 255
 

@@ -17,9 +17,9 @@ that more of them overlap, split arrive and wait, and no serial part by one thre
 
 When the advice is wrong
 When all warps wait for the same late load, the barrier only shows the latency: prefetch. When warps
-wait for a copy before the barrier, see Waiting for asynchronous copies. Samples at
-WARPGROUP.DEPBAR are time of the tensor cores, which the profiler counts as barrier; they are left
-out here.
+wait longer for shuffles than at barriers, they come late for the shuffles. When warps wait for a
+copy before the barrier, see Waiting for asynchronous copies. Samples at WARPGROUP.DEPBAR are time of
+the tensor cores, which the profiler counts as barrier; they are left out here.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide,
@@ -72,6 +72,7 @@ class Words:
     tensor = " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
     few = "Warps wait at barriers for only {waiting} of their time.{beside}"
     lone = " Only {part} of the warps execute the code where most of the remaining time is spent."
+    shuffles = "Warps wait longer for shuffles ({shuffling} of their time) than at barriers ({waiting}), and come late to these for that."
     found = "Warps spend {waiting} of their time at barriers, waiting for the slowest warp of their block.{beside}{lone}"
     even_work = "Give every warp the same work between barriers. Avoid serial work by one thread or warp while the others wait{at}."
     only_a_warp = (
@@ -106,6 +107,21 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             ID, Words.few.format(waiting=units.percent(waiting), beside=beside), measured
         )
     alone = _few_at_work(profile)
+    shuffling = sum(
+        model.waiting(reason) * blame(profile, reason, ("shuffle",))
+        for reason in ("short_scoreboard", "mio_throttle")
+    )
+    if alone is None and shuffling >= waiting and figures.executed(profile, ("shuffle",)):
+        said = Words.shuffles.format(
+            shuffling=units.percent(shuffling), waiting=units.percent(waiting)
+        )
+        return ruled_out(
+            ID,
+            said,
+            measured,
+            stall_fact(profile, "short_scoreboard"),
+            fact(profile, "kind_share:shuffle"),
+        )
     few = alone[0] if alone else None
     lone = Words.lone.format(part=units.percent(few.value)) if few else ""
     kinds = tuple(kind for kind in (*attribution.KINDS, "other") if kind != "tensor")

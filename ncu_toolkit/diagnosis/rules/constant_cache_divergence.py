@@ -10,8 +10,9 @@ A table in __constant__ memory indexed by the thread takes up to 32 requests for
 while everything behind it queues.
 
 How to confirm
-The constant cache is busy for many cycles a load (LDC), and short scoreboard or MIO throttle stalls
-sit at LDC and its consumers.
+The constant cache is busy for many cycles a load (LDC), well above the one or two of a broadcast, and
+short scoreboard or MIO throttle stalls sit at LDC and its consumers. A busy constant cache alone
+shows nothing: many broadcasts keep it as busy.
 
 What to change
 Put the table into shared memory or read it through the read-only path of global memory (const
@@ -59,7 +60,6 @@ LIMIT: Final = "memory"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("cycles_per_constant_load", "stalls", "constant_cache_active")
 NCU: Final = (("CPIStall", "imc miss"),)
-UNITS: Final = ("constant",)
 CODE_RANK: Final = 15
 #: LDC with a register in its address.
 INDEXED: Final = re.compile(r"c\[0x[0-9a-f]+\]\[R\d")
@@ -149,13 +149,12 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 
 def _busy_alone(profile: Profile, model: TimeModel) -> Finding | None:
-    """Where loads were not counted: a constant cache that is nearly always busy, for broadcasts
-    cannot fill it.
-
-    A warp's LDC takes one cycle of it, and passes the load/store queue before; that pipe would then
-    be as busy."""
-    busy = model.busy("constant")
-    if busy < SATURATED.value or model.busy("lsu") >= busy / SERIAL.value:
+    """Where loads were not counted: a constant cache that is busy for SERIAL cycles and more for each
+    instruction of any kind, which only loads of many cycles each can do."""
+    busy, issued = model.utilization("constant"), model.utilization("issue")
+    if busy is None or not issued or busy < SATURATED.value:
+        return None
+    if busy < SERIAL.value * issued * profile.device.schedulers_per_sm:
         return None
     return roof(
         ID,
@@ -163,7 +162,7 @@ def _busy_alone(profile: Profile, model: TimeModel) -> Finding | None:
         model,
         (
             fact(profile, "constant_cache_active", "", SATURATED, ">="),
-            fact(profile, "lsu_pipe_active"),
+            fact(profile, "issue_active"),
         ),
         (Words.collect,),
         Words.busy_look_for,

@@ -8,8 +8,8 @@ Why it costs time
 Idle SMs do nothing, and a block on an SM of its own has few warps to hide its latencies with.
 
 How to confirm
-Less than one wave, blocks fewer than the SMs or few for each, low achieved occupancy next to the
-theoretical one.
+Less than one wave, and blocks fewer than the SMs. Where every SM has a block, warps that wait for
+results (scoreboards, fixed latencies) for a good part of their time, which more of them would hide.
 
 What to change
 More, smaller blocks: one output element or tile a block rather than a long loop; split the
@@ -35,8 +35,10 @@ from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
 from ncu_toolkit.diagnosis.rules._roof import WORKING
 from ncu_toolkit.diagnosis.rules._support import (
+    HIDDEN_BY_WARPS,
     ONE_WAVE,
     SATURATED,
+    STALL,
     by_grid,
     fact,
     finding,
@@ -58,6 +60,8 @@ CODE_RANK: Final = 9
 
 class Words:
     enough = "The grid fills the GPU at least once."
+    no_wait = "Every SM has a block, and warps wait {waiting} of their time for what more warps would hide: too little to call the grid the cause."
+    unknown = "Every SM has a block, and the report does not show whether warps wait for what more warps would hide."
     busy = "Every SM has a block, and a unit is near its peak ({unit}, {busy} busy). More warps would not help."
     empty = "The grid is too small: {blocks} for {sms} SMs leave the others without work."
     room = "The grid is too small: {blocks} fill {waves} of the block slots of the SMs, which have room for more warps."
@@ -114,7 +118,16 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             ID, Words.busy.format(unit=RESOURCES[busiest][2], busy=units.percent(busy)), measured
         )
     # Where there is a block for each SM, the SM still has room for more: the warps of a full SM
-    # hide each other's waiting.
+    # hide each other's waiting, where they wait.
+    hidden = sum(
+        share * (1 - model.queued(reason))
+        for reason, share in model.stalls.items()
+        if reason in HIDDEN_BY_WARPS
+    )
+    if spread == 1.0 and not model.stalls:
+        return ruled_out(ID, Words.unknown, measured)
+    if spread == 1.0 and hidden < STALL.value:
+        return ruled_out(ID, Words.no_wait.format(waiting=units.percent(hidden)), measured)
     room = max(1.0, spread / waves) if waves else 1.0
     counted = Evidence(
         "grid_size",

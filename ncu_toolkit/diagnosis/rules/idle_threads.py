@@ -63,7 +63,7 @@ COMPUTE: Final = ("issue", "fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "unif
 HALF: Final = Threshold(0.5, "most of the warps launched then do nothing")
 EMPTY: Final = Threshold(
     0.4,
-    "blocks of equal warps fill 0.45 of their slots and more, however short they are, on all public launches at hand",
+    "of public launches that start blocks slowly and keep no unit busy, those of equal warps fill 0.5 of their slots and more",
 )
 WAVES: Final = Threshold(
     10.0, "start and end of a launch, and a partial last wave, are a tenth of it then at most"
@@ -72,7 +72,7 @@ WORKING: Final = Threshold(
     0.8, "SMs that work for most of the time have blocks, so that their warps have left"
 )
 SLOW: Final = Threshold(
-    0.25, "the GPU starts blocks at three times this rate and more, so that it could fill the SMs"
+    0.25, "half of the 0.5 blocks a cycle at which short blocks keep GPUs at their limit"
 )
 
 
@@ -107,8 +107,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if filled < LANES.value:
         return _part_filled(profile, model, filled)
     active = profile.value("lanes_per_instruction")
-    edge = gone is not None and gone.edge and gone.lanes < LANES.value
-    if gone is not None and edge and active is not None and active >= _lanes.NEARLY * gone.lanes:
+    past = gone is not None and gone.edge and gone.lanes < LANES.value
+    if gone and past and active is not None and active >= _lanes.NEARLY * gone.lanes:
         return _past_edge(profile, model, gone)
     several = (profile.value("waves") or 0.0) >= ONE_WAVE.value
     if gone is not None and gone.warps < HALF.value and several:

@@ -41,13 +41,15 @@ LIMIT: Final = "compute"
 REQUIRES: Final = ()
 OPTIONAL: Final = ("issue_active", "alu_pipe_active", "sm_throughput")
 COUNTERS: Final = {
-    "adu_pipe_active": "the address divergence unit (ADU)",
+    "adu_pipe_active": "the address divergence unit (ADU), which serves constant loads, barriers and indirect branches",
     "mio_active": "the issue to memory and special units (MIO)",
     "sm_throughput": "an SM unit that the report does not name",
 }
 WAITS: Final = {"math_pipe_throttle": "", "dispatch_stall": ""}
-#: Units of the SMs that no other rule names.
-UNITS: Final = ("issue", "alu", "fmaheavy", "fp16", "uniform")
+PIPES: Final = ("issue", "alu", "fmaheavy", "fp16", "uniform")
+#: Units of the SMs that no other rule names. A busy constant cache is one: where lanes read one
+#: address each, it is the number of loads that keeps it busy.
+UNITS: Final = (*PIPES, "constant")
 
 
 class Words:
@@ -58,7 +60,7 @@ class Words:
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     """Never a finding by itself: a cause that says more may keep these units busy. The engine
     names them where no such cause is found (`engine.nearest`)."""
-    unit, busy = model.busiest(*UNITS)
+    unit, busy = model.busiest(*PIPES)
     if not unit:
         return abstain(ID, ("issue_active",))
     words = RESOURCES[unit][2]

@@ -9,8 +9,8 @@ Why it costs time
 The launch lasts as long as its slowest SM. Meanwhile the others stand empty.
 
 How to confirm
-The busiest SM is active far longer than the mean, or achieved occupancy lies far below the
-theoretical one although the waves come out even.
+The busiest SM is active far longer than the mean. Achieved occupancy below the theoretical one shows
+nothing of it: warps that leave early, and blocks that start slowly, leave slots empty too.
 
 What to change
 Cut long items into pieces; start the longest first; let blocks take work from a queue (atomic
@@ -62,10 +62,7 @@ SEVERAL: Final = Threshold(
 class Words:
     equal = "The SMs work about equally long."
     inactive = "No SM was active for long enough to compare."
-    found = (
-        "Some blocks run much longer than others, and the launch waits for the slowest. Warps fill only {used} of the available "
-        "warp slots over time."
-    )
+    found = "Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {used} of the time."
     advice = (
         "Split the longest pieces of work, and start them first.",
         (
@@ -94,19 +91,14 @@ class Words:
 def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     active = figures.value(profile, "active_fraction") or 1.0
     waves = figures.value(profile, "waves") or 0.0
-    fill = figures.value(profile, "occupancy_fill")
-    expected = _expected(profile, waves)
     # Start and end of a launch leave SMs empty without any block being to blame.
     duration = profile.duration_us
     ramp = 1 - min(0.9, FLOOR_US / duration) if duration else 1.0
     busy = min(1.0, active / ramp)
-    # Room in an SM that no block took: by unequal blocks at most once a launch, for the length of a
-    # block; the rest is the pace of launching.
-    empty = 0.0 if fill is None else 1 - fill if waves <= 1 else min(1 - fill, 1 / waves)
-    used = busy * (1 - empty)
-    # Occupancy below what the launch allows is unequal work only as far as the grid's own shape
-    # does not explain it.
-    lost = 1 - min(1.0, used / expected)
+    # Idle time of SMs is unequal work only as far as the grid's own shape does not explain it.
+    sms = profile.device.sm_count
+    even = min(1.0, profile.launch.blocks / sms) if waves < 1 and sms else _expected(waves)
+    balance = min(1.0, busy / even) if even else 1.0
     evidence = (
         fact(profile, "active_fraction", "", None),
         fact(profile, "imbalance"),
@@ -115,31 +107,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
     if (equal := _equal_blocks(profile, model, waves)) is not None:
         return ruled_out(ID, equal, *evidence)
-    if lost <= IDLE.value:
+    if balance >= 1 - IDLE.value:
         return ruled_out(ID, Words.equal, *evidence)
-    if used <= 0:
+    if busy <= 0:
         return ruled_out(ID, Words.inactive, *evidence)
-    # An SM without work loses all of its time; one with too few warps only what they would have
-    # hidden.
-    balance = min(
-        1.0,
-        busy
-        / (
-            min(1.0, profile.launch.blocks / profile.device.sm_count)
-            if waves < 1 and profile.device.sm_count
-            else expected
-        ),
-    )
     return finding(
         ID,
-        Words.found.format(used=units.percent(used)),
-        model.without(
-            Removal(
-                "with the work spread evenly",
-                balance=balance,
-                parallelism=max(1.0, balance * expected / used),
-            )
-        ),
+        Words.found.format(used=units.percent(busy)),
+        model.without(Removal("with the work spread evenly", balance=balance)),
         evidence,
         language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
@@ -172,11 +147,6 @@ def _equal_blocks(profile: Profile, model: TimeModel, waves: float) -> str | Non
     return None
 
 
-def _expected(profile: Profile, waves: float) -> float:
-    """The part of SM room and time that equal blocks would use: below one wave the grid's part,
-    above it what a partial last wave leaves."""
-    if waves <= 0:
-        return 1.0
-    if waves < 1:
-        return waves
-    return waves / math.ceil(waves)
+def _expected(waves: float) -> float:
+    """The part of the SMs' time that equal blocks would use: what a partial last wave leaves."""
+    return waves / math.ceil(waves) if waves >= 1 else 1.0

@@ -41,6 +41,7 @@ from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, is_multiply_a
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.rules._support import (
     BUSY,
+    HIDDEN_BY_WARPS,
     LOW_OCCUPANCY,
     SATURATED,
     Threshold,
@@ -75,11 +76,6 @@ TILE: Final = Threshold(
     "twice the 32 registers that each thread of a full SM gets (65,536 for 2,048): the rest holds a tile",
 )
 SLOT: Final = "block_limit_blocks"
-#: Waiting that more warps would overlap; barriers and full queues are not among it.
-HIDDEN_BY_WARPS: Final = (
-    "long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction",
-    "imc_miss", "selected", "dispatch_stall",
-)  # fmt: skip
 
 
 class Words:
