@@ -17,7 +17,9 @@ from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
 from ncu_toolkit.diagnosis.rules._roof import TENTH
 from ncu_toolkit.diagnosis.rules._support import COLLECT, by_cause, missing
-from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES
+from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
+from ncu_toolkit.explain import busy
+from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.explain.card import (
     NAME,
     Bar,
@@ -44,14 +46,6 @@ WORDS: Final = 25
 #: Longest code shown.
 CODE: Final = 160
 
-#: Resource of the time model -> its name on a bar.
-_RESOURCES: Final[Mapping[str, str]] = {
-    "issue": "issue", "fma": "FP32", "fmaheavy": "FMA heavy", "alu": "ALU", "fp64": "FP64",
-    "fp16": "FP16", "xu": "XU", "tensor": "tensor", "uniform": "uniform", "lsu": "LSU",
-    "l1_tag": "L1 tag", "l1_data": "L1 data", "l1_writeback": "L1 return", "l1": "L1",
-    "blocks": "block start", "constant": "constant", "fill": "L2 to SM", "l2": "L2",
-    "atomic": "L2 atomics", "dram": "DRAM",
-}  # fmt: skip
 #: What a rule says limits a kernel -> the resources that this can be.
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
 #: Endings of the CUDA toolkit's own headers that wrap single instructions.
@@ -87,9 +81,8 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     the name in the profile where it is empty."""
     finding, launch = diagnosis.primary, profile.launch
     state = _state(profile, finding)
-    shares = shares_of(diagnosis.bounds, profile.duration_us)
-    named = _title(state, finding)
-    bars = _bars(shares, finding if state == "slow" else None, named if state == "roof" else "")
+    used = busy.uses(profile, diagnosis.bounds)
+    bars = _bars(used, finding, state) if launch.complete else ()
     room = diagnosis.headroom if state in ("slow", "unknown") else None
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
@@ -103,8 +96,9 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         shape=_shape(profile),
         **_named(state, finding),
         bars=bars,
+        basis=busy.basis(profile, {bar.resource: used[bar.resource] for bar in bars}),
         waits=_waits(profile),
-        roof=_RESOURCES[room.resource] if room else "",
+        roof=resource_name(room.resource) if room else "",
         headroom=room.factor if room else None,
         where=tuple(_where(profile, finding)) if launch.complete else (),
         do=_steps(finding.advice[:ADVICE], then) if advised else (),
@@ -251,39 +245,35 @@ def extents(sizes: tuple[int, int, int]) -> str:
     return "×".join(units.count(size) for size in sizes[: last + 1])
 
 
-def shares_of(bounds: Mapping[str, float], duration: float | None) -> dict[str, float]:
-    """The time model's bound of each resource over the duration, 0-1."""
-    if not duration or duration <= 0:
-        return {}
-    return {
-        name: min(1.0, bounds[name] / duration)
-        for name in _RESOURCES
-        if finite(bounds.get(name)) is not None
-    }
-
-
-def _bars(shares: Mapping[str, float], cause: Finding | None, roof: str = "") -> tuple[Bar, ...]:
-    """The busiest resources, busiest first; DRAM in the last place where it is not among them. The
-    limit is the one that a title such as `At the FP32 roof` names, else the busiest, where
-    the verdict's `cause` is about it: what a fix leaves as busy is no limit yet."""
-    ranked = sorted(shares, key=lambda name: -shares[name])
-    chosen = ranked[:BARS]
-    if "dram" in ranked[BARS:]:
-        chosen[-1] = "dram"
-    titled = [name for name in chosen if f" {_RESOURCES[name]} roof".lower() in roof.lower()]
-    limit = next(iter([*titled, *chosen]), "")
-    rule = load_rules().get(cause.bottleneck) if cause else None
-    if cause and rule and limit not in (*cause.relieves, *rule.UNITS, *_KINDS.get(rule.LIMIT, ())):
-        limit = ""
+def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Bar, ...]:
+    """The busiest units, busiest first; among them DRAM, and the unit of the verdict."""
+    ranked = sorted(used, key=lambda name: -used[name].busy)
+    limit = _limit(used, finding, state)
+    # the last places are kept for these two
+    kept = [name for name in dict.fromkeys((limit, "dram")) if name in ranked[BARS:]]
+    chosen = [*ranked[: BARS - len(kept)], *kept]
     return tuple(
-        Bar(
-            name,
-            _RESOURCES[name],
-            shares[name],
-            name == limit and shares[name] >= BUSY,
-        )
-        for name in chosen
+        Bar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
+        for name in sorted(chosen, key=lambda name: -used[name].busy)
     )
+
+
+def _limit(used: Mapping[str, Use], finding: Finding, state: State) -> str:
+    """The unit that bears the mark of the limit, in every output; empty where none does.
+
+    It is the one that the verdict is about, where that is BUSY. Where the verdict is about none, it
+    is the busiest unit of all, from SUSTAINED on: below, units do not limit."""
+    if state == "incomplete":
+        return ""
+    rule = load_rules().get(finding.bottleneck)
+    own = rule.UNITS if rule else ()
+    kinds = _KINDS.get(rule.LIMIT, ()) if rule and state == "slow" else ()
+    groups = ((own, BUSY), (finding.relieves, BUSY), (kinds, BUSY), (tuple(used), SUSTAINED))
+    for group, least in groups:
+        best = max((n for n in group if n in used), key=lambda n: used[n].busy, default="")
+        if best and used[best].busy >= least:
+            return best
+    return ""
 
 
 def _waits(profile: Profile) -> tuple[Wait, ...]:
@@ -299,11 +289,6 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     waits.append(Wait(figures.reason_name("selected"), shares.get("selected", 0.0)))
     rest = sum(share for _, share in ranked[REASONS:])
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
-
-
-def resource_name(resource: str) -> str:
-    """A resource of the time model as its bar names it: `L1 return`, `block start`."""
-    return _RESOURCES.get(resource, visible(resource.replace("_", " "), NAME))
 
 
 def _where(profile: Profile, finding: Finding) -> Iterator[Line]:

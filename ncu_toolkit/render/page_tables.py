@@ -12,7 +12,7 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.explain.verdict import shares_of
+from ncu_toolkit.explain.busy import Use
 from ncu_toolkit.hardware.occupancy import (
     Occupancy,
     limits_of,
@@ -114,14 +114,13 @@ def stall_table(profile: Profile) -> Table | None:
     )
 
 
-def traffic_table(profile: Profile, compulsory: float | None, bounds: Mapping[str, float]) -> Table:
-    """Bytes by memory level, over the compulsory bytes, with hit rates. How busy a level is comes
-    from `bounds`, as in the picture and on the card; without a time from its counter."""
-    shares = shares_of(bounds, profile.duration_us)
+def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[str, Use]) -> Table:
+    """Bytes by memory level, over the compulsory bytes, with hit rates, and how busy it was by
+    `shares`, as in the picture and on the card."""
 
     def busy(resource: str, counter: str) -> Cell:
-        share = shares.get(resource)
-        return figure_cell(profile, counter) if share is None else number(share, "fraction")
+        use = shares.get(resource)
+        return figure_cell(profile, counter) if use is None else number(use.busy, "fraction")
 
     no_floor = "the compulsory traffic is known only for rungs of a ladder"
     levels: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
@@ -207,7 +206,7 @@ def traffic_table(profile: Profile, compulsory: float | None, bounds: Mapping[st
         "Moved",
         ("× compulsory", "over the fewest bytes the problem needs"),
         ("Hit rate", "share of the accesses that hit at this level"),
-        ("Busy", "share of the kernel's time, as in the picture. Of L1 (global), its tag stage"),
+        ("Busy", "as in the picture and on the card. Of L1 (global), its tag stage"),
     ]
     return plain_table(
         "traffic",

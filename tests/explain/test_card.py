@@ -24,6 +24,7 @@ import ncu_toolkit
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules._support import COLLECT
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.explain.answer import Kind, answer
 from ncu_toolkit.explain.card import NAME, Bar, Card, Wait, kernel_name, short_name
@@ -56,13 +57,22 @@ def finding(bottleneck: str = "missing-data-reuse", **changes: object) -> Findin
 BOUNDS = {"l1_data": 99.0, "lsu": 66.0, "issue": 36.0, "fma": 25.0, "dram": 16.0, "l2": 20.0}
 
 
+#: What the report counts of them.
+COUNTERS = {
+    "l1_data_pipe_active": 0.99, "lsu_pipe_active": 0.66, "issue_active": 0.36,
+    "fma_pipe_active": 0.25, "dram_utilization": 0.16, "l2_utilization": 0.20,
+}  # fmt: skip
+
+
 def profile(**readings: float) -> Profile:
     base = render_fixture.profile("vectorized", 1024, 0)
+    units = {name for names, _, _ in RESOURCES.values() for name in names}
+    kept = {name: found for name, found in base.readings.items() if name not in units}
     found = {
         name: Reading(name, value, "", Presence.PRESENT)
-        for name, value in {"duration": 100.0, **readings}.items()
+        for name, value in {**COUNTERS, "duration": 100.0, **readings}.items()
     }
-    return replace(base, readings={**base.readings, **found})
+    return replace(base, readings={**kept, **found})
 
 
 def shown(state: Finding | None = None, **changes: object) -> Card:
@@ -86,14 +96,16 @@ def every_writer(value: Card) -> Iterator[str]:
     yield json.dumps(documents.card(value))
 
 
-def test_bars_are_bounds_over_the_duration_with_dram_among_them() -> None:
+def test_bars_are_the_busiest_units_with_dram_among_them() -> None:
     value = shown()
     assert [bar.label for bar in value.bars] == ["L1 data", "LSU", "issue", "FP32", "DRAM"]
     assert len(value.bars) == BARS
-    assert value.bars[0] == Bar("l1_data", "L1 data", 0.99, True)
+    assert value.bars[0] == Bar("l1_data", "L1 data", 0.99, True, 0.99)
     assert [bar.limit for bar in value.bars[1:]] == [False] * 4
     assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
-    idle = card(profile(), Diagnosis((finding(),), (), {"l2": 30.0, "dram": 20.0}))
+    idle = card(
+        profile(l1_data_pipe_active=0.3, lsu_pipe_active=0.5), Diagnosis((finding(),), (), {})
+    )
     assert not any(bar.limit for bar in idle.bars), "a unit that is idle half the time is no limit"
 
 
@@ -102,8 +114,8 @@ def test_a_busy_unit_is_the_limit_where_the_verdict_is_about_it() -> None:
         return [bar.label for bar in shown(finding(bottleneck, **changes)).bars if bar.limit]
 
     assert limits("missing-data-reuse") == ["L1 data"], "a rule of memory"
-    assert limits("barrier-imbalance") == []
-    assert limits("barrier-imbalance", relieves=("l1_data",)) == ["L1 data"]
+    assert limits("barrier-imbalance") == ["L1 data"], "about no unit: the busiest, which is full"
+    assert limits("barrier-imbalance", relieves=("lsu",)) == ["LSU"], "the one it relieves"
 
 
 def test_waits_add_up_to_the_whole_time() -> None:
