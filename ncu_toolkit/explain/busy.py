@@ -86,7 +86,9 @@ def uses(profile: Profile, bounds: Mapping[str, float]) -> dict[str, Use]:
     for name, (counter, _, parts) in _ROLL_UPS.items():
         value = profile.value(counter)
         known = max((found[part].busy for part in parts if part in found), default=0.0)
-        if value is not None and known + CLOSE < value <= _OVER:
+        if value is not None and value > _OVER:
+            found.pop(name, None)
+        elif value is not None and value > known + CLOSE:
             found[name] = Use(min(1.0, value), found[name].least if name in found else 0.0)
     return found
 

@@ -299,14 +299,16 @@ def _lanes(profile: Profile, opcode: str, warps: int) -> Cell:
 
 
 def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple[str, ...]]:
-    """Block limits as the profiler has them, the what-if charts, and the nearest changes that would
-    fit one more block."""
+    """Block limits by what a block needs, the what-if charts, and the nearest changes that would fit
+    one more block."""
     limits: list[list[Cell]] = []
-    fewest = figures.occupancy_limiters(profile)
+    fewest, blocks = figures.occupancy_limiters(profile), figures.block_limits(profile)
     for name, words in figures.BLOCK_LIMITS.items():
-        limits.append(
-            [text(words), metric_cell(profile, name), text("limits" if name in fewest else "")]
-        )
+        cell = metric_cell(profile, name)
+        if name in blocks and blocks[name] != cell.value:
+            split = f"Nsight: {cell.text}, with the shared memory that the driver set apart for this launch"
+            cell = number(blocks[name], "count", title=split)
+        limits.append([text(words), cell, text("limits" if name in fewest else "")])
     limits.append(
         [
             text("theoretical occupancy"),
@@ -333,7 +335,6 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
             launch.registers,
             launch.shared_static,
             launch.shared_dynamic,
-            launch.shared_config or None,
         )
     except ToolkitError as error:
         return table, (), (f"No what-if: {visible(error.message)}.",)
@@ -374,11 +375,10 @@ def _studies(
     registers: int,
     shared_static: int,
     shared_dynamic: int,
-    shared_config: int | None,
 ) -> tuple[tuple[Chart, ...], tuple[str, ...]]:
     """The what-if charts and the nearest changes, for the arguments of `occupancy`: launches of one
     program often share them. Raises UsageProblem."""
-    base = occupancy(cc, block_threads, registers, shared_static, shared_dynamic, shared_config)
+    base = occupancy(cc, block_threads, registers, shared_static, shared_dynamic)
     capacity = limits_of(cc).warps
     studies: tuple[
         tuple[str, str, Callable[[Occupancy], dict[int, Occupancy]], float, float], ...

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 import render_fixture
 
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.explain.busy import Use
 from ncu_toolkit.explain.card import Bar
 from ncu_toolkit.hardware.occupancy import occupancy, what_if_block, what_if_registers
@@ -398,3 +399,27 @@ def test_the_verdict_on_a_launch_needs_no_scrolling() -> None:
     for row in launches.rows:
         assert row[2].text != row[2].value
         assert row[3].text.endswith(("×", "n/a"))
+
+
+def test_the_split_that_the_driver_chose_is_no_limit() -> None:
+    """254 registers allow one block of 256 threads; its 96 KiB of shared memory would allow two."""
+    base = render_fixture.profile("vectorized", 1024, 0)
+    launch = replace(
+        base.launch, block=(256, 1, 1), registers=254, shared_static=0, shared_dynamic=98304
+    )
+    limits = {"registers": 1.0, "shared": 1.0, "warps": 8.0, "blocks": 32.0, "barriers": 32.0}
+    found = {
+        f"block_limit_{name}": Reading(name, value, "count", Presence.PRESENT)
+        for name, value in limits.items()
+    }
+    profile = replace(base, launch=launch, readings={**base.readings, **found})
+    assert figures.block_limits(profile)["block_limit_shared"] == 2
+    assert figures.occupancy_limiters(profile) == ("block_limit_registers",)
+    assert figures.value(profile, "blocks_per_sm") == 1
+    table, _, _ = occupancy_section(profile)
+    rows = {row[0].text: row for row in table.rows}
+    assert (rows["shared memory"][1].value, rows["shared memory"][2].text) == (2.0, "")
+    assert rows["shared memory"][1].title.startswith("Nsight: 1,")
+    asked = replace(found["block_limit_registers"], value=4.0)
+    small = replace(profile, readings={**profile.readings, "block_limit_registers": asked})
+    assert figures.occupancy_limiters(small) == ("block_limit_shared",), "a split asked for"
