@@ -64,8 +64,8 @@ class Line:
     text: str
     """Source text; empty where the report does not hold it."""
     sass: str
-    """The instruction, or the opcode of several, that the whole share is of; empty where there is
-    none beside a known line."""
+    """The instruction, or the opcode of several, that the verdict names on the line, else that the
+    whole share is of; empty where there is none beside a known line."""
     share: float
     of: str
 

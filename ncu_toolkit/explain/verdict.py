@@ -69,11 +69,6 @@ _INPUTS: Final[Mapping[str, str]] = {
 LATE: Final = 0.4
 #: Samples, and the instructions any of which they are of, or wait for.
 Part = tuple[int, set[int]]
-#: Stall reasons of waiting for a result -> kinds of instructions that bring it late.
-_RESULTS: Final = {
-    "long_scoreboard": attribution.LONG_PRODUCERS,
-    "short_scoreboard": attribution.SHORT_PRODUCERS,
-}
 
 
 def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
@@ -320,7 +315,7 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     sampled = sum(weights) >= figures.MINIMUM_SAMPLES
     if not sampled:
         weights = [row.executed or 0 for row in rows]
-    total = sum(weights)
+    total, counted = sum(weights), weights
     weights = by_cause(rows, weights)
     if not any(weights):
         return None, ""
@@ -331,20 +326,37 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     own = max(lines.values(), key=lambda found: sum(found.values()))
     shown = heaviest = max(own, key=lambda at: own[at])
     parts: list[Part] = [(weight, {at}) for at, weight in own.items()]
-    cost = enough = sum(own.values())
+    enough = sum(own.values())
     of, waiting, here = "the samples" if sampled else "the executed instructions", "", ""
     if sampled and (late := _late(profile, own, finding)):
         shown, parts = late
         if _place(rows[shown]) == _place(rows[heaviest]):
-            here, enough = ", most wait for it", cost // 2
+            here, enough = ", most wait for it", enough // 2
         else:
-            row, cost = rows[heaviest], sum(n for n, _ in parts)
+            row, enough = rows[heaviest], sum(n for n, _ in parts)
             waiting = _line({}, row.file, row.line, _told(row), 0.0, "").short
-            of, enough = f"{of} wait for it, at {waiting}", cost
+            of = f"{of}, at {waiting}, which waits for it"
     row = rows[shown]
     sass = _alone(rows, shown, parts, enough - total // 200)
+    if not waiting and (mine := _of_verdict(rows, shown, finding)):
+        sass, here = mine, ""
     of += here if sass else ""
-    return _line(profile.sources, row.file, row.line, sass, cost / total, of), waiting
+    # the same share as in the listing: what was sampled at the line, whatever it is charged to
+    share = sum(
+        counted[at] for at, each in enumerate(rows) if _place(each) == _place(rows[heaviest])
+    )
+    return _line(profile.sources, row.file, row.line, sass, share / total, of), waiting
+
+
+def _of_verdict(rows: Sequence[Instruction], shown: int, finding: Finding) -> str:
+    """The instruction of the line at `shown` that the verdict names, or the opcode of several.
+    Empty where it names none there, several kinds, or the one shown."""
+    named = {place.address for place in finding.locations}
+    line = [row for row in rows if row.address in named and _place(row) == _place(rows[shown])]
+    opcodes = {row.opcode for row in line}
+    if len(opcodes) != 1 or rows[shown].opcode in opcodes:
+        return ""
+    return _told(line[0]) if len(line) == 1 else line[0].opcode
 
 
 def _place(row: Instruction) -> tuple[str, int]:
@@ -381,13 +393,13 @@ def _late(
     rows = profile.instructions
     index = max(own, key=lambda at: own[at])
     row = rows[index]
-    reason = max(_RESULTS, key=lambda name: row.samples.get(name, 0))
+    reason = max(attribution.SCOREBOARDS, key=lambda name: row.samples.get(name, 0))
     if 2 * row.samples.get(reason, 0) < row.sample_count:
         return None
     flow = attribution.flow_of(rows)
 
     def producers(at: int) -> list[int]:
-        found = flow.producers(at, _RESULTS[reason])
+        found = flow.producers(at, attribution.SCOREBOARDS[reason])
         return [each for each in found if _has_result(rows[each].opcode)]
 
     weights = attribution.weights_by_culprit(profile, reason)
@@ -422,7 +434,7 @@ def _late(
 def _has_result(opcode: str) -> bool:
     """Whether an instruction brings a result that warps can wait for: a store brings none."""
     kind = attribution.kind(opcode)
-    awaited = any(kind in kinds for kinds in _RESULTS.values())
+    awaited = any(kind in kinds for kinds in attribution.SCOREBOARDS.values())
     return awaited and (kind == "copy" or attribution.base(opcode) not in READS_ONLY)
 
 

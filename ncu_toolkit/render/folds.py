@@ -49,7 +49,7 @@ def _code(page: PageView) -> str:
     if not page.card.where:
         return "source and SASS"
     line = page.card.where[0]
-    return f"{line.short}: {line.cost.partition(',')[0]}"
+    return f"{line.short}: {line.cost}"
 
 
 def _memory(page: PageView, profile: Profile) -> str:

@@ -167,12 +167,46 @@ def waiting(reason: str, code: tuple[tuple[str, int, int], ...] = LOAD, **verdic
 def test_the_instruction_that_warps_wait_for_comes_first() -> None:
     (line,) = waiting("long_scoreboard").where
     assert (line.place, line.text, line.sass) == ("k.cu:10", "float v = x[i];", "LDG.E R4")
-    assert line.cost.replace("\u2009", " ") == "99 % of the samples wait for it, at k.cu:11"
+    assert line.cost.replace("\u2009", " ") == "99 % of the samples, at k.cu:11, which waits for it"
     (line,) = waiting("math_pipe_throttle").where
     assert (line.place, line.sass, line.of) == ("k.cu:11", "FFMA R5", "the samples")
     named = Location("/x/k.cu", 11, 16, "FFMA R5, R4, R4, R5", 1.0, "FP32 work")
     (line,) = waiting("long_scoreboard", locations=(named,)).where
     assert line.place == "k.cu:11", "the verdict names the multiply-adds themselves"
+
+
+def test_a_line_shows_the_instruction_of_the_verdict() -> None:
+    """Updates wait in line, and each for the load of its address: the verdict is about updates."""
+    code = (
+        ("LDG.E R4, [R2]", 11, 1), ("ATOMG.E.ADD PT, RZ, [R4], R6", 11, 98), ("EXIT", 12, 1),
+    )  # fmt: skip
+    (line,) = waiting("long_scoreboard", code).where
+    assert line.sass == "LDG.E R4"
+    named = Location("/x/k.cu", 11, 16, code[1][0], 1.0, "the LG throttle samples")
+    (line,) = waiting("long_scoreboard", code, locations=(named,)).where
+    assert (line.place, line.sass, line.of) == ("k.cu:11", "ATOMG.E.ADD PT", "the samples")
+
+
+def test_a_line_has_one_share_on_the_card_and_in_the_listing() -> None:
+    assert recorded.FP32
+    compared = 0
+    for profile in recorded.run_of(recorded.FP32).profiles:
+        value = card(profile, recorded.diagnosed(profile))
+        if not value.where or "samples" not in value.where[0].of:
+            continue
+        line = value.where[0]
+        at = line.place
+        if found := re.search(r"at (\S+:\d+), which waits", line.of):
+            at = found[1]
+        shares: dict[str, int] = {}
+        for row in profile.instructions:
+            if row.file:
+                place = f"{row.file.rpartition('/')[2]}:{row.line}"
+                shares[place] = shares.get(place, 0) + row.sample_count
+        if at in shares:
+            assert line.share == pytest.approx(shares[at] / sum(shares.values()), abs=0.005), at
+            compared += 1
+    assert compared > 10
 
 
 @pytest.mark.parametrize(
@@ -206,7 +240,7 @@ def test_the_instruction_that_warps_wait_for_comes_first() -> None:
         ),
         pytest.param(
             (("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 60), ("FFMA R5, R6, R6, R5", 11, 20), ("EXIT", 12, 19)),
-            "k.cu:10", "LDG.E R4", "60 % of the samples wait for it, at k.cu:11",
+            "k.cu:10", "LDG.E R4", "80 % of the samples, at k.cu:11, which waits for it",
             id="part of a line waits for a load of another",
         ),
     ],
@@ -235,7 +269,7 @@ def test_a_wait_for_copies_comes_before_the_line_behind_it() -> None:
     )  # fmt: skip
     (line,) = shown(instructions=rows).where
     assert (line.place, line.sass) == ("k.cu:11", "DEPBAR.LE SB0")
-    assert line.of == "the samples wait for it, at k.cu:12"
+    assert line.of == "the samples, at k.cu:12, which waits for it"
 
 
 def test_code_left_out_of_the_report_is_told_by_its_address() -> None:

@@ -250,6 +250,36 @@ def test_ten_thousand_instructions_stay_fast(browser: Browser, reports: Path) ->
     healthy(browser)
 
 
+def test_the_listing_goes_from_hot_line_to_hot_line(browser: Browser, reports: Path) -> None:
+    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
+    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
+    source, sass = (f"document.querySelectorAll('.list')[{at}]" for at in (0, 1))
+    high = browser.evaluate(f"{sass}.clientHeight")
+    assert 0.4 * 900 <= high <= 0.5 * 900
+    middle = (
+        f"(() => {{ const l = {source}, r = l.querySelector('.related').getBoundingClientRect(),"
+        " b = l.getBoundingClientRect(); return Math.abs((r.top + r.bottom - b.top - b.bottom) / 2); }})()"
+    )
+    heat = f"parseFloat({source}.querySelector('.related .heat').textContent)"
+    assert browser.evaluate(middle) < 30 or browser.evaluate(f"{source}.scrollTop") == 0
+    browser.evaluate(f"{source}.focus()")
+    first = browser.evaluate(heat)
+    browser.press("n", 78, "n")
+    second = browser.evaluate(heat)
+    assert 0 < second <= first
+    browser.press("p", 80, "p")
+    assert browser.evaluate(heat) == first
+    browser.evaluate(f"{sass}.scrollTop = 1000")
+    browser.evaluate(
+        "(() => { const s = document.querySelector('.hot-tools select'); s.value = 'hot'; s.dispatchEvent(new Event('change')); })()"
+    )
+    assert browser.evaluate(f"{sass}.scrollTop") == 0
+    rows = f"[...{sass}.querySelectorAll('.line')].map(l => [l.offsetTop, parseFloat(l.querySelector('.heat').textContent)])"
+    shares = [share for _, share in sorted(browser.evaluate(rows))]
+    assert shares == sorted(shares, reverse=True)
+    healthy(browser)
+
+
 def test_hot_spots_link_source_and_sass(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
     browser.wait_for("document.querySelector('.hotspots[data-ready]')")
