@@ -10,7 +10,7 @@ import render_fixture
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.card import Line
-from ncu_toolkit.model import Finding, Location
+from ncu_toolkit.model import Finding, Instruction, Location
 from ncu_toolkit.render.hotspots import hot_spots
 
 

@@ -258,7 +258,7 @@ def test_the_listing_goes_from_hot_line_to_hot_line(browser: Browser, reports: P
     assert 0.4 * 900 <= high <= 0.5 * 900
     middle = (
         f"(() => {{ const l = {source}, r = l.querySelector('.related').getBoundingClientRect(),"
-        " b = l.getBoundingClientRect(); return Math.abs((r.top + r.bottom - b.top - b.bottom) / 2); }})()"
+        " b = l.getBoundingClientRect(); return Math.abs((r.top + r.bottom - b.top - b.bottom) / 2); })()"
     )
     heat = f"parseFloat({source}.querySelector('.related .heat').textContent)"
     assert browser.evaluate(middle) < 30 or browser.evaluate(f"{source}.scrollTop") == 0
@@ -331,7 +331,7 @@ def test_the_code_pane_opens_where_its_heading_says(browser: Browser, tmp_path: 
     said = browser.evaluate("document.querySelector('[id$=hot] summary span').textContent")
     place, _, share = said.partition(": ")
     assert place == f"{loaded.file.rsplit('/', 1)[-1]}:{loaded.line}"
-    assert share.endswith("of the samples wait for it")
+    assert share.endswith("which waits for it")
     shown = browser.evaluate(
         "[...document.querySelectorAll('.hot-tools select')].map(s => s.selectedOptions[0].textContent).join()"
     )
@@ -640,7 +640,7 @@ def test_guess_first_hides_the_verdict_and_counts(browser: Browser, reports: Pat
     assert browser.evaluate(seen)
     said = "[...document.querySelectorAll('.memory .wire')].map(w => w.textContent).join()"
     marked = "[...document.querySelectorAll('.memory .mark')].some(m => m.checkVisibility())"
-    assert "DRAM 3\u202f% busy" in browser.evaluate(said)
+    assert "DRAM 1\u202f% busy" in browser.evaluate(said)
     assert browser.evaluate(marked)
     browser.evaluate("document.getElementById('guess').click()")
     assert not browser.evaluate(seen)
