@@ -321,6 +321,9 @@ class _Unit:
     busy: float
     evidence: Evidence | None
     resource: str = ""
+    counted: float = 0.0
+    """As its counter has it, which the card shows: of units in SMs, the part of the time in which
+    SMs had work."""
 
 
 def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | None:
@@ -336,7 +339,7 @@ def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | 
         unit.busy >= SATURATED.value or (unit.busy >= BUSY.value and (at_unit or not waits))
     ):
         bottleneck = unit.bottleneck
-        summary = f"The busiest resource is {unit.words} ({units.percent(unit.busy)})"
+        summary = f"The busiest resource is {unit.words} ({units.percent(unit.counted)})"
         if share >= STALL.value and reason != "math_pipe_throttle":
             summary += f". Warps also wait {units.percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
         advice, expected = _less_for(unit, profile)
@@ -346,7 +349,7 @@ def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | 
         bottleneck, sure, leaner = _by_wait(profile, reason, unit), False, None
         summary = f"Warps wait {units.percent(share)} of their time ({figures.reason_name(reason)})"
         if unit is not None:
-            summary += f". The busiest resource is {unit.words} ({units.percent(unit.busy)})"
+            summary += f". The busiest resource is {unit.words} ({units.percent(unit.counted)})"
         advice = "Read the hot spots: the lines with most samples, and their stall reasons."
         expected = "Fewer such stalls."
     else:
@@ -458,14 +461,15 @@ def _busiest(profile: Profile, model: TimeModel) -> _Unit | None:
             continue
         used = model.utilization(name) if per_sm else model.counted(name)
         busy = min(1.0, (used or 0.0) / (BLOCK_STARTS if name == "blocks" else 1.0))
-        found.append(_Unit(by_unit[name], words, busy, replace(load, value=busy), name))
+        told = model.busy(name) if per_sm else busy
+        found.append(_Unit(by_unit[name], words, busy, replace(load, value=told), name, told))
     best = max(found, key=lambda unit: unit.busy, default=None)
     # Roofs first: the counters of other rules are roll-ups, which say that some unit is busy.
     for bottleneck, rule in sorted(load_rules().items(), key=lambda item: item[1].ROOF is None):
         for name, words in rule.COUNTERS.items():
             value = profile.value(name)
             if value is not None and value > (best.busy + NOISE if best else 0.0):
-                best = _Unit(bottleneck, words, value, fact(profile, name))
+                best = _Unit(bottleneck, words, value, fact(profile, name), counted=value)
     return best
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit.core.cache import remembered
+from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.hardware.occupancy import occupancy
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, Presence, Profile, Reading
@@ -464,9 +466,34 @@ def _fill(profile: Profile) -> float | None:
 
 def _blocks_per_sm(profile: Profile) -> float | None:
     """The smallest limit; None where one is missing that every ncu reports (barriers came later)."""
-    limits = {name: v for name in BLOCK_LIMITS if (v := profile.value(name)) is not None and v > 0}
+    limits = block_limits(profile)
     missing = BLOCK_LIMITS.keys() - limits.keys() - {"block_limit_barriers"}
     return None if missing else min(limits.values())
+
+
+def block_limits(profile: Profile) -> dict[str, float]:
+    """Blocks that an SM can hold by each resource, by names of BLOCK_LIMITS; what was not collected
+    is left out.
+
+    The profiler counts shared memory as the driver split it for this launch, which is as much as
+    the other resources let it use. What limits is the block's need of the most there can be, unless
+    a smaller split was asked for."""
+    found = {n: v for n in BLOCK_LIMITS if (v := profile.value(n)) is not None and v > 0}
+    launch, by_split = profile.launch, found.get("block_limit_shared")
+    others = [v for name, v in found.items() if name != "block_limit_shared"]
+    if by_split is None or not others or by_split < min(others) or not launch.threads_per_block:
+        return found
+    try:
+        need = occupancy(
+            profile.device.cc,
+            launch.threads_per_block,
+            launch.registers,
+            launch.shared_static,
+            launch.shared_dynamic,
+        )
+    except UsageProblem:  # an architecture whose limits are not known here
+        return found
+    return {**found, "block_limit_shared": max(by_split, float(need.limits["shared memory"]))}
 
 
 #: Registry name -> what limits the resident blocks, in words.
@@ -476,12 +503,9 @@ BLOCK_LIMITS: Final = {
 
 
 def occupancy_limiters(profile: Profile) -> tuple[str, ...]:
-    """Names of the metrics of BLOCK_LIMITS that allow the fewest blocks an SM; empty where none was
-    collected."""
-    fewest = _blocks_per_sm(profile)
-    return tuple(
-        name for name in BLOCK_LIMITS if fewest is not None and profile.value(name) == fewest
-    )
+    """Names of BLOCK_LIMITS that allow the fewest blocks an SM; empty where none was collected."""
+    limits = block_limits(profile)
+    return tuple(name for name, blocks in limits.items() if blocks == min(limits.values()))
 
 
 def _reuse(profile: Profile) -> float | None:

@@ -509,7 +509,6 @@ def _occupancy_of(profile: Profile) -> Occupancy | None:
             launch.registers,
             launch.shared_static,
             launch.shared_dynamic,
-            launch.shared_config or None,
         )
     except ToolkitError:  # an architecture whose limits are not known here
         return None

@@ -21,6 +21,8 @@ NAME: Final = 60
 _ABI: Final = re.compile(r"\[abi:[^\[\]]*\]")
 #: A cause's confidence in words.
 _CAUSE: Final = {"high": "clear cause", "medium": "likely cause", "low": "possible cause"}
+#: Two figures of one quantity that differ by less say the same.
+CLOSE: Final = 0.05
 #: A gain or a headroom above this is no figure that anybody could plan with.
 MOST: Final = 100.0
 _OVER: Final = f"over {MOST:.0f}×"
@@ -28,12 +30,20 @@ _OVER: Final = f"over {MOST:.0f}×"
 
 @dataclass(frozen=True)
 class Bar:
-    """How much of the launch's time a resource needs at least: its bound over the duration."""
+    """How busy a unit was, and how much of the launch's time its work needs at least.
+
+    Both are 0-1. `busy` is measured (busy.py); `share` is the time model's bound over the duration."""
 
     resource: str
     label: str
     share: float
     limit: bool = False
+    busy: float = 0.0
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the unit was busy for clearly longer than its work needs: writers show both."""
+        return 0 < self.share < self.busy - CLOSE
 
 
 @dataclass(frozen=True)
@@ -54,8 +64,8 @@ class Line:
     text: str
     """Source text; empty where the report does not hold it."""
     sass: str
-    """The instruction, or the opcode of several, that the whole share is of; empty where there is
-    none beside a known line."""
+    """The instruction, or the opcode of several, that the verdict names on the line, else that the
+    whole share is of; empty where there is none beside a known line."""
     share: float
     of: str
 
@@ -96,7 +106,9 @@ class Card:
     confidence: str
     summary: str
     bars: tuple[Bar, ...] = ()
-    """The busiest resources, and DRAM where it was measured."""
+    """The busiest units, and DRAM where it was measured."""
+    basis: str = ""
+    """What the bars are of, in a sentence or two; empty where that is the launch's time."""
     waits: tuple[Wait, ...] = ()
     roof: str = ""
     """The resource of `headroom`."""
@@ -151,7 +163,7 @@ class Card:
     def busy(self) -> str:
         """The bars and the headroom in words; empty where there are none."""
         bars = (
-            f"{bar.label} {whole_percent(bar.share)}{' (the limit)' if bar.limit else ''}"
+            f"{bar.label} {whole_percent(bar.busy)}{' (the limit)' if bar.limit else ''}"
             for bar in self.bars
         )
         return "; ".join(filter(None, (", ".join(bars), self.room)))

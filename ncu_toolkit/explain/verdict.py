@@ -17,7 +17,9 @@ from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
 from ncu_toolkit.diagnosis.rules._roof import TENTH
 from ncu_toolkit.diagnosis.rules._support import COLLECT, by_cause, missing
-from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES
+from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
+from ncu_toolkit.explain import busy
+from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.explain.card import (
     NAME,
     Bar,
@@ -45,22 +47,10 @@ WORDS: Final = 25
 #: Longest code shown.
 CODE: Final = 160
 
-#: Resource of the time model -> its name on a bar.
-_RESOURCES: Final[Mapping[str, str]] = {
-    "issue": "issue", "fma": "FP32", "fmaheavy": "FMA heavy", "alu": "ALU", "fp64": "FP64",
-    "fp16": "FP16", "xu": "XU", "tensor": "tensor", "uniform": "uniform", "lsu": "LSU",
-    "l1_tag": "L1 tag", "l1_data": "L1 data", "l1_writeback": "L1 return", "l1": "L1",
-    "blocks": "block start", "constant": "constant", "fill": "L2 to SM", "l2": "L2",
-    "atomic": "L2 atomics", "dram": "DRAM",
-}  # fmt: skip
 #: What a rule says limits a kernel -> the resources that this can be.
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
 #: Callers above the user's line that a card names.
 _CALLERS: Final = 3
-#: Units whose load means for a range of launches what it means for one.
-_ROLL_UPS: Final = (
-    ("sm", "SM", "sm_throughput"), ("l1", "L1", "l1_throughput"), ("l2", "L2", "l2_throughput"), ("dram", "DRAM", "dram_utilization"),
-)  # fmt: skip
 #: Endings of the CUDA toolkit's own headers that wrap single instructions.
 WRAPPERS: Final = (
     "_functions.hpp",
@@ -82,11 +72,6 @@ _INPUTS: Final[Mapping[str, str]] = {
 LATE: Final = 0.4
 #: Samples, and the instructions any of which they are of, or wait for.
 Part = tuple[int, set[int]]
-#: Stall reasons of waiting for a result -> kinds of instructions that bring it late.
-_RESULTS: Final = {
-    "long_scoreboard": attribution.LONG_PRODUCERS,
-    "short_scoreboard": attribution.SHORT_PRODUCERS,
-}
 
 
 def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
@@ -95,13 +80,8 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     finding, launch = diagnosis.primary, profile.launch
     state = _state(profile, finding)
     unit = launch.workload if state == "together" else ""
-    shares = shares_of(diagnosis.bounds, profile.duration_us)
-    named = _title(state, finding, unit)
-    bars = (
-        _measured(profile)
-        if state == "together"
-        else _bars(shares, finding if state == "slow" else None, named if state == "roof" else "")
-    )
+    used = busy.uses(profile, diagnosis.bounds)
+    bars = _bars(used, finding, state) if launch.complete else ()
     room = diagnosis.headroom if state in ("slow", "unknown") else None
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
@@ -115,8 +95,9 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         shape=_shape(profile),
         **_named(state, finding, unit),
         bars=bars,
+        basis=busy.basis(profile, {bar.resource: used[bar.resource] for bar in bars}),
         waits=_waits(profile),
-        roof=_RESOURCES[room.resource] if room else "",
+        roof=resource_name(room.resource) if room else "",
         headroom=room.factor if room else None,
         where=tuple(_where(profile, finding)) if launch.single else (),
         do=_steps(finding.advice[:ADVICE], then) if advised else (),
@@ -272,38 +253,16 @@ def extents(sizes: tuple[int, int, int]) -> str:
     return "×".join(units.count(size) for size in sizes[: last + 1])
 
 
-def shares_of(bounds: Mapping[str, float], duration: float | None) -> dict[str, float]:
-    """The time model's bound of each resource over the duration, 0-1."""
-    if not duration or duration <= 0:
-        return {}
-    return {
-        name: min(1.0, bounds[name] / duration)
-        for name in _RESOURCES
-        if finite(bounds.get(name)) is not None
-    }
-
-
-def _bars(shares: Mapping[str, float], cause: Finding | None, roof: str = "") -> tuple[Bar, ...]:
-    """The busiest resources, busiest first; DRAM in the last place where it is not among them. The
-    limit is the one that a title such as `At the FP32 roof` names, else the busiest, where
-    the verdict's `cause` is about it: what a fix leaves as busy is no limit yet."""
-    ranked = sorted(shares, key=lambda name: -shares[name])
-    chosen = ranked[:BARS]
-    if "dram" in ranked[BARS:]:
-        chosen[-1] = "dram"
-    titled = [name for name in chosen if f" {_RESOURCES[name]} roof".lower() in roof.lower()]
-    limit = next(iter([*titled, *chosen]), "")
-    rule = load_rules().get(cause.bottleneck) if cause else None
-    if cause and rule and limit not in (*cause.relieves, *rule.UNITS, *_KINDS.get(rule.LIMIT, ())):
-        limit = ""
+def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Bar, ...]:
+    """The busiest units, busiest first; among them DRAM, and the unit of the verdict."""
+    ranked = sorted(used, key=lambda name: -used[name].busy)
+    limit = _limit(used, finding, state)
+    # the last places are kept for these two
+    kept = [name for name in dict.fromkeys((limit, "dram")) if name in ranked[BARS:]]
+    chosen = [*ranked[: BARS - len(kept)], *kept]
     return tuple(
-        Bar(
-            name,
-            _RESOURCES[name],
-            shares[name],
-            name == limit and shares[name] >= BUSY,
-        )
-        for name in chosen
+        Bar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
+        for name in sorted(chosen, key=lambda name: -used[name].busy)
     )
 
 
@@ -323,14 +282,22 @@ def _called(launch: Launch) -> str:
     return f"{name}:{first.line} in {visible(first.function, NAME)}{by}"
 
 
-def _measured(profile: Profile) -> tuple[Bar, ...]:
-    """How busy the units of a range or graph were by Nsight's own roll-ups, busiest first."""
-    found = [
-        Bar(resource, label, min(1.0, share))
-        for resource, label, name in _ROLL_UPS
-        if (share := finite(profile.value(name))) is not None
-    ]
-    return tuple(sorted(found, key=lambda bar: -bar.share))
+def _limit(used: Mapping[str, Use], finding: Finding, state: State) -> str:
+    """The unit that bears the mark of the limit, in every output; empty where none does.
+
+    It is the one that the verdict is about, where that is BUSY. Where the verdict is about none, it
+    is the busiest unit of all, from SUSTAINED on: below, units do not limit."""
+    if state in ("incomplete", "together"):
+        return ""
+    rule = load_rules().get(finding.bottleneck)
+    own = rule.UNITS if rule else ()
+    kinds = _KINDS.get(rule.LIMIT, ()) if rule and state == "slow" else ()
+    groups = ((own, BUSY), (finding.relieves, BUSY), (kinds, BUSY), (tuple(used), SUSTAINED))
+    for group, least in groups:
+        best = max((n for n in group if n in used), key=lambda n: used[n].busy, default="")
+        if best and used[best].busy >= least:
+            return best
+    return ""
 
 
 def _waits(profile: Profile) -> tuple[Wait, ...]:
@@ -346,11 +313,6 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     waits.append(Wait(figures.reason_name("selected"), shares.get("selected", 0.0)))
     rest = sum(share for _, share in ranked[REASONS:])
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
-
-
-def resource_name(resource: str) -> str:
-    """A resource of the time model as its bar names it: `L1 return`, `block start`."""
-    return _RESOURCES.get(resource, visible(resource.replace("_", " "), NAME))
 
 
 def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
@@ -382,7 +344,7 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     sampled = sum(weights) >= figures.MINIMUM_SAMPLES
     if not sampled:
         weights = [row.executed or 0 for row in rows]
-    total = sum(weights)
+    total, counted = sum(weights), weights
     weights = by_cause(rows, weights)
     if not any(weights):
         return None, ""
@@ -393,20 +355,37 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
     own = max(lines.values(), key=lambda found: sum(found.values()))
     shown = heaviest = max(own, key=lambda at: own[at])
     parts: list[Part] = [(weight, {at}) for at, weight in own.items()]
-    cost = enough = sum(own.values())
+    enough = sum(own.values())
     of, waiting, here = "the samples" if sampled else "the executed instructions", "", ""
     if sampled and (late := _late(profile, own, finding)):
         shown, parts = late
         if _place(rows[shown]) == _place(rows[heaviest]):
-            here, enough = ", most wait for it", cost // 2
+            here, enough = ", most wait for it", enough // 2
         else:
-            row, cost = rows[heaviest], sum(n for n, _ in parts)
+            row, enough = rows[heaviest], sum(n for n, _ in parts)
             waiting = _line({}, row.file, row.line, _told(row), 0.0, "").short
-            of, enough = f"{of} wait for it, at {waiting}", cost
+            of = f"{of}, at {waiting}, which waits for it"
     row = rows[shown]
     sass = _alone(rows, shown, parts, enough - total // 200)
+    if not waiting and (mine := _of_verdict(rows, shown, finding)):
+        sass, here = mine, ""
     of += here if sass else ""
-    return _line(profile.sources, row.file, row.line, sass, cost / total, of), waiting
+    # the same share as in the listing: what was sampled at the line, whatever it is charged to
+    share = sum(
+        counted[at] for at, each in enumerate(rows) if _place(each) == _place(rows[heaviest])
+    )
+    return _line(profile.sources, row.file, row.line, sass, share / total, of), waiting
+
+
+def _of_verdict(rows: Sequence[Instruction], shown: int, finding: Finding) -> str:
+    """The instruction of the line at `shown` that the verdict names, or the opcode of several.
+    Empty where it names none there, several kinds, or the one shown."""
+    named = {place.address for place in finding.locations}
+    line = [row for row in rows if row.address in named and _place(row) == _place(rows[shown])]
+    opcodes = {row.opcode for row in line}
+    if len(opcodes) != 1 or rows[shown].opcode in opcodes:
+        return ""
+    return _told(line[0]) if len(line) == 1 else line[0].opcode
 
 
 def _place(row: Instruction) -> tuple[str, int]:
@@ -443,13 +422,13 @@ def _late(
     rows = profile.instructions
     index = max(own, key=lambda at: own[at])
     row = rows[index]
-    reason = max(_RESULTS, key=lambda name: row.samples.get(name, 0))
+    reason = max(attribution.SCOREBOARDS, key=lambda name: row.samples.get(name, 0))
     if 2 * row.samples.get(reason, 0) < row.sample_count:
         return None
     flow = attribution.flow_of(rows)
 
     def producers(at: int) -> list[int]:
-        found = flow.producers(at, _RESULTS[reason])
+        found = flow.producers(at, attribution.SCOREBOARDS[reason])
         return [each for each in found if _has_result(rows[each].opcode)]
 
     weights = attribution.weights_by_culprit(profile, reason)
@@ -484,7 +463,7 @@ def _late(
 def _has_result(opcode: str) -> bool:
     """Whether an instruction brings a result that warps can wait for: a store brings none."""
     kind = attribution.kind(opcode)
-    awaited = any(kind in kinds for kinds in _RESULTS.values())
+    awaited = any(kind in kinds for kinds in attribution.SCOREBOARDS.values())
     return awaited and (kind == "copy" or attribution.base(opcode) not in READS_ONLY)
 
 

@@ -242,6 +242,22 @@ _MEMORY: Final[tuple[Metric, ...]] = (
     Metric("shared_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), "count", "Shared wavefronts", "Passes through the shared-memory banks."),
     Metric("shared_load_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",), "count", "Shared load wavefronts", "Passes through the banks for loads."),
     Metric("shared_store_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum"), "count", "Shared store wavefronts", "Passes through the banks for stores."),
+    _pct("global_load_hits", "l1tex__t_sector_pipe_lsu_mem_global_op_ld_hit_rate.pct", "L1 hits of global loads", "Part of the sectors of global loads that L1 had."),
+    _pct("local_load_hits", "l1tex__t_sector_pipe_lsu_mem_local_op_ld_hit_rate.pct", "L1 hits of local loads", "Part of the sectors of local loads that L1 had."),
+    _pct("texture_hits", "l1tex__t_sector_pipe_tex_mem_texture_op_tex_hit_rate.pct", "L1 hits of textures", "Part of the sectors of texture loads that L1 had."),
+    Metric("texture_sectors", ("l1tex__t_sectors_pipe_tex_mem_texture.sum",), "sectors", "Texture sectors", "32-byte sectors that texture loads asked L1 for."),
+    Metric("surface_load_sectors", ("l1tex__t_sectors_pipe_tex_mem_surface_op_ld.sum",), "sectors", "Surface load sectors", "32-byte sectors that surface loads asked L1 for."),
+    Metric("surface_store_sectors", ("l1tex__t_sectors_pipe_tex_mem_surface_op_st.sum",), "sectors", "Surface store sectors", "32-byte sectors that surface stores wrote."),
+    Metric("bulk_load_sectors", ("l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",), "sectors", "Bulk copies in", "32-byte sectors that bulk copies (TMA) brought from L2 into shared memory.", (9, 0)),
+    Metric("bulk_store_sectors", ("l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum",), "sectors", "Bulk copies out", "32-byte sectors that bulk copies (TMA) sent from shared memory to L2.", (9, 0)),
+    Metric("constant_requests", ("idc__requests.sum",), "count", "Constant requests", "Requests of indexed loads (LDC) to the constant cache: one for each different address of a warp."),
+    _pct("constant_hits", "idc__request_hit_rate.pct", "Constant cache hit rate", "Requests of indexed loads that the constant cache had."),
+    Metric("l2_read_sectors", ("lts__t_sectors_srcunit_tex_op_read.sum",), "sectors", "L2 sectors read by SMs", "32-byte sectors that the SMs read from L2, through L1."),
+    Metric("l2_write_sectors", ("lts__t_sectors_srcunit_tex_op_write.sum",), "sectors", "L2 sectors written by SMs", "32-byte sectors that the SMs wrote to L2, through L1."),
+    Metric("host_read_sectors", ("lts__t_sectors_srcunit_tex_aperture_sysmem_op_read_lookup_miss.sum", "lts__t_sectors_srcunit_tex_aperture_sysmem_op_read.sum", "syslts__t_sectors_srcunit_tex_aperture_sysmem_op_read_lookup_miss.sum"), "sectors", "Host memory read", "32-byte sectors that SMs read from the host's memory through L2."),
+    Metric("host_write_sectors", ("lts__t_sectors_srcunit_tex_aperture_sysmem_op_write.sum", "lts__t_sectors_srcunit_tex_aperture_sysmem_op_write_lookup_miss.sum", "syslts__t_sectors_srcunit_tex_aperture_sysmem_op_write.sum"), "sectors", "Host memory written", "32-byte sectors that SMs wrote to the host's memory through L2."),
+    Metric("peer_read_sectors", ("lts__t_sectors_srcunit_tex_aperture_peer_op_read_lookup_miss.sum", "lts__t_sectors_srcunit_tex_aperture_peer_op_read.sum", "syslts__t_sectors_srcunit_tex_aperture_peer_op_read_lookup_miss.sum"), "sectors", "Peer memory read", "32-byte sectors that SMs read from another GPU's memory."),
+    Metric("peer_write_sectors", ("lts__t_sectors_srcunit_tex_aperture_peer_op_write.sum", "lts__t_sectors_srcunit_tex_aperture_peer_op_write_lookup_miss.sum", "syslts__t_sectors_srcunit_tex_aperture_peer_op_write.sum"), "sectors", "Peer memory written", "32-byte sectors that SMs wrote to another GPU's memory."),
     Metric("shared_load_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",), "count", "Shared load bank conflicts", "Extra wavefronts counted as conflicts for loads (arbitration included)."),
     Metric("shared_store_conflicts", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",), "count", "Shared store bank conflicts", "Extra wavefronts counted as conflicts for stores (arbitration included)."),
 )  # fmt: skip
@@ -273,14 +289,18 @@ GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
 }
 
 #: Read where a report has them, but too dear in passes for our own set (measured on an H200:
-#: sm__throughput 3, l1tex__throughput 1, sm__mio_inst_issued 1), or filled in by the profiler
-#: itself. Branches are counted by patched code, which needs passes of its own. What L2 fetches from
-#: where costs passes that were not counted yet.
+#: sm__throughput 3, l1tex__throughput 1, sm__mio_inst_issued 1), filled in by the profiler itself, or
+#: only for the memory picture of reports that hold them. Branches are counted by patched code, which
+#: needs passes of its own. What L2 fetches from where costs passes that were not counted yet.
 READ_ONLY: Final = frozenset(
     {
         "sm_throughput", "l1_throughput", "mio_active", "tex_pipe_active", "adu_pipe_active", "passes",
         "uniform_branches", "divergent_branches", "host_sectors", "host_fill_active",
         "device_fill_active", "l2_slice_cycles",
+        "global_load_hits", "local_load_hits", "texture_hits", "texture_sectors", "surface_load_sectors",
+        "surface_store_sectors", "bulk_load_sectors", "bulk_store_sectors", "constant_requests",
+        "constant_hits", "l2_read_sectors", "l2_write_sectors", "host_read_sectors",
+        "host_write_sectors", "peer_read_sectors", "peer_write_sectors",
     }
 )  # fmt: skip
 

@@ -49,14 +49,16 @@ def _code(page: PageView) -> str:
     if not page.card.where:
         return "source and SASS"
     line = page.card.where[0]
-    return f"{line.short}: {line.cost.partition(',')[0]}"
+    return f"{line.short}: {line.cost}"
 
 
 def _memory(page: PageView, profile: Profile) -> str:
     parts = []
-    wires = page.memory.wires if page.memory else ()
-    parts += [f"{wire.busy} busy" for wire in wires if wire.mark]
-    parts += [box.unit for box in (page.memory.boxes if page.memory else ()) if box.unit]
+    if page.memory:
+        links = (*(link for link, _ in page.memory.ends), page.memory.link)
+        parts += [f"{link.busy} busy" for link in links if link.mark]
+        levels = (page.memory.l2, page.memory.l1)
+        parts += [unit for level in levels for unit, _ in level.units[:1]]
     for label, name in (("L1", "l1_hit_rate"), ("L2", "l2_hit_rate")):
         if (rate := figures.value(profile, name)) is not None:
             parts.append(f"{label} hits {units.percent(rate, 2)}")

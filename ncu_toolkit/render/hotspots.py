@@ -17,7 +17,8 @@ from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
 from ncu_toolkit.render.views import Cell, HotSpots, Table, number, plain_table, text
-from ncu_toolkit.sass import liveness
+from ncu_toolkit.sass import attribution, liveness
+from ncu_toolkit.sass.attribution import SCOREBOARDS
 from ncu_toolkit.sass.liveness import Liveness
 
 #: Lines in the table of the hottest.
@@ -87,6 +88,7 @@ def hot_spots(
         "counters": _counters(rows),
         "live": live.counts if live else [],
         "named": named,
+        "waits": _waits(profile),
         "open": _opens(rows, where),
         "total": total,
     }
@@ -130,6 +132,33 @@ def _named(rows: Sequence[Instruction], findings: Sequence[Finding]) -> list[int
     """Indices of the instructions that the verdict or a runner-up points at."""
     addresses = {place.address for finding in findings for place in finding.locations}
     return [row.index for row in rows if row.address in addresses]
+
+
+#: Part of the samples that wait for a result at an instruction, from which on its producers are
+#: told, and most instructions and producers of each that are.
+_WAITED: Final = 0.002
+_WAITING: Final = 60
+_PRODUCERS: Final = 6
+
+
+def _waits(profile: Profile) -> list[tuple[int, list[int]]]:
+    """Places of the instructions at which warps wait most for results, with those of the
+    instructions that produce them: of the scoreboard that most of its samples wait for."""
+    rows = profile.instructions
+    total = sum(row.sample_count for row in rows)
+    ranked: list[tuple[int, int, tuple[str, ...]]] = []
+    for at, row in enumerate(rows):
+        reason = max(SCOREBOARDS, key=lambda name: row.samples.get(name, 0))
+        if (waited := row.samples.get(reason, 0)) and waited >= _WAITED * total:
+            ranked.append((waited, at, SCOREBOARDS[reason]))
+    if not ranked:
+        return []
+    flow = attribution.flow_of(rows)
+    found = []
+    for _, at, kinds in sorted(ranked, reverse=True)[:_WAITING]:
+        if producers := [each for each in flow.producers(at, kinds) if each != at]:
+            found.append((at, producers[:_PRODUCERS]))
+    return sorted(found)
 
 
 def _opens(rows: Sequence[Instruction], where: Line | None) -> int:

@@ -89,7 +89,7 @@ def _card(card: Card, label: str) -> Iterator[str]:
     yield md(card.summary)
     yield ""
     if card.bars:
-        yield f"- **busy** {md(card.busy)}"
+        yield f"- **busy** {md(card.busy)}{md(f'. {card.basis}' if card.basis else '')}"
     if card.waits:
         yield f"- **waiting** {md(card.waiting)}"
     for line in card.where:
@@ -130,7 +130,7 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
     yield f"   {card.title} ({card.bottleneck}): {', '.join(filter(None, (card.gain, card.sureness)))}"
     yield f"   why: {card.summary}"
     if card.bars:
-        yield f"   busy: {card.busy}"
+        yield f"   busy: {card.busy}{f'. {card.basis}' if card.basis else ''}"
     if card.waits:
         yield f"   waiting: {card.waiting}"
     for line in card.where:

@@ -1,107 +1,308 @@
-"""The memory system of one launch as a picture: DRAM, L2, L1 and registers with the bytes between
-them, hit rates, and how busy the busiest unit of each link is."""
+"""The memory system of one launch as a picture, after Nsight Compute's memory chart: what each kind
+of access moves, L1 and L2 with their hit rates, and the memories behind them, with the bytes of
+every link and how busy its busiest unit is.
+
+What the report does not hold is left out and named, never shown as zero."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
+from ncu_toolkit.diagnosis.time_model import ON_CHIP
+from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.explain.card import Card, whole_percent
-from ncu_toolkit.explain.verdict import resource_name, shares_of
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render.columns import compact
-from ncu_toolkit.render.views import Box, Memory, Wire
+from ncu_toolkit.render.views import Flow, Lane, Level, Link, Memory
+from ncu_toolkit.sass.opcodes import base, width
 
-#: Figure of the bytes on a link, and the resources of the time model that carry them.
-_WIRES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
-    ("dram_bytes", frozenset({"dram"})),
-    ("l2_bytes", frozenset({"l2", "fill"})),
-    ("l1_global_bytes", frozenset({"l1", "l1_tag", "l1_data", "l1_writeback", "lsu"})),
+#: What follows a figure that no counter of the report has: lanes x bytes of executed instructions.
+DERIVED: Final = "†"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of access: figures of the sectors that it loads and stores, of its hit rate, and its
+    instructions, for what the report does not count."""
+
+    name: str
+    loads: str
+    stores: str
+    hits: str
+    load_codes: tuple[str, ...]
+    store_codes: tuple[str, ...] = ()
+    words: tuple[str, str] = ("loaded", "stored")
+
+
+_KINDS: Final = (
+    _Kind("global", "global_load_sectors", "global_store_sectors", "global_load_hits", ("LDG", "LD"), ("STG", "ST")),
+    _Kind("local", "local_load_sectors", "local_store_sectors", "local_load_hits", ("LDL",), ("STL",)),
+    _Kind("shared", "", "", "", ("LDS", "LDSM"), ("STS", "STSM")),
+    _Kind("async copies", "", "", "", ("LDGSTS",)),
+    _Kind("bulk copies", "bulk_load_sectors", "bulk_store_sectors", "", ("UTMALDG", "UBLKCP"), ("UTMASTG", "UTMAREDG", "UBLKRED")),
+    _Kind("texture", "texture_sectors", "", "texture_hits", ("TEX", "TLD", "TLD4", "TMML")),
+    _Kind("surface", "surface_load_sectors", "surface_store_sectors", "", ("SULD",), ("SUST",)),
+    _Kind("atomics", "global_atomic_sectors", "global_reduction_sectors", "", ("ATOM", "ATOMG"), ("RED", "REDG"), ("returned", "not returned")),
+    _Kind("shared atomics", "", "", "", ("ATOMS",), (), ("updated", "")),
+    _Kind("constant", "", "", "constant_hits", ("LDC",)),
+)  # fmt: skip
+#: Memories behind L2: name, figures of what is read and written, factor to bytes, and resource.
+_ENDS: Final = (
+    ("DRAM", "dram_read_bytes", "dram_write_bytes", 1, "dram"),
+    ("Host memory", "host_read_sectors", "host_write_sectors", SECTOR_BYTES, ""),
+    ("Peer memory", "peer_read_sectors", "peer_write_sectors", SECTOR_BYTES, ""),
 )
-#: Name of a level, and the figure of its hit rate.
-_BOXES: Final = (
-    ("DRAM", ""),
-    ("L2", "l2_hit_rate"),
-    ("L1 / shared", "l1_hit_rate"),
-    ("Registers", ""),
-)
-_NAMES: Final = ("DRAM to L2", "L2 to L1", "L1 to registers")
+#: Units of L1 that are shown.
+_L1: Final = (*ON_CHIP, "l1", "texture")
+_UNITS: Final = 2
 #: Pixels of a link that is idle, and of one that is always busy.
-_THIN, _THICK = 2.0, 16.0
-
-
-def memory_view(profile: Profile, shown: Card, bounds: Mapping[str, float]) -> Memory | None:
-    """None where the report has neither bytes nor use of any link. A link is as busy as the busiest
-    of its resources, by the `bounds` that the card's bars are of."""
-    limits = {bar.resource for bar in shown.bars if bar.limit}
-    shares = shares_of(bounds, profile.duration_us)
-    wires = tuple(_wire(profile, moved, parts, shares, limits) for moved, parts in _WIRES)
-    if not any(wire.known for wire in wires):
-        return None
-    own = {"L2": _atomics(profile, shares, limits), "L1 / shared": (_shared(profile), False)}
-    boxes = tuple(Box(name, _hits(profile, hits), *own.get(name, ())) for name, hits in _BOXES)
-    said = [
-        f"{name}: {wire.moved}, {wire.busy}{' busy' if wire.mark else ''}"
-        for name, wire in zip(_NAMES, wires, strict=True)
-        if wire.known
-    ]
-    said += [f"{box.name}: {box.unit}" for box in boxes if box.unit]
-    return Memory(boxes, wires, "; ".join(said) + ".")
-
-
-def _wire(
-    profile: Profile,
-    moved: str,
-    resources: frozenset[str],
-    shares: Mapping[str, float],
-    limits: set[str],
-) -> Wire:
-    carried = figures.value(profile, moved)
-    limit = bool(resources & limits)
-    known = {name: shares[name] for name in (resources & limits or resources) if name in shares}
-    busiest = max(sorted(known), key=known.__getitem__, default="")
-    used = known.get(busiest)
-    words = units.NOT_AVAILABLE
-    if used is not None:
-        words = f"{resource_name(busiest)} {whole_percent(used)}"
-    kind = " global" if moved == "l1_global_bytes" else ""
-    return Wire(
-        units.NOT_AVAILABLE if carried is None else f"{units.quantity(carried, 'B')}{kind}",
-        words,
-        ", limit" if limit else "" if used is None else " busy",
-        _THIN + (_THICK - _THIN) * min(1.0, max(0.0, used or 0.0)),
-        limit,
-        carried is not None or used is not None,
-    )
-
-
+_THIN, _THICK = 2.0, 14.0
 #: The atomic units are shown from this part of the time on.
 _SHOWN: Final = 0.01
 
 
-def _atomics(profile: Profile, shares: Mapping[str, float], limits: set[str]) -> tuple[str, bool]:
+def memory_view(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Memory | None:
+    """None where the report has neither bytes nor use of anything. A link is as busy as the busiest
+    of its units, by the figures `used` that the card's bars show."""
+    limits = {bar.resource for bar in shown.bars if bar.limit}
+    found = [_lane(profile, kind) for kind in _KINDS]
+    most = max((lane.bytes for lane in found if lane is not None), default=0.0)
+    parts = _parts(profile, found, used)
+    heavy = max(parts, key=lambda name: parts[name], default="")
+    lanes = tuple(
+        Lane(
+            lane.name,
+            lane.flows,
+            " · ".join(filter(None, (lane.hits, *_busy_with(lane.name, parts, used)))),
+            lane.bytes / most if most else 0.0,
+            lane.name in limits or ("l1_data" in limits and lane.name == heavy),
+        )
+        for lane in found
+        if lane is not None and lane.flows
+    )
+    ends = [_end(profile, *end, used, limits) for end in _ENDS]
+    link = _link(_of_l2(profile), ("l2", "fill"), used, limits)
+    l1 = Level("L1 / shared", _hits(profile, "l1_hit_rate"), _busiest(_L1, used, limits))
+    l2 = Level("L2", _hits(profile, "l2_hit_rate"), _atomics(profile, used, limits))
+    if not (lanes or link.known or l1.units or any(end and end[0].known for end in ends)):
+        return None
+    names = (*(kind.name for kind in _KINDS), *(name.lower() for name, *_ in _ENDS[1:]))
+    every = (*found, *ends[1:])
+    absent = [name for name, each in zip(names, every, strict=True) if each is None]
+    unused = [
+        name
+        for name, each in zip(names, every, strict=True)
+        if each is not None and not (each[0].flows if isinstance(each, tuple) else each.flows)
+    ]
+    there = tuple(end for end in ends if end and end[0].known)
+    said = _left_out(absent, unused, lanes, link)
+    return Memory(lanes, l1, link, l2, there, said, shown.state)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a kind of access moves: nothing where it is not used."""
+
+    name: str
+    flows: tuple[Flow, ...] = ()
+    hits: str = ""
+    bytes: float = 0.0
+
+
+def _lane(profile: Profile, kind: _Kind) -> _Found | None:
+    """None where the report does not say what this kind moves."""
+    sides = []
+    for word, figure, codes in zip(
+        kind.words, (kind.loads, kind.stores), (kind.load_codes, kind.store_codes), strict=True
+    ):
+        moved, derived = _moved(profile, figure, codes) if figure or codes else (0.0, False)
+        sides.append((word, moved, derived))
+    if all(moved is None for _, moved, _ in sides):
+        return _passes(profile, kind)
+    flows = tuple(
+        Flow(_bytes(moved, derived), word, "lanes × bytes, from executed instructions" if derived else "Nsight's counter: sectors × 32 bytes")
+        for word, moved, derived in sides
+        if moved
+    )  # fmt: skip
+    hits = _hits(profile, kind.hits) if flows and kind.hits else ""
+    return _Found(kind.name, flows, hits, sum(moved or 0.0 for _, moved, _ in sides))
+
+
+def _moved(profile: Profile, figure: str, codes: Iterable[str]) -> tuple[float | None, bool]:
+    """Bytes, and whether instructions tell them; None where nothing does."""
+    sectors = figures.value(profile, figure) if figure else None
+    if sectors is not None:
+        return sectors * SECTOR_BYTES, False
+    if not profile.mix.collected:
+        return None, False
+    rows = [row for row in figures.rows(profile) if base(row.opcode) in set(codes)]
+    if any(not width(row.opcode) for row in rows):
+        copied = figures.copied_sectors(profile)
+        return (copied * SECTOR_BYTES, True) if copied else (None, False)
+    return sum(row.threads * width(row.opcode) for row in rows), True
+
+
+def _passes(profile: Profile, kind: _Kind) -> _Found | None:
+    """Shared memory of a report that counts only passes through its banks."""
+    passes = figures.value(profile, "shared_wavefronts") if kind.name == "shared" else None
+    if passes is None:
+        return None
+    flow = Flow(compact(passes), "passes", "Nsight's counter: passes through the banks")
+    return _Found(kind.name, (flow,) if passes else ())
+
+
+def _parts(
+    profile: Profile, found: Iterable[_Found | None], used: Mapping[str, Use]
+) -> dict[str, float]:
+    """How busy shared memory and the rest keep the data stage of L1, which both pass: the rest by
+    its name where it is one kind alone. Empty where wavefronts were not counted."""
+    data = used.get("l1_data")
+    if data is None or not profile.value("shared_wavefronts"):
+        return {}
+    shared = data.busy * shared_wavefront_part(profile)
+    others = [
+        lane.name
+        for lane in found
+        if lane is not None and lane.bytes and lane.name in ("global", "local", "atomics")
+    ]
+    rest = {others[0]: data.busy - shared} if len(others) == 1 else {}
+    return {"shared": shared, **rest}
+
+
+def _busy_with(name: str, parts: Mapping[str, float], used: Mapping[str, Use]) -> Iterable[str]:
+    """How busy a kind of access keeps the data stage of L1, and the constant cache."""
+    if name in parts:
+        yield f"{resource_name('l1_data')} {whole_percent(parts[name])}"
+    if name == "constant" and name in used:
+        yield f"{whole_percent(used[name].busy)} busy"
+
+
+def _of_l2(profile: Profile) -> tuple[Flow, ...]:
+    """What SMs read from L2 and write to it."""
+    counted = "Nsight's counter: sectors × 32 bytes"
+    read = profile.value("l2_read_sectors")
+    read = profile.value("l1_fill_sectors") if read is None else read
+    written, total = profile.value("l2_write_sectors"), profile.value("l2_sectors_from_sm")
+    rest = None if read is None or total is None or written is not None else total - read
+    flows = []
+    if read:
+        flows.append(Flow(_bytes(read * SECTOR_BYTES), "read", counted))
+    if written:
+        flows.append(Flow(_bytes(written * SECTOR_BYTES), "written", counted))
+    elif rest is not None and rest > 0:
+        how = "what SMs move in all, less what they read"
+        flows.append(Flow(_bytes(rest * SECTOR_BYTES, True), "written", how))
+    elif read is None and total:
+        flows.append(Flow(_bytes(total * SECTOR_BYTES), "moved", counted))
+    return tuple(flows)
+
+
+def _end(
+    profile: Profile,
+    name: str,
+    read: str,
+    written: str,
+    factor: int,
+    resource: str,
+    used: Mapping[str, Use],
+    limits: set[str],
+) -> tuple[Link, Level] | None:
+    """A memory behind L2 with its link. None where the report does not say what it moved."""
+    sides = [(word, profile.value(each)) for word, each in (("read", read), ("written", written))]
+    flows = [
+        Flow(_bytes(moved * factor), word, "Nsight's counter") for word, moved in sides if moved
+    ]
+    total = profile.value("dram_total_bytes") if resource and not flows else None
+    if total:
+        flows.append(Flow(_bytes(total), "moved", "Nsight's counter"))
+    if all(moved is None for _, moved in sides) and total is None and resource not in used:
+        return None
+    link = _link(tuple(flows), (resource,), used, limits)
+    moved = sum(value or 0.0 for _, value in sides) * factor
+    if not resource and moved and profile.duration_us:
+        rate = units.quantity(moved / profile.duration_us * 1e6, "B/s")
+        link = Link(link.flows, rate, "", link.width, False)
+    return link, Level(name, "", ())
+
+
+def _link(
+    flows: tuple[Flow, ...],
+    resources: Iterable[str],
+    used: Mapping[str, Use],
+    limits: set[str],
+) -> Link:
+    known = {name: used[name].busy for name in resources if name in used}
+    marked = {name: share for name, share in known.items() if name in limits}
+    busiest = max(sorted(marked or known), key=known.__getitem__, default="")
+    share = known.get(busiest)
+    return Link(
+        flows,
+        "" if share is None else f"{resource_name(busiest)} {whole_percent(share)}",
+        "" if share is None else ", limit" if marked else " busy",
+        _THIN + (_THICK - _THIN) * (share or 0.0),
+        bool(marked),
+    )
+
+
+def _busiest(
+    names: Iterable[str], used: Mapping[str, Use], limits: set[str]
+) -> tuple[tuple[str, bool], ...]:
+    """The busiest of a level's units, and whether they limit."""
+    known = sorted(
+        (name for name in names if name in used),
+        key=lambda name: (name not in limits, -used[name].busy),
+    )
+    return tuple(
+        (f"{resource_name(name)} {whole_percent(used[name].busy)}", name in limits)
+        for name in known[:_UNITS]
+        if used[name].busy >= _SHOWN
+    )
+
+
+def _atomics(
+    profile: Profile, used: Mapping[str, Use], limits: set[str]
+) -> tuple[tuple[str, bool], ...]:
     """How busy L2's atomic units are, and whether they limit. They sit in the slices of L2 and use
     no link: one can be busy all the time while next to nothing moves."""
-    used = shares.get("atomic", 0.0)
-    if used < _SHOWN:
-        return "", False
-    # the bound is of the busiest unit where that is nearly all of the time, else of their mean
-    busiest = used >= 0.99 * (profile.value("l2_atomic_unit_busiest") or 1.0)
+    share = used["atomic"].busy if "atomic" in used else 0.0
+    if share < _SHOWN:
+        return ()
+    # of the busiest unit where that is nearly all of the time, else of their mean
+    busiest = share >= 0.99 * (profile.value("l2_atomic_unit_busiest") or 1.0)
     name = "busiest atomic unit" if busiest else "atomic units"
-    return f"{name} {whole_percent(used)}", "atomic" in limits
+    return ((f"{name} {whole_percent(share)}", "atomic" in limits),)
 
 
-def _shared(profile: Profile) -> str:
-    """The passes through the banks of shared memory, of a kernel that has some. They use the same
-    units as global accesses, and their bytes are not counted."""
-    passes = figures.value(profile, "shared_wavefronts")
-    if not passes or not profile.launch.shared_static + profile.launch.shared_dynamic:
-        return ""
-    return f"{compact(passes)} shared wavefronts"
+def _left_out(
+    absent: list[str], unused: list[str], lanes: tuple[Lane, ...], link: Link
+) -> tuple[str, ...]:
+    """What the picture does not show and why, and what its mark means."""
+    flows = (*(flow for lane in lanes for flow in lane.flows), *link.flows)
+    derived = any(flow.moved.endswith(DERIVED) for flow in flows)
+    return tuple(
+        filter(
+            None,
+            (
+                f"Not used: {', '.join(unused)}." if unused else "",
+                f"Not in this report: {', '.join(absent)}." if absent else "",
+                f"{DERIVED} worked out from executed instructions or from sums. The rest is counted by Nsight Compute."
+                if derived
+                else "",
+            ),
+        )
+    )
+
+
+def _bytes(moved: float, derived: bool = False) -> str:
+    return units.quantity(moved, "B") + (DERIVED if derived else "")
 
 
 def _hits(profile: Profile, name: str) -> str:
-    rate = figures.value(profile, name) if name else None
+    rate = figures.value(profile, name)
     return "" if rate is None else f"{units.percent(rate, 2)} hits"

@@ -12,7 +12,7 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.explain.verdict import shares_of
+from ncu_toolkit.explain.busy import Use
 from ncu_toolkit.hardware.occupancy import (
     Occupancy,
     limits_of,
@@ -114,14 +114,13 @@ def stall_table(profile: Profile) -> Table | None:
     )
 
 
-def traffic_table(profile: Profile, compulsory: float | None, bounds: Mapping[str, float]) -> Table:
-    """Bytes by memory level, over the compulsory bytes, with hit rates. How busy a level is comes
-    from `bounds`, as in the picture and on the card; without a time from its counter."""
-    shares = shares_of(bounds, profile.duration_us)
+def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[str, Use]) -> Table:
+    """Bytes by memory level, over the compulsory bytes, with hit rates, and how busy it was by
+    `shares`, as in the picture and on the card."""
 
     def busy(resource: str, counter: str) -> Cell:
-        share = shares.get(resource)
-        return figure_cell(profile, counter) if share is None else number(share, "fraction")
+        use = shares.get(resource)
+        return figure_cell(profile, counter) if use is None else number(use.busy, "fraction")
 
     no_floor = "the compulsory traffic is known only for rungs of a ladder"
     levels: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
@@ -207,7 +206,7 @@ def traffic_table(profile: Profile, compulsory: float | None, bounds: Mapping[st
         "Moved",
         ("× compulsory", "over the fewest bytes the problem needs"),
         ("Hit rate", "share of the accesses that hit at this level"),
-        ("Busy", "share of the kernel's time, as in the picture. Of L1 (global), its tag stage"),
+        ("Busy", "as in the picture and on the card. Of L1 (global), its tag stage"),
     ]
     return plain_table(
         "traffic",
@@ -300,14 +299,16 @@ def _lanes(profile: Profile, opcode: str, warps: int) -> Cell:
 
 
 def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple[str, ...]]:
-    """Block limits as the profiler has them, the what-if charts, and the nearest changes that would
-    fit one more block."""
+    """Block limits by what a block needs, the what-if charts, and the nearest changes that would fit
+    one more block."""
     limits: list[list[Cell]] = []
-    fewest = figures.occupancy_limiters(profile)
+    fewest, blocks = figures.occupancy_limiters(profile), figures.block_limits(profile)
     for name, words in figures.BLOCK_LIMITS.items():
-        limits.append(
-            [text(words), metric_cell(profile, name), text("limits" if name in fewest else "")]
-        )
+        cell = metric_cell(profile, name)
+        if name in blocks and blocks[name] != cell.value:
+            split = f"Nsight: {cell.text}, with the shared memory that the driver set apart for this launch"
+            cell = number(blocks[name], "count", title=split)
+        limits.append([text(words), cell, text("limits" if name in fewest else "")])
     limits.append(
         [
             text("theoretical occupancy"),
@@ -334,7 +335,6 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
             launch.registers,
             launch.shared_static,
             launch.shared_dynamic,
-            launch.shared_config or None,
         )
     except ToolkitError as error:
         return table, (), (f"No what-if: {visible(error.message)}.",)
@@ -375,11 +375,10 @@ def _studies(
     registers: int,
     shared_static: int,
     shared_dynamic: int,
-    shared_config: int | None,
 ) -> tuple[tuple[Chart, ...], tuple[str, ...]]:
     """The what-if charts and the nearest changes, for the arguments of `occupancy`: launches of one
     program often share them. Raises UsageProblem."""
-    base = occupancy(cc, block_threads, registers, shared_static, shared_dynamic, shared_config)
+    base = occupancy(cc, block_threads, registers, shared_static, shared_dynamic)
     capacity = limits_of(cc).warps
     studies: tuple[
         tuple[str, str, Callable[[Occupancy], dict[int, Occupancy]], float, float], ...

@@ -13,8 +13,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import Launches
+from ncu_toolkit.explain.busy import resource_name, uses
 from ncu_toolkit.explain.card import Card
-from ncu_toolkit.explain.verdict import resource_name
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile, Series
 from ncu_toolkit.render.book import Book, Entry, problem_of
 from ncu_toolkit.render.checks import checks_table
@@ -71,11 +71,12 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     entry = book.entry_of(profile)
     diagnosis = book.diagnosis(profile)
     compulsory = profile.context.compulsory_bytes if profile.context else None
+    used = uses(profile, diagnosis.bounds)
     tables: dict[str, Table] = {}
     charts: dict[str, Chart] = {}
     notes = [note for note in diagnosis.notes if note != profile.launch.status]
     if profile.launch.complete:
-        tables["traffic"] = traffic_table(profile, compulsory, diagnosis.bounds)
+        tables["traffic"] = traffic_table(profile, compulsory, used)
         if profile.launch.single:
             tables["occupancy"], studies, steps = occupancy_section(profile)
             tables["next-steps"] = plain_table(
@@ -132,7 +133,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         siblings=tuple(_siblings(book, profile, entry)),
         previous=previous,
         following=following,
-        memory=memory_view(profile, shown, diagnosis.bounds) if profile.launch.complete else None,
+        memory=memory_view(profile, shown, used) if profile.launch.complete else None,
     )
     return replace(page, folds=folds(page, profile))
 

@@ -45,6 +45,8 @@ _BETWEEN: Final = 3
 _BARS: Final = (20, 12)
 _LABEL: Final = 8
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+#: The part of a bar beyond what the unit's work needs.
+_LIGHTER: Final = "▒"
 #: A name is cut down to this many columns before another column is left out.
 SHORTEST: Final = 16
 _GAP: Final = 2
@@ -343,8 +345,16 @@ def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:
         taken = max((line.cell_len for line in _bars(card.bars, 0, ascii_only)), default=0)
         yield from _bars(card.bars, max(4, min(_BARS[0], width - taken)), ascii_only)
         yield from (Text("  ") + line for line in right)
-    if card.room:
-        yield from _wrapped(Text(f"  {card.room}", style="dim"), width)
+    for said in (_legend(card.bars, ascii_only), card.basis, card.room):
+        if said:
+            yield from (Text("  ") + line for line in _wrapped(Text(said, style="dim"), width - 2))
+
+
+def _legend(bars: Sequence[Bar], ascii_only: bool) -> str:
+    """What the second tone of the bars means; empty where there is none."""
+    if not any(bar.beyond for bar in bars):
+        return ""
+    return f"{'-' if ascii_only else _LIGHTER} busy beyond what its work needs at full speed"
 
 
 def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Text]:
@@ -359,17 +369,23 @@ def _bars(bars: Sequence[Bar], cells: int, ascii_only: bool) -> list[Text]:
     found = []
     for bar in bars:
         mark = "  ◀ limit" if bar.limit else ""
-        drawn = _bar(bar.share, cells, ascii_only).ljust(cells)
+        drawn = _bar(bar, cells, ascii_only).ljust(cells)
         style = "red" if bar.limit else "cyan"
         line = Text(f"  {bar.label:{label}}  ") + Text(drawn, style=style)
-        found.append(line + Text(f" {whole_percent(bar.share):>5}{mark}"))
+        found.append(line + Text(f" {whole_percent(bar.busy):>5}{mark}"))
     return found
 
 
-def _bar(share: float, cells: int, ascii_only: bool) -> str:
+def _bar(bar: Bar, cells: int, ascii_only: bool) -> str:
+    """A bar as long as the unit was busy, with a lighter tone beyond what its work needs."""
+    if bar.beyond:
+        dark, whole = round(bar.share * cells), round(bar.busy * cells)
+        return ("#" if ascii_only else "█") * dark + ("-" if ascii_only else _LIGHTER) * (
+            whole - dark
+        )
     if ascii_only:
-        return "#" * round(share * cells)
-    whole, part = divmod(round(share * cells * 8), 8)
+        return "#" * round(bar.busy * cells)
+    whole, part = divmod(round(bar.busy * cells * 8), 8)
     return "█" * whole + _EIGHTHS[part].strip()
 
 

@@ -210,38 +210,66 @@ class StaticView:
 
 
 @dataclass(frozen=True)
-class Box:
-    """A level of the memory system: its hit rate, and how busy a unit of its own is."""
+class Flow:
+    """What moves in one direction: `8.66 GB`, `loaded`, and who measured it."""
 
-    name: str
-    note: str
-    unit: str = ""
-    limit: bool = False
-    """Whether that unit is what limits the launch."""
+    moved: str
+    word: str
+    source: str
 
 
 @dataclass(frozen=True)
-class Wire:
-    """A link between two levels: bytes moved, its busiest unit with the share of the time, and its
+class Lane:
+    """A kind of access. `part` is its bytes over those of the largest lane (0-1)."""
+
+    name: str
+    flows: tuple[Flow, ...]
+    note: str
+    """Its hit rate, and how busy it keeps a unit that lanes share."""
+    part: float
+    limit: bool
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of the memory system: its hit rate, and its busiest units, each with whether it is
+    what limits the launch."""
+
+    name: str
+    note: str
+    units: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link between two levels: what moves, its busiest unit with the share of its peak, and its
     width in pixels."""
 
-    moved: str
+    flows: tuple[Flow, ...]
     busy: str
     mark: str
     """What follows: ` busy`, or `, limit`; empty where it is not known."""
     width: float
     limit: bool
-    known: bool
-    """Whether the report has a figure of it."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the report has a figure of it."""
+        return bool(self.flows or self.busy)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory system of one launch, from DRAM to registers; `words` says the same."""
+    """The memory system of one launch, from its accesses to the memories behind L2."""
 
-    boxes: tuple[Box, ...]
-    wires: tuple[Wire, ...]
-    words: str
+    lanes: tuple[Lane, ...]
+    l1: Level
+    link: Link
+    l2: Level
+    ends: tuple[tuple[Link, Level], ...]
+    left_out: tuple[str, ...]
+    state: str
+    """That of the card: the limit has its colour."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ _GUARD_REACH: Final = 64
 UNDECODED: Final = "???"
 #: Kinds whose results a scoreboard guards.
 _LATE: Final = frozenset((*LONG_PRODUCERS, *SHORT_PRODUCERS))
+#: Stall reasons of waiting for a result -> kinds of instructions that bring it late.
+SCOREBOARDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "long_scoreboard": LONG_PRODUCERS,
+    "short_scoreboard": SHORT_PRODUCERS,
+}
 #: How far back a producer is searched, in instructions: the largest loop bodies of unrolled matrix
 #: products have about this many.
 _REACH: Final = 4096
@@ -283,7 +288,7 @@ def _weights_by_culprit(rows: Sequence[Instruction], reason: str) -> Mapping[int
     sampled = _sampled(rows).get(reason)
     if not sampled:
         return {}
-    kinds = {"long_scoreboard": LONG_PRODUCERS, "short_scoreboard": SHORT_PRODUCERS}.get(reason)
+    kinds = SCOREBOARDS.get(reason)
     weights: dict[int, float] = {}
     flow = flow_of(rows) if kinds else None
     products = (

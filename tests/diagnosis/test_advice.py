@@ -15,7 +15,7 @@ from ncu_toolkit.diagnosis.language import language
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules._access import loads_in_flight
 from ncu_toolkit.diagnosis.rules.shared_instruction_pressure import patch_side
-from ncu_toolkit.model import Finding
+from ncu_toolkit.model import Finding, Instruction
 
 QUEUE = {"selected": 1.0, "mio_throttle": 4.0, "short_scoreboard": 2.0, "wait": 1.0}
 
@@ -375,3 +375,34 @@ def test_no_place_that_can_be_no_cause() -> None:
 def test_thrust_and_cub_run_the_caller_s_own_code(kernel: str, made: str) -> None:
     profile = cases.build({"launch": {"kernel": kernel}})
     assert language(profile) == made
+
+
+def with_source(case: dict[str, Any], text: str) -> Finding:
+    """What the rule on special functions finds where its one line reads `text`."""
+    profile = cases.build(case)
+    row = Instruction(0, 0, "MUFU.SIN R4, R5", "MUFU.SIN", "/x/wave.cu", 2, 9, 288)
+    profile = replace(profile, instructions=(row,), sources={"/x/wave.cu": f"// a wave\n{text}\n"})
+    rule = load_rules()["special-function-pressure"]
+    outcome = rule.find(profile, time_model.build(profile))
+    assert isinstance(outcome, Finding), outcome.reason
+    return outcome
+
+
+def test_a_line_that_has_the_fast_variant_is_not_told_to_use_it() -> None:
+    case = cases.read("special-function-pressure")
+    assert "__sinf" in " ".join(with_source(case, "y[i] = sinf(x[i]);").advice)
+    fast = with_source(case, "y[i] = __sinf(x[i]);").advice
+    assert fast
+    assert "__" not in " ".join(fast)
+
+
+def test_lanes_that_combine_already_are_not_told_to() -> None:
+    text = shared(
+        {"LDS": 20_000_000, "STS": 20_000_000, "SHFL.DOWN": 1_000_000, "IADD3": 1_000_000}
+    )
+    assert "__shfl_sync" not in text
+    case = cases.read("atomic-contention")
+    case["opcodes"] = {**case["opcodes"], "REDUX.SUM": 1_000_000}
+    advice = " ".join(found("atomic-contention", case).advice)
+    assert "Each warp reduces its values already." in advice
+    assert "__reduce_add_sync" not in advice

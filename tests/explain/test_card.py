@@ -24,6 +24,7 @@ import ncu_toolkit
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules._support import COLLECT
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.explain.answer import Kind, answer
 from ncu_toolkit.explain.card import NAME, Bar, Card, Wait, kernel_name, short_name
@@ -56,13 +57,22 @@ def finding(bottleneck: str = "missing-data-reuse", **changes: object) -> Findin
 BOUNDS = {"l1_data": 99.0, "lsu": 66.0, "issue": 36.0, "fma": 25.0, "dram": 16.0, "l2": 20.0}
 
 
+#: What the report counts of them.
+COUNTERS = {
+    "l1_data_pipe_active": 0.99, "lsu_pipe_active": 0.66, "issue_active": 0.36,
+    "fma_pipe_active": 0.25, "dram_utilization": 0.16, "l2_utilization": 0.20,
+}  # fmt: skip
+
+
 def profile(**readings: float) -> Profile:
     base = render_fixture.profile("vectorized", 1024, 0)
+    units = {name for names, _, _ in RESOURCES.values() for name in names}
+    kept = {name: found for name, found in base.readings.items() if name not in units}
     found = {
         name: Reading(name, value, "", Presence.PRESENT)
-        for name, value in {"duration": 100.0, **readings}.items()
+        for name, value in {**COUNTERS, "duration": 100.0, **readings}.items()
     }
-    return replace(base, readings={**base.readings, **found})
+    return replace(base, readings={**kept, **found})
 
 
 def shown(state: Finding | None = None, **changes: object) -> Card:
@@ -86,14 +96,16 @@ def every_writer(value: Card) -> Iterator[str]:
     yield json.dumps(documents.card(value))
 
 
-def test_bars_are_bounds_over_the_duration_with_dram_among_them() -> None:
+def test_bars_are_the_busiest_units_with_dram_among_them() -> None:
     value = shown()
     assert [bar.label for bar in value.bars] == ["L1 data", "LSU", "issue", "FP32", "DRAM"]
     assert len(value.bars) == BARS
-    assert value.bars[0] == Bar("l1_data", "L1 data", 0.99, True)
+    assert value.bars[0] == Bar("l1_data", "L1 data", 0.99, True, 0.99)
     assert [bar.limit for bar in value.bars[1:]] == [False] * 4
     assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
-    idle = card(profile(), Diagnosis((finding(),), (), {"l2": 30.0, "dram": 20.0}))
+    idle = card(
+        profile(l1_data_pipe_active=0.3, lsu_pipe_active=0.5), Diagnosis((finding(),), (), {})
+    )
     assert not any(bar.limit for bar in idle.bars), "a unit that is idle half the time is no limit"
 
 
@@ -102,8 +114,8 @@ def test_a_busy_unit_is_the_limit_where_the_verdict_is_about_it() -> None:
         return [bar.label for bar in shown(finding(bottleneck, **changes)).bars if bar.limit]
 
     assert limits("missing-data-reuse") == ["L1 data"], "a rule of memory"
-    assert limits("barrier-imbalance") == []
-    assert limits("barrier-imbalance", relieves=("l1_data",)) == ["L1 data"]
+    assert limits("barrier-imbalance") == ["L1 data"], "about no unit: the busiest, which is full"
+    assert limits("barrier-imbalance", relieves=("lsu",)) == ["LSU"], "the one it relieves"
 
 
 def test_waits_add_up_to_the_whole_time() -> None:
@@ -155,12 +167,46 @@ def waiting(reason: str, code: tuple[tuple[str, int, int], ...] = LOAD, **verdic
 def test_the_instruction_that_warps_wait_for_comes_first() -> None:
     (line,) = waiting("long_scoreboard").where
     assert (line.place, line.text, line.sass) == ("k.cu:10", "float v = x[i];", "LDG.E R4")
-    assert line.cost.replace("\u2009", " ") == "99 % of the samples wait for it, at k.cu:11"
+    assert line.cost.replace("\u2009", " ") == "99 % of the samples, at k.cu:11, which waits for it"
     (line,) = waiting("math_pipe_throttle").where
     assert (line.place, line.sass, line.of) == ("k.cu:11", "FFMA R5", "the samples")
     named = Location("/x/k.cu", 11, 16, "FFMA R5, R4, R4, R5", 1.0, "FP32 work")
     (line,) = waiting("long_scoreboard", locations=(named,)).where
     assert line.place == "k.cu:11", "the verdict names the multiply-adds themselves"
+
+
+def test_a_line_shows_the_instruction_of_the_verdict() -> None:
+    """Updates wait in line, and each for the load of its address: the verdict is about updates."""
+    code = (
+        ("LDG.E R4, [R2]", 11, 1), ("ATOMG.E.ADD PT, RZ, [R4], R6", 11, 98), ("EXIT", 12, 1),
+    )  # fmt: skip
+    (line,) = waiting("long_scoreboard", code).where
+    assert line.sass == "LDG.E R4"
+    named = Location("/x/k.cu", 11, 16, code[1][0], 1.0, "the LG throttle samples")
+    (line,) = waiting("long_scoreboard", code, locations=(named,)).where
+    assert (line.place, line.sass, line.of) == ("k.cu:11", "ATOMG.E.ADD PT", "the samples")
+
+
+def test_a_line_has_one_share_on_the_card_and_in_the_listing() -> None:
+    assert recorded.FP32
+    compared = 0
+    for profile in recorded.run_of(recorded.FP32).profiles:
+        value = card(profile, recorded.diagnosed(profile))
+        if not value.where or "samples" not in value.where[0].of:
+            continue
+        line = value.where[0]
+        at = line.place
+        if found := re.search(r"at (\S+:\d+), which waits", line.of):
+            at = found[1]
+        shares: dict[str, int] = {}
+        for row in profile.instructions:
+            if row.file:
+                place = f"{row.file.rpartition('/')[2]}:{row.line}"
+                shares[place] = shares.get(place, 0) + row.sample_count
+        if at in shares:
+            assert line.share == pytest.approx(shares[at] / sum(shares.values()), abs=0.005), at
+            compared += 1
+    assert compared > 10
 
 
 @pytest.mark.parametrize(
@@ -194,7 +240,7 @@ def test_the_instruction_that_warps_wait_for_comes_first() -> None:
         ),
         pytest.param(
             (("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 60), ("FFMA R5, R6, R6, R5", 11, 20), ("EXIT", 12, 19)),
-            "k.cu:10", "LDG.E R4", "60 % of the samples wait for it, at k.cu:11",
+            "k.cu:10", "LDG.E R4", "80 % of the samples, at k.cu:11, which waits for it",
             id="part of a line waits for a load of another",
         ),
     ],
@@ -223,7 +269,7 @@ def test_a_wait_for_copies_comes_before_the_line_behind_it() -> None:
     )  # fmt: skip
     (line,) = shown(instructions=rows).where
     assert (line.place, line.sass) == ("k.cu:11", "DEPBAR.LE SB0")
-    assert line.of == "the samples wait for it, at k.cu:12"
+    assert line.of == "the samples, at k.cu:12, which waits for it"
 
 
 def test_code_left_out_of_the_report_is_told_by_its_address() -> None:

@@ -10,7 +10,7 @@ import render_fixture
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.card import Line
-from ncu_toolkit.model import Finding, Location
+from ncu_toolkit.model import Finding, Instruction, Location
 from ncu_toolkit.render.hotspots import hot_spots
 
 
@@ -156,3 +156,21 @@ def test_a_peak_of_registers_goes_by_what_its_warps_take(asked: tuple[int, ...],
     spots = hot_spots(replace(profile, instructions=tuple(rows)))
     assert spots is not None
     assert [said in hint for hint in spots.hints] == ([True] if said else [])
+
+
+def test_a_wait_is_linked_with_what_it_waits_for() -> None:
+    rows = tuple(
+        Instruction(at, 16 * at, sass, sass.split()[0], "/x/k.cu", 10 + at, 9, 288, samples)
+        for at, (sass, samples) in enumerate(
+            [
+                ("LDG.E R4, [R2]", {"wait": 3}),
+                ("LDS R6, [R3]", {"wait": 3}),
+                ("FFMA R5, R4, R4, R5", {"long_scoreboard": 80}),
+                ("FADD R7, R6, R6", {"short_scoreboard": 20}),
+                ("EXIT", {"wait": 1}),
+            ]
+        )
+    )
+    spots = hot_spots(replace(render_fixture.profile("vectorized", 1024, 0), instructions=rows))
+    assert spots is not None
+    assert spots.data["waits"] == [(2, [0]), (3, [1])]

@@ -12,6 +12,8 @@ from urllib.parse import unquote
 import pytest
 import render_fixture
 
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.explain.busy import Use
 from ncu_toolkit.explain.card import Bar
 from ncu_toolkit.hardware.occupancy import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.model import Evidence, Presence, Reading
@@ -76,25 +78,18 @@ def test_what_shared_memory_keeps_busy_is_not_ascribed_to_global_accesses(book: 
 
 def test_picture_and_table_of_the_memory_say_how_busy_the_same_unit_is(book: Book) -> None:
     first = book.run.profiles[0]
-    passes = Reading("shared_wavefronts", 3.2e9, "", Presence.PRESENT)
-    profile = replace(first, readings={**first.readings, passes.name: passes})
-    assert profile.duration_us
     shares = {"l1_tag": 0.004, "l1_data": 0.72, "l2": 0.29, "fill": 0.38, "dram": 0.17}
-    bounds = {name: share * profile.duration_us for name, share in shares.items()}
-    limit = replace(book.card(first), bars=(Bar("l1_data", "L1 data", 0.72, True),))
-    shown = memory_view(profile, limit, bounds)
+    used = {name: Use(share) for name, share in shares.items()}
+    limit = replace(book.card(first), bars=(Bar("l1_data", "L1 data", 0.72, True, 0.72),))
+    shown = memory_view(first, limit, used)
     assert shown is not None
-    said = [f"{wire.busy}{wire.mark}".replace("\u2009", " ") for wire in shown.wires]
-    assert said == ["DRAM 17 % busy", "L2 to SM 38 % busy", "L1 data 72 %, limit"]
-    assert "limit" not in shown.words, "the reader may be guessing it"
-    rows = {row[0].text: row for row in traffic_table(profile, None, bounds).rows}
+    links = (shown.ends[0][0], shown.link)
+    said = [f"{link.busy}{link.mark}".replace("\u2009", " ") for link in links]
+    assert said == ["DRAM 17 % busy", "L2 to SM 38 % busy"]
+    assert shown.l1.units[0] == ("L1 data 72\u2009%", True)
+    rows = {row[0].text: row for row in traffic_table(first, None, used).rows}
     for label, name in (("DRAM", "dram"), ("L2 to SM", "fill"), ("L1 data", "l1_data")):
         assert rows[label][4].value == pytest.approx(shares[name])
-    for bytes_of, note in ((48, "3.20 G shared wavefronts"), (0, "")):
-        launch = replace(profile.launch, shared_static=bytes_of, shared_dynamic=0)
-        shown = memory_view(replace(profile, launch=launch), limit, bounds)
-        assert shown is not None
-        assert shown.boxes[2].unit.replace("\u2009", " ") == note
 
 
 def test_a_sum_that_is_hardly_off_is_told_without_a_sign(book: Book) -> None:
@@ -180,15 +175,13 @@ def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> 
     first = book.run.profiles[0]
     busiest = Reading("l2_atomic_unit_busiest", 0.83, "fraction", Presence.PRESENT)
     profile = replace(first, readings={**first.readings, busiest.name: busiest})
-    assert profile.duration_us
-    bounds = {"atomic": 0.83 * profile.duration_us, "l2": 0.01 * profile.duration_us}
-    card = replace(book.card(first), bars=(Bar("atomic", "L2 atomics", 0.83, True),))
-    shown = memory_view(profile, card, bounds)
+    used = {"atomic": Use(0.83), "l2": Use(0.01)}
+    card = replace(book.card(first), bars=(Bar("atomic", "L2 atomics", 0.83, True, 0.83),))
+    shown = memory_view(profile, card, used)
     assert shown is not None
-    assert shown.boxes[1].unit.replace("\u2009", " ") == "busiest atomic unit 83 %"
-    assert shown.boxes[1].limit
-    assert not any(wire.limit for wire in shown.wires)
-    assert shown.wires[1].busy.replace("\u2009", " ") == "L2 1 %"
+    assert shown.l2.units == (("busiest atomic unit 83\u2009%", True),)
+    assert not any(link.limit for link in (shown.link, *(link for link, _ in shown.ends)))
+    assert shown.link.busy.replace("\u2009", " ") == "L2 1 %"
 
 
 @pytest.mark.parametrize(
@@ -406,3 +399,27 @@ def test_the_verdict_on_a_launch_needs_no_scrolling() -> None:
     for row in launches.rows:
         assert row[2].text != row[2].value
         assert row[3].text.endswith(("×", "n/a"))
+
+
+def test_the_split_that_the_driver_chose_is_no_limit() -> None:
+    """254 registers allow one block of 256 threads; its 96 KiB of shared memory would allow two."""
+    base = render_fixture.profile("vectorized", 1024, 0)
+    launch = replace(
+        base.launch, block=(256, 1, 1), registers=254, shared_static=0, shared_dynamic=98304
+    )
+    limits = {"registers": 1.0, "shared": 1.0, "warps": 8.0, "blocks": 32.0, "barriers": 32.0}
+    found = {
+        f"block_limit_{name}": Reading(name, value, "count", Presence.PRESENT)
+        for name, value in limits.items()
+    }
+    profile = replace(base, launch=launch, readings={**base.readings, **found})
+    assert figures.block_limits(profile)["block_limit_shared"] == 2
+    assert figures.occupancy_limiters(profile) == ("block_limit_registers",)
+    assert figures.value(profile, "blocks_per_sm") == 1
+    table, _, _ = occupancy_section(profile)
+    rows = {row[0].text: row for row in table.rows}
+    assert (rows["shared memory"][1].value, rows["shared memory"][2].text) == (2.0, "")
+    assert rows["shared memory"][1].title.startswith("Nsight: 1,")
+    asked = replace(found["block_limit_registers"], value=4.0)
+    small = replace(profile, readings={**profile.readings, "block_limit_registers": asked})
+    assert figures.occupancy_limiters(small) == ("block_limit_shared",), "a split asked for"

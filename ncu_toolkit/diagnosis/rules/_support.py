@@ -278,12 +278,30 @@ def _short(sass: str) -> str:
     return " ".join(word for word in sass.partition(",")[0].split() if not word.startswith("@"))
 
 
-def locate_stall(profile: Profile, reason: str, kinds: Sequence[str] = ()) -> tuple[Location, ...]:
-    """The instructions that cause a stall reason, restricted to `kinds` where given."""
+def lines_have(profile: Profile, places: Sequence[Location], pattern: re.Pattern[str]) -> bool:
+    """Whether each source line at `places` has what a pattern finds: advice to write that has been
+    followed. False where the report holds no text of them."""
+    texts = []
+    for place in places:
+        lines = profile.sources.get(place.file, "").splitlines()
+        if 0 < place.line <= len(lines):
+            texts.append(lines[place.line - 1])
+    return bool(texts) and all(pattern.search(text) for text in texts)
+
+
+def locate_stall(
+    profile: Profile,
+    reason: str,
+    kinds: Sequence[str] = (),
+    wanted: Callable[[Instruction], bool] = lambda _: True,
+) -> tuple[Location, ...]:
+    """The instructions that cause a stall reason, restricted to `kinds` where given and to those
+    that pass the test `wanted`."""
+    rows = profile.instructions
     weights = {
         i: w
         for i, w in attribution.weights_by_culprit(profile, reason).items()
-        if not kinds or attribution.kind(profile.instructions[i].opcode) in kinds
+        if (not kinds or attribution.kind(rows[i].opcode) in kinds) and wanted(rows[i])
     }
     return _locations(profile, weights, _what(reason))
 

@@ -86,6 +86,7 @@ class Words:
         ),
         "Give each block or warp a private copy of the counters. Combine the copies at the end.",
     )
+    warps_done = "Each warp reduces its values already. Combine the sums of the warps in shared memory, and update global memory once per block."
     elsewhere: ClassVar[language.Elsewhere] = {
         "triton": (
             "Reduce within the block first (tl.sum, tl.histogram). Then do one tl.atomic_add per block and address.",
@@ -169,12 +170,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         | {"l1_tag": keep(in_pipe, AGGREGATED), "l1_data": keep(max(in_pipe, banks), private)},
         instructions=1.0 if passes else keep(repeats, AGGREGATED),
     )
+    within_warp, *others = Words.advice
+    first = Words.warps_done if profile.mix.executed("SHFL|REDUX") else within_warp
     return finding(
         ID,
         Words.found.format(waiting=units.percent(waiting + after * share_after)),
         model.without(removal),
         evidence,
-        language.advice(profile, Words.advice, Words.elsewhere),
+        language.advice(profile, (first, *others), Words.elsewhere),
         Words.look_for,
         confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
         locations=locate_stall(profile, "lg_throttle", ("atomic",))

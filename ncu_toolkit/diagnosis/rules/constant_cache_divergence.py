@@ -45,14 +45,15 @@ from ncu_toolkit.diagnosis.rules._support import (
     fact,
     finding,
     keep,
-    locate_executed,
+    locate,
     locate_stall,
     missing,
     ruled_out,
     stall_fact,
 )
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.model import Finding, Instruction, NoFinding, Profile
+from ncu_toolkit.sass import attribution
 
 ID: Final = "constant-cache-divergence"
 TITLE: Final = "Divergent constant-memory access"
@@ -128,10 +129,19 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         ),
         language.advice(profile, Words.advice, Words.elsewhere),
         Words.look_for,
-        locations=locate_stall(profile, "short_scoreboard", ("constant",))
-        or locate_stall(profile, "mio_throttle", ("constant",))
-        or locate_executed(profile, lambda opcode: opcode.startswith("LDC"), "constant loads"),
+        locations=locate_stall(profile, "short_scoreboard", ("constant",), _indexed)
+        or locate_stall(profile, "mio_throttle", ("constant",), _indexed)
+        or locate(
+            profile,
+            lambda row: float(row.executed or 0) if _indexed(row) else 0.0,
+            "constant loads",
+        ),
     )
+
+
+def _indexed(row: Instruction) -> bool:
+    """Whether lanes can read different entries: a parameter has one address for all of them."""
+    return attribution.base(row.opcode) == "LDC" and INDEXED.search(row.sass) is not None
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:

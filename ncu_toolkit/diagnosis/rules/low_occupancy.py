@@ -260,9 +260,7 @@ def _gain(profile: Profile, limiters: tuple[str, ...], occupancy: float) -> floa
     decides, at most a full SM."""
     now = figures.value(profile, "blocks_per_sm")
     others = [
-        v
-        for name in figures.BLOCK_LIMITS
-        if name not in limiters and (v := profile.value(name)) is not None and v != now
+        v for name, v in figures.block_limits(profile).items() if name not in limiters and v != now
     ]
     if "block_limit_warps" in limiters or not now or not others:
         return 1 / occupancy

@@ -66,7 +66,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import MEMORY, PIPES, RESOURCES, Removal, TimeModel
+from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES, Removal, TimeModel
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
@@ -242,7 +242,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         "read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads instead of 2. Tiles in registers gain more.",
     )
     where = RESOURCES[busiest][2] if busiest else "memory"
-    used = min(busy, model.counted(busiest)) if busiest else 0.0
+    counted = model.counted(busiest) if busiest else 0.0
+    used = min(busy, counted)
+    others = " and shared memory" if used < counted - NOISE else ""
     loaded = load_fact(model, busiest, BUSY) if busiest else None
     return finding(
         ID,
@@ -251,7 +253,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             if asked is not None
             else Words.found.format(reuse=units.significant(reuse, 2))
         )
-        + f"Such loads keep {where} {units.percent(used)} busy.",
+        + f"Such loads{others} keep {where} {units.percent(counted)} busy.",
         model.without(removal),
         (
             measured,

@@ -119,6 +119,7 @@ class Words:
     counted = "; the estimate counts {fewer} fewer, since other pipes become the limit then"
     tensor_tile = "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
     registers = "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
+    shuffled = "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
     small_patch = (
         "Compute a tile of results per thread (4x4, then 8x8) in registers, so that each shared load feeds several "
         "multiply-adds."
@@ -317,7 +318,8 @@ def _advice(profile: Profile) -> tuple[str, ...]:
     if tensor:
         said.append(Words.tensor_tile)
     elif side is None:
-        said += language.advice(profile, (Words.registers,), Words.reduce_elsewhere)
+        words = Words.shuffled if profile.mix.executed("SHFL") else Words.registers
+        said += language.advice(profile, (words,), Words.reduce_elsewhere)
     elif side < 2:
         said.append(Words.small_patch)
     elif side < LARGEST:

@@ -29,6 +29,7 @@ C++ Best Practices Guide, "Math Libraries".
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Final
 
 from ncu_toolkit.core import units
@@ -50,6 +51,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     fact,
     finding,
     keep,
+    lines_have,
     locate_executed,
     missing,
     ruled_out,
@@ -73,6 +75,10 @@ CODE_RANK: Final = 5
 #: What stays: the accurate forms take several MUFU operations and fix-up steps where the fast ones
 #: take one, and a value kept is not computed again.
 STEP: Final = 0.25
+#: The fast variants that the second piece of advice names.
+FAST: Final = re.compile(
+    r"\b__(?:(?:sin|cos|sincos|tan|exp|exp10|log|log2|log10|pow)f|fdividef|frcp_r[nzud]|frsqrt_rn)\b"
+)
 REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 
 
@@ -147,6 +153,14 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         if busy >= BUSY.value
         else Words.waiting.format(waiting=units.percent(waiting), computes=computes)
     )
+    places = locate_executed(
+        profile,
+        lambda opcode: opcode.startswith(("MUFU", "I2F", "F2I", "F2F")),
+        "special-function instructions",
+    )
+    cuda: tuple[str, ...] = Words.advice
+    if lines_have(profile, places, FAST):
+        cuda = tuple(line for line in cuda if not FAST.search(line))
     return finding(
         ID,
         summary,
@@ -158,14 +172,10 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             stall_fact(profile, "short_scoreboard"),
             stall_fact(profile, "mio_throttle"),
         ),
-        language.advice(profile, Words.advice, Words.elsewhere),
+        language.advice(profile, cuda, Words.elsewhere),
         Words.look_for,
         confidence="high" if busy >= BUSY.value else "medium",
-        locations=locate_executed(
-            profile,
-            lambda opcode: opcode.startswith(("MUFU", "I2F", "F2I", "F2F")),
-            "special-function instructions",
-        ),
+        locations=places,
     )
 
 

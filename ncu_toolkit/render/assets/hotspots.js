@@ -59,7 +59,7 @@
     }
     reveal(at, centre) {
       const top = at * ROW, height = this.node.clientHeight;
-      if (centre ? top < this.node.scrollTop + ROW || top > this.node.scrollTop + height - 2 * ROW : false) this.node.scrollTop = Math.max(0, top - height / 2);
+      if (centre) this.node.scrollTop = Math.max(0, top - (height - ROW) / 2);
       else if (top < this.node.scrollTop) this.node.scrollTop = top;
       else if (top + ROW > this.node.scrollTop + height) this.node.scrollTop = top + ROW - height;
       this.update();
@@ -84,6 +84,9 @@
     const fileWeight = lines.map((map) => Array.from(map.values()).reduce((a, l) => a + l.weight, 0));
     // The pane opens on the place that the card names.
     let file = data.file[data.open], related = new Set([data.open]), relatedLine = data.line[data.open];
+    // Who waits for whose result, in both directions.
+    const producers = new Map(data.waits), consumers = new Map();
+    for (const [row, from] of data.waits) for (const at of from) consumers.set(at, [...(consumers.get(at) || []), row]);
     const opened = new Set(), named = new Set(data.named), live = data.live.length > 0, most = live ? data.live.reduce((a, b) => Math.max(a, b), 0) : 0;
 
     const heat = (cell, value, most) => { cell.textContent = percent(value, whole); if (value) cell.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.6 * value / most).toFixed(3)})`; };
@@ -99,9 +102,9 @@
     }, (row) => {
       if (row < 0) { opened.add(row); fill(); return; }
       describe(row);
-      related = new Set([row]);
+      related = new Set([row, ...(producers.get(row) || []), ...(consumers.get(row) || [])]);
       if (data.file[row] >= 0) {
-        if (data.file[row] !== file) { file = data.file[row]; picker.value = file; source.set(sourceRows()); }
+        show(data.file[row]);
         relatedLine = data.line[row];
         const at = source.rows.indexOf(relatedLine);
         if (at >= 0) source.reveal(at, true);
@@ -190,6 +193,17 @@
       const head = make("p");
       head.append(make("code", "", data.sass[row]), ` at 0x${data.address[row]}`, data.file[row] >= 0 ? `, ${data.files[data.file[row]].split("/").pop()}:${data.line[row]}` : "", data.executed[row] !== null ? `, executed ${si(data.executed[row])} times by a warp` : "");
       tell(head, [row]);
+      for (const [words, ends] of [["waits for the result of", producers.get(row)], ["its result is waited for at", consumers.get(row)]]) {
+        if (!ends) continue;
+        const line = make("p", "", `${words} `);
+        for (const at of ends) {
+          const link = make("button", "link", `${at} ${data.sass[at].split(",")[0]}${data.file[at] >= 0 ? ` (${data.files[data.file[at]].split("/").pop()}:${data.line[at]})` : ""}`);
+          link.type = "button";
+          link.addEventListener("click", () => go(at));
+          line.append(link, " ");
+        }
+        detail.append(line);
+      }
     }
     function describeLine(line, rows) {
       const head = make("p");
@@ -197,9 +211,36 @@
       tell(head, rows);
     }
     search.addEventListener("input", fill);
-    sort.addEventListener("change", fill);
+    sort.addEventListener("change", () => { fill(); sass.node.scrollTop = 0; });
+    // The hottest lines, or instructions where lines are not known, one after the other: by buttons, or n and p.
+    const ranks = (file >= 0 ? lines.flatMap((map, f) => Array.from(map, ([line, l]) => ({ f, line, weight: l.weight, rows: l.rows }))) : weights.map((w, i) => ({ f: -1, line: i, weight: w, rows: [i] })))
+      .filter((each) => each.weight).sort((a, b) => b.weight - a.weight);
+    let rank = Math.max(0, ranks.findIndex((each) => each.rows.includes(data.open)));
+    const step = (by) => {
+      if (!ranks.length) return;
+      rank = (rank + by + ranks.length) % ranks.length;
+      const to = ranks[rank];
+      if (to.f < 0) { go(to.line); return; }
+      show(to.f);
+      const at = source.rows.indexOf(to.line);
+      source.choose(at, false);
+      source.reveal(at, true);
+    };
+    const back = make("button", "", "‹"), on = make("button", "", "next hottest ›");
+    back.type = on.type = "button";
+    back.title = "The hotter line before (p)"; back.setAttribute("aria-label", back.title); on.title = "The next hottest line (n)";
+    back.addEventListener("click", () => step(-1)); on.addEventListener("click", () => step(1));
+    if (ranks.length > 1) tools.insertBefore(on, tally), tools.insertBefore(back, on);
+    grid.addEventListener("keydown", (event) => { if (!event.ctrlKey && !event.metaKey && !event.altKey && (event.key === "n" || event.key === "p")) step(event.key === "n" ? 1 : -1); });
     folded.addEventListener("change", () => { opened.clear(); fill(); });
-    picker.addEventListener("change", () => { file = Number(picker.value); source.set(sourceRows()); });
+    picker.addEventListener("change", () => show(Number(picker.value)));
+    function show(to) { if (to !== file) { file = to; picker.value = to; source.set(sourceRows()); } }
+    // An instruction, wherever it is: unfolded and found if it is hidden.
+    function go(row) {
+      if (!sass.rows.includes(row)) { folded.checked = false; search.value = ""; fill(); }
+      sass.choose(sass.rows.indexOf(row), false);
+      sass.reveal(sass.rows.indexOf(row), true);
+    }
     fill();
     source.set(sourceRows());
     if (whole) {

@@ -1,0 +1,217 @@
+"""Bars are measurements: on every launch of every report at hand the longest bar is what Nsight
+Compute's own roll-ups show, or the card says why it is not, and one unit has one figure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import recorded
+import render_fixture
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.explain import busy
+from ncu_toolkit.explain.answer import Kind, answer
+from ncu_toolkit.explain.busy import Use, uses
+from ncu_toolkit.explain.card import CLOSE, Bar, Card
+from ncu_toolkit.explain.verdict import card
+from ncu_toolkit.model import Diagnosis, Finding, Presence, Profile, Reading
+from ncu_toolkit.render import card_html, markdown
+from ncu_toolkit.render import json as documents
+from ncu_toolkit.render.memory_view import memory_view
+from ncu_toolkit.render.page_tables import traffic_table
+from ncu_toolkit.render.text import lines, plain_text
+
+SHARED = recorded.ROOT.parent / "shared"
+REPORTS = [
+    *sorted((recorded.ROOT / "tests" / "heldout").rglob("*.ncu-rep.xz")),
+    *sorted((recorded.ROOT / "tests" / "origins" / "reports").glob("*.ncu-rep.xz")),
+    *sorted((SHARED / "corpus").glob("*.ncu-rep")),
+    *sorted((SHARED / "strangers").glob("*.ncu-rep")),
+]
+#: Nsight's roll-ups, by the short names of the registry.
+ROLL_UPS = (
+    "sm_throughput", "memory_throughput", "l1_throughput", "l2_throughput", "dram_utilization",
+)  # fmt: skip
+#: Units that only the roll-up over the SMs covers.
+OF_THE_SMS = {*(name for name, (_, in_sm, _) in RESOURCES.items() if in_sm), "constant", "blocks"}
+#: Words of a unit in a sentence, longest first, so that "the FP32 pipe" is not taken for another.
+WORDS = sorted(
+    [
+        *((words, name) for name, (_, _, words) in RESOURCES.items()),
+        ("the fp32 pipe", "fma"),
+        ("the fma pipe", "fma"),
+        ("the tensor cores", "tensor"),
+        ("the tensor pipe", "tensor"),
+        ("the special-function pipe", "xu"),
+    ],
+    key=lambda pair: -len(pair[0]),
+)
+#: What may stand between a unit and its figure.
+BETWEEN = r"(?: \(| is | are | at |, | )"
+
+
+def launches() -> Iterator[tuple[str, Profile, Diagnosis]]:
+    for folder in recorded.FOLDERS:
+        for profile in recorded.run_of(folder).profiles:
+            yield folder.name, profile, recorded.diagnosed(profile)
+
+
+def judged(report: Path) -> Iterator[tuple[str, Profile, Diagnosis, Card]]:
+    try:
+        found = recorded.launches(report)
+    except ToolkitError:
+        return
+    for each in found:
+        assert each.profile is not None
+        yield report.name, each.profile, each.diagnosis, each.card
+
+
+def check(name: str, profile: Profile, shown: Card) -> str:
+    """Which way a launch's longest bar agrees with the roll-ups; fails where it does not."""
+    values = [profile.value(each) for each in ROLL_UPS]
+    rolled = max((value for value in values if value is not None), default=None)
+    if rolled is None:
+        return "no roll-up"
+    where = f"{name} {profile.origin.key} {profile.launch.function[:40]}"
+    longest = max(shown.bars, key=lambda bar: bar.busy, default=Bar("", "", 0.0))
+    if abs(longest.busy - rolled) <= CLOSE:
+        return "within"
+    if rolled > longest.busy:
+        assert "too short" in shown.basis, f"{where}: {rolled:.0%} is on no bar ({shown.bars})"
+        return "says why"
+    if longest.resource in OF_THE_SMS and profile.value("sm_throughput") is None:
+        return "not covered"
+    assert shown.basis, f"{where}: {longest.label} {longest.busy:.0%}, roll-ups {rolled:.0%}"
+    return "says why"
+
+
+def figures_in(text: str) -> Iterator[tuple[str, float]]:
+    """Units with how busy a text calls them, in percent."""
+    text = text.replace(units.THIN_SPACE, " ").lower()
+    taken: list[tuple[int, int]] = []
+    for words, name in WORDS:
+        for match in re.finditer(rf"{re.escape(words.lower())}{BETWEEN}([\d.]+) %", text):
+            if not any(start < match.end() and match.start() < end for start, end in taken):
+                taken.append(match.span())
+                yield name, float(match[1])
+
+
+def one_figure(name: str, profile: Profile, diagnosis: Diagnosis, shown: Card) -> int:
+    """Compares sentences, bars, picture, table and JSON; returns how many sentences had a figure."""
+    used = uses(profile, diagnosis.bounds)
+    if not profile.instructions:  # what is kept of a report lacks them, and tags are counted there
+        used |= {
+            bar.resource: Use(bar.busy, bar.share) for bar in shown.bars if bar.resource == "l1_tag"
+        }
+    said = list(figures_in(" ".join((shown.summary, *shown.do, shown.expect))))
+    where = f"{name} {profile.origin.key}: {shown.summary}"
+    for unit, percent in said:
+        assert unit in used, where
+        assert percent == pytest.approx(100 * used[unit].busy, abs=0.6), where
+        longest = max((bar.busy for bar in shown.bars), default=0.0)
+        assert percent <= 100 * longest + 0.6, where
+    for bar in shown.bars:
+        assert bar.busy == used[bar.resource].busy, where
+        assert 0 <= bar.share <= bar.busy <= 1, where
+    assert sum(bar.limit for bar in shown.bars) <= 1, where
+    assert [bar["busy"] for bar in documents.card(shown)["bars"]] == [b.busy for b in shown.bars]
+    memory = memory_view(profile, shown, used)
+    if memory:
+        levels = (memory.l1, memory.l2)
+        drawn = [unit for level in levels for unit, _ in level.units]
+        drawn += [link.busy for link in (memory.link, *(link for link, _ in memory.ends))]
+        bars = {bar.label: bar for bar in shown.bars}
+        for label, bar in bars.items():
+            for text in drawn:
+                if re.match(rf"{label} \d", text):
+                    assert text == f"{label} {card_html.whole_percent(bar.busy)}", where
+    rows = {row[0].text: row[4].value for row in traffic_table(profile, None, used).rows}
+    for label, resource in (("DRAM", "dram"), ("L1 data", "l1_data"), ("L2 to SM", "fill")):
+        if resource in used:
+            assert rows[label] == used[resource].busy, where
+    return len(said)
+
+
+def test_recorded_launches_have_bars_that_nsight_shows() -> None:
+    counted = 0
+    ways = set()
+    for name, profile, diagnosis in launches():
+        shown = card(profile, diagnosis)
+        ways.add(check(name, profile, shown))
+        counted += one_figure(name, profile, diagnosis, shown)
+    assert counted > 20, "sentences name busy units"
+    assert "within" in ways
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_reports_have_bars_that_nsight_shows(report: Path) -> None:
+    for name, profile, diagnosis, shown in judged(report):
+        if profile.launch.complete:
+            check(name, profile, shown)
+            one_figure(name, profile, diagnosis, shown)
+
+
+def with_readings(**values: float) -> Profile:
+    base = render_fixture.profile("vectorized", 1024, 0)
+    counters = {name for names, _, _ in RESOURCES.values() for name in names}
+    kept = {name: found for name, found in base.readings.items() if name not in counters}
+    found = {name: Reading(name, each, "", Presence.PRESENT) for name, each in values.items()}
+    return replace(base, readings={**kept, **found})
+
+
+def test_a_bar_is_what_was_measured_with_the_models_floor_in_it() -> None:
+    profile = with_readings(l2_throughput=0.94, l2_utilization=0.26, duration=100.0)
+    used = uses(profile, {"l2": 26.0})
+    assert used["l2"] == Use(0.94, 0.26)
+    shown = card(profile, replace(diagnose(profile), bounds={"l2": 26.0}))
+    (bar,) = (bar for bar in shown.bars if bar.resource == "l2")
+    assert (bar.busy, bar.share, bar.beyond) == (0.94, 0.26, True)
+    page = card_html._environment().get_template("card.html").module.card(shown)  # type: ignore[attr-defined]
+    assert 'style="width:94.0%"><i style="width:28%"' in page
+
+
+def test_a_roll_up_is_a_bar_only_where_no_part_explains_it() -> None:
+    alone = uses(with_readings(sm_throughput=0.24), {})
+    assert alone["sm"] == Use(0.24)
+    explained = uses(with_readings(sm_throughput=0.24, issue_active=0.22), {})
+    assert "sm" not in explained
+    turing = uses(with_readings(l1_throughput=0.97, l1_data_pipe_active=0.5), {})
+    assert turing["l1"].busy == 0.97
+
+
+def test_a_launch_too_short_for_a_counter_says_so() -> None:
+    profile = with_readings(l1_throughput=4.03, issue_active=0.01)
+    used = uses(profile, {})
+    assert "l1" not in used
+    assert "403\u2009%, is left out: the launch is too short" in busy.basis(profile, used)
+
+
+def test_sms_without_work_are_named() -> None:
+    profile = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=400.0)
+    said = busy.basis(profile, uses(profile, {}))
+    assert said == "Units in SMs: of the 40\u2009% of the time in which SMs had work."
+    whole = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=990.0)
+    assert busy.basis(whole, uses(whole, {})) == ""
+
+
+def test_every_writer_shows_the_measured_figure() -> None:
+    profile = with_readings(l2_throughput=0.94, l2_utilization=0.26, duration=100.0)
+    finding = Finding("l2-bandwidth", "One.", "high", (), 1.6, (), ("Do.",), "Less.")
+    shown = card(profile, Diagnosis((finding,), (), {"l2": 26.0}))
+    assert "L2 94\u2009% (the limit)" in shown.busy
+    whole = answer([Kind(shown)])
+    text = plain_text(whole, 100)
+    assert re.search(r"L2 +█+▒+ +94.% +◀ limit", text)
+    assert "▒ busy beyond what its work needs" in text
+    assert re.search(
+        r"L2 +#+-+ +94", "\n".join(line.plain for line in lines(whole, 100, ascii_only=True))
+    )
+    for other in (markdown.markdown(whole), markdown.brief(whole)):
+        assert re.search("L2 94.% ", other)
