@@ -316,22 +316,27 @@ def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str,
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP, as CI and closed terminals send them, like Ctrl-C."""
+def interruptible(
+    *numbers: signal.Signals,
+) -> Iterator[Callable[[], bool]]:
+    """Treat SIGTERM and SIGHUP, as CI and closed terminals send them, and `numbers` like Ctrl-C. Yields
+    whether one of them came, for where the interrupt was taken for a failure."""
+    came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: False
         return
 
     def interrupt(number: int, frame: object) -> None:
+        came.append(number)
         raise KeyboardInterrupt
 
     before = {
         number: signal.signal(number, interrupt)
-        for number in (signal.SIGTERM, signal.SIGHUP)
+        for number in (signal.SIGTERM, signal.SIGHUP, *numbers)
         if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
     }
     try:
-        yield
+        yield lambda: bool(came)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

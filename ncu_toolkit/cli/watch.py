@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from ncu_toolkit.analysis.analyze import (
     prepare,
     with_tables,
 )
-from ncu_toolkit.cli._common import PathName, console, output_option, timeout_option
+from ncu_toolkit.cli._common import PathName, console, interruptible, output_option, timeout_option
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
@@ -90,7 +91,8 @@ def command(
     Watches the current folder (for a rung, the folder of its ladder) and the files that --input
     names. A save that changes nothing that runs, such as a comment, is not profiled. When the build
     or the program fails, its last lines are shown and the next save tries again. Press `q` or Ctrl-C
-    to stop. Each round is kept in the folder of reports and, if DuckDB is installed, in the history
+    to stop. Ctrl-C, SIGTERM and SIGHUP also end a round that is under way, which then does not count;
+    the exit code is 0. Each round is kept in the folder of reports and, if DuckDB is installed, in the history
     (`ncu-toolkit history`).
 
     \b
@@ -128,11 +130,15 @@ def command(
             screen.at = intake.here(program_run.gpu_uuid())
             return profile()
 
-        with contextlib.suppress(KeyboardInterrupt), _keyboard() as pressed:
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            interruptible(signal.SIGINT) as ended,
+            _keyboard() as pressed,
+        ):
             changes = _saves(watched, pressed)
             next(changes, None)  # from here on no save is missed
             screen.line("each save is a round; q or Ctrl-C ends it")
-            loop(watched, changes, round_, screen, state)
+            loop(watched, changes, round_, screen, state, ended)
         screen.line(f"ended; every round is in {reports}")
 
 
