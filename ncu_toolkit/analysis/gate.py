@@ -3,8 +3,8 @@ say which difference is a regression.
 
 A gate is an expression over figures by name: `time>5%` is true when the median time grew by more
 than 5%, and that much is certain: it exceeds the noise of the repeats, and a permutation test over
-them finds the two sides different. `registers_per_thread>128` is true of the new value itself. Any
-registry or derived figure can be named."""
+them finds the two sides different. `registers_per_thread>128` and `time>5us` are true of the new
+value itself. Any registry or derived figure can be named."""
 
 from __future__ import annotations
 
@@ -28,6 +28,18 @@ from ncu_toolkit.model import Profile, Timing
 
 TIME: Final = "time"
 _PERCENT: Final = re.compile(r"([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*([-+]?\d+(?:\.\d+)?)\s*%")
+#: A figure compared with a number that is no percentage, from both sides, with a unit of time or without.
+_NUMBER: Final = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+_UNIT: Final = r"(?:\s*((?!(?:and|or|if|else|not|in|is)\b)[A-Za-zµ]+)\b)?"
+_ORDER: Final = "<=|>=|<|>|==|!="
+_PLAIN: Final = re.compile(
+    rf"\b([A-Za-z_]\w*)\s*({_ORDER})\s*({_NUMBER}){_UNIT}(?!\s*%)(?![\w.])"
+)
+_TURNED: Final = re.compile(
+    rf"(?<![\w.'])({_NUMBER}){_UNIT}\s*({_ORDER})\s*([A-Za-z_]\w*)\b(?!\s*\()"
+)
+#: Microseconds of each unit that a gate may name.
+_TIMES: Final = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 #: Standard deviation of a normal distribution by its median absolute deviation, and of a median by
 #: that of the values.
 _BY_DEVIATION: Final = 1.4826
@@ -515,6 +527,29 @@ class Gate:
     names: frozenset[str]
 
 
+def _limit(text: str, figure: str, number: str, unit: str) -> str:
+    """The number that a gate compares a figure with, in the figure's own unit.
+
+    Raises:
+        UsageProblem: it is a time without a unit, since a percentage is what is mostly meant, or has
+            a unit that the figure has not.
+    """
+    timed = figure == TIME or (figure in gate_figures() and figures.describe(figure)[0] == "us")
+    if timed and not unit and float(number):
+        raise UsageProblem(
+            f"--fail-on '{text}': {number} of what?",
+            f"Write '{figure}>{number}%' for a change, or '{figure}>{number}us' for the time itself (ns, us, ms, s)",
+        )
+    if not unit:
+        return number
+    if not timed or unit not in _TIMES:
+        what = f"'{unit}' is no unit of time" if timed else f"'{figure}' is no time"
+        raise UsageProblem(
+            f"--fail-on '{text}': {what}", "Units are %, and for times ns, us, ms and s"
+        )
+    return repr(float(number) * _TIMES[unit])
+
+
 def parse_gate(text: str) -> Gate:
     """A gate from its text.
 
@@ -528,6 +563,12 @@ def parse_gate(text: str) -> Gate:
         return f"change('{found.group(1)}') {found.group(2)} {float(found.group(3)) / 100!r}"
 
     expression = _PERCENT.sub(rewrite, text)
+    expression = _PLAIN.sub(
+        lambda found: f"{found[1]} {found[2]} {_limit(text, found[1], found[3], found[4] or '')}", expression
+    )  # fmt: skip
+    expression = _TURNED.sub(
+        lambda found: f"{_limit(text, found[4], found[1], found[2] or '')} {found[3]} {found[4]}", expression
+    )  # fmt: skip
     example = "Write it like 'time>5%', 'registers_per_thread>128' or 'time>5% or dram_bytes>10%'"
     if re.search(r"\bchange\s*\(", text):
         raise UsageProblem(f"--fail-on '{text}': there is no function 'change'", example)

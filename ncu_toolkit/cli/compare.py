@@ -54,7 +54,7 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Exit with 1 if this is true of any kernel: 'time>5%', 'registers_per_thread>128'. Repeat it.",
+    help="Exit with 1 if this is true of any kernel: 'time>5%', 'time>200us', 'registers_per_thread>128'. Repeat it.",
 )
 @format_option(
     FORMATS,

@@ -107,10 +107,10 @@ def _read(path: Path) -> Settings:
             if key not in known:
                 raise refuse(f"'{name}.{key}' is no known key; keys are {', '.join(known)}")
     for key, value in security.items():
+        named = key.startswith("tls_") and key.endswith(("_file", "_cert", "_key"))
         # a certificate may also stand in the file itself
-        if key.startswith("tls_") and isinstance(value, str) and "\n" not in value:
-            if key.endswith(("_file", "_cert", "_key")) and not Path(value).is_file():
-                raise refuse(f"'security.{key}' names no file: {visible(value, _QUOTED)}")
+        if named and "\n" not in str(value) and not Path(str(value)).is_file():
+            raise refuse(f"'security.{key}' names no file: {visible(str(value), _QUOTED)}")
     if "address" in data:
         if not isinstance(address, str) or "://" not in address:
             raise refuse(f"'address' is {address!r}, expected one such as tls://host:8786")
