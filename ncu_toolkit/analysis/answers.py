@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ncu_toolkit.analysis.analyze import Analysis, Group, LaunchResult
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
 from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import partly
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis import figures
@@ -58,10 +59,14 @@ _HALF: Final = 28
 
 
 def of_analysis(
-    analysis: Analysis, top: int | None = None, cards: int = CARDS, most_notes: int = TOP
+    analysis: Analysis,
+    top: int | None = None,
+    cards: int = CARDS,
+    most_notes: int = TOP,
+    flags: bool = True,
 ) -> Answer:
     """Kinds of launches by time, then what is wrong with the input. Incomplete launches are among
-    the latter."""
+    the latter. `flags`: as `answer`."""
     groups = [group for group in analysis.groups if group.typical.complete]
     names = told_apart([file.path for file in analysis.files])
     kinds = [
@@ -75,9 +80,9 @@ def of_analysis(
     ]
     notes = list(remarks(analysis))
     if len(notes) > most_notes:
-        more = f"{len(notes) - most_notes} more like these; --format json lists all."
+        more = f"{len(notes) - most_notes} more like these{'; --format json lists all' if flags else ''}."
         notes = [*notes[:most_notes], more]
-    shown = answer(kinds, notes, top or TOP, cards, next_command(analysis))
+    shown = answer(kinds, notes, top or TOP, cards, next_command(analysis), flags=flags)
     if nothing := unmatched(analysis):
         return replace(shown, headline=nothing)
     return replace(shown, points=tuple(_chained(analysis))[:CARDS])
@@ -150,7 +155,7 @@ def of_finding(launch: LaunchResult, finding: Finding) -> Answer:
 def of_places(launch: LaunchResult) -> Answer:
     """A launch's card, and every place that one of its findings names."""
     columns: tuple[Column[tuple[Finding, Location]], ...] = (
-        Column("finding", lambda row: row[0].bottleneck, numeric=False),
+        Column("finding", lambda row: title(row[0].bottleneck), numeric=False),
         Column("line", lambda row: _place(row[1]), numeric=False, code=True),
         Column("instruction", lambda row: visible(row[1].sass, _NAME), numeric=False, code=True),
         Column("share", lambda row: units.percent(row[1].share, 2)),
@@ -213,14 +218,21 @@ def next_command(analysis: Analysis) -> str:
     read. Fit for a shell whatever the names hold."""
     groups = [group for group in analysis.groups if group.typical.complete]
     if not groups:
-        broken = next((file for file in analysis.files if file.error or file.lacking), None)
-        if broken is None:
+        broken = next(filter(_readable_in_part, analysis.files), None)
+        if broken is None or analysis.options.allow_partial:
             return "ncu-toolkit profile -- <your program>"
         return f"ncu-toolkit analyze --allow-partial {shell_word(broken.path)}"
     launch = groups[0].typical
     plain = len(launch.function) <= _LONGEST_WORD and _PLAIN_NAME.fullmatch(launch.function)
     name = f" --kernel {launch.function}" if plain else " --top 1"
     return f"ncu-toolkit analyze {shell_word(launch.file)}{name} --format html"
+
+
+def _readable_in_part(file: FileResult) -> bool:
+    """Whether --allow-partial would show launches of a file."""
+    if file.error is not None:
+        return partly(file.path) in file.error.remedy
+    return bool(file.lacking) and any(launch.complete for launch in file.launches)
 
 
 def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
@@ -442,13 +454,13 @@ def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, 
 
 def _pairs(pairs: Iterable[Pair], more: Iterable[_Row] = (), launches: bool = False) -> Table:
     columns: tuple[Column[_Row], ...] = (
-        Column("kernel", lambda row: row.kernel, False, code=True, shortest=_SHORTEST),
+        Column("kernel", lambda row: row.kernel, False, code=True, shortest=_SHORTEST, name=True),
         Column("launches", lambda row: row.launches if launches else "", gives_way=2),
-        Column("old", lambda row: row.old, gives_way=3),
+        Column("old", lambda row: row.old),
         Column("new", lambda row: row.new),
         Column("change", lambda row: row.change, tone=lambda row: row.tone),
         Column("noise", lambda row: row.noise, gives_way=1),
-        Column("bottleneck", lambda row: row.bottleneck, numeric=False, shortest=24),
+        Column("bottleneck", lambda row: row.bottleneck, False, gives_way=3, shortest=24),
     )
     pairs = list(pairs)
     apart = _apart([(pair.old, pair.new) for pair in pairs])
@@ -558,6 +570,11 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
     yield from (visible(remark) for remark in comparison.remarks)
 
 
+def by_hand(comparison: Comparison) -> str:
+    """What to give --pair: two kernels that are likely meant, fit for a shell."""
+    return shell_word("=".join(comparison.likely)) if comparison.likely else "OLD=NEW"
+
+
 def _label(figure: str) -> str:
     return "time" if figure == "time" else figures.describe(figure)[1].lower()
 
@@ -567,7 +584,7 @@ def _verdict(comparison: Comparison) -> str:
     if not comparison.pairs and comparison.unmatched:
         return f"Nothing to compare: {comparison.unmatched}."
     if not comparison.pairs and comparison.unpaired:
-        return "No kernel is in both reports; --pair OLD=NEW compares two by hand."
+        return f"No kernel is in both reports; --pair {by_hand(comparison)} compares two by hand."
     if not comparison.pairs:
         return "Nothing to compare: the reports have no kernel in common."
     if comparison.failures:

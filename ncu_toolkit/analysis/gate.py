@@ -8,6 +8,7 @@ value itself. Any registry or derived figure can be named."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import random
 import re
@@ -32,9 +33,7 @@ _PERCENT: Final = re.compile(r"([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*([-+]?\d+(?:\.\d+)
 _NUMBER: Final = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _UNIT: Final = r"(?:\s*((?!(?:and|or|if|else|not|in|is)\b)[A-Za-zµ]+)\b)?"
 _ORDER: Final = "<=|>=|<|>|==|!="
-_PLAIN: Final = re.compile(
-    rf"\b([A-Za-z_]\w*)\s*({_ORDER})\s*({_NUMBER}){_UNIT}(?!\s*%)(?![\w.])"
-)
+_PLAIN: Final = re.compile(rf"\b([A-Za-z_]\w*)\s*({_ORDER})\s*({_NUMBER}){_UNIT}(?!\s*%)(?![\w.])")
 _TURNED: Final = re.compile(
     rf"(?<![\w.'])({_NUMBER}){_UNIT}\s*({_ORDER})\s*([A-Za-z_]\w*)\b(?!\s*\()"
 )
@@ -54,6 +53,10 @@ _COUNTED: Final = 80
 _SAMPLED: Final = 1000
 #: What compilers put at the end of a kernel's name: a number, a hash, Triton's marks (0d1d2).
 _GENERATED: Final = re.compile(r"(?:[_.](?:\d+|(?=[a-f]*\d)[0-9a-f]{8,}|0(?:[cde]+\d*)+))+$")
+#: Names from this on are alike, as those of two versions of a kernel; and kernels of a side that are
+#: looked at for such names.
+_ALIKE: Final = 0.5
+_LIKENED: Final = 40
 #: Kernels that an error names.
 _NAMES_SHOWN: Final = 8
 #: Part of a side's time in kernels without a partner from which no single pair tells the change.
@@ -229,6 +232,19 @@ class Comparison:
     unmatched: str = ""
     """What a filter of kernels did not find, where nothing is left to pair because of that."""
 
+    @cached_property
+    def likely(self) -> tuple[str, str] | None:
+        """Of the kernels without a partner the two that are most alike in name, as an example of a
+        pair to name; None where none are alike."""
+        found = [
+            (_likeness(old.name, new.name), old.name, new.name)
+            for old in self.alone_old[:_LIKENED]
+            for new in self.alone_new[:_LIKENED]
+        ]
+        best = max(found, default=(0.0, "", ""))
+        alone = len(self.alone_old) == len(self.alone_new) == 1
+        return best[1:] if best[0] >= _ALIKE or alone else None
+
     @property
     def only_old(self) -> tuple[str, ...]:
         """Names of kernels that only the old side has."""
@@ -291,6 +307,14 @@ class Comparison:
         return (
             bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)
         )
+
+
+def _likeness(one: str, other: str) -> float:
+    """How alike two names are, from 0 to 1: by their letters, or by their words (`x_bad`, `x_good`)."""
+    words = [set(re.findall(r"[A-Za-z][a-z]*|\d+", name)) for name in (one, other)]
+    count = len(words[0]) + len(words[1])
+    shared = 2 * len(words[0] & words[1]) / count if count else 0.0
+    return max(shared, difflib.SequenceMatcher(None, one, other).ratio())
 
 
 def _summable(side: Side) -> bool:
@@ -463,7 +487,7 @@ def _named(name: str, sides: Mapping[tuple[object, ...], Side], which: str) -> _
         there = list(dict.fromkeys(visible(side.name, 60) for side in sides.values()))
         more = f" and {len(there) - _NAMES_SHOWN} more" if len(there) > _NAMES_SHOWN else ""
         raise InputProblem(
-            f"--pair: there is no kernel '{visible(name, 200)}' left to pair in the {which} report",
+            f"there is no kernel '{visible(name, 200)}' left to pair in the {which} report",
             f"It has {', '.join(there[:_NAMES_SHOWN])}{more}" if there else "It has no kernel left",
         )
     return found
@@ -585,8 +609,6 @@ def parse_gate(text: str) -> Gate:
         raise UsageProblem(error.message, error.remedy or example) from None
     unknown = sorted(names - gate_figures())
     if unknown:
-        import difflib
-
         near = difflib.get_close_matches(unknown[0], gate_figures(), n=1)
         raise UsageProblem(
             f"--fail-on '{text}': there is no figure '{unknown[0]}'"

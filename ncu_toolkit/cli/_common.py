@@ -32,6 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_REPORTS = "reports"
 _PIPED_WIDTH = 240
+_NARROWEST = 40
 #: Values of parameters: what fits in 64 bits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 #: A week.
@@ -85,6 +86,12 @@ def needs_option(what: str = "What") -> Callable[[F], F]:
     )
 
 
+def piped_width(otherwise: int) -> int:
+    """Columns of what goes to no terminal: $COLUMNS where it says so."""
+    asked = os.environ.get("COLUMNS", "")
+    return max(_NARROWEST, int(asked)) if asked.isdecimal() and len(asked) < 5 else otherwise
+
+
 def console(stderr: bool = False) -> Any:
     """A rich console; colours follow NO_COLOR and whether a terminal listens. Where none does,
     lines are wide, so that names are not folded. Strings may hold names from files: control
@@ -96,7 +103,7 @@ def console(stderr: bool = False) -> Any:
         stderr=stderr,
         highlight=False,
         soft_wrap=piped,
-        width=_PIPED_WIDTH if piped else None,
+        width=piped_width(_PIPED_WIDTH) if piped else None,
         color_system=colours(),
     )
     plain = screen.render_str
@@ -159,7 +166,7 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
         screen = Console(
             file=sink,
             highlight=False,
-            width=None if sink is None and sys.stdout.isatty() else width,
+            width=None if sink is None and sys.stdout.isatty() else piped_width(width),
             color_system=None if sink else colours(),
         )
         screen.print(shown, crop=False)  # a command is longer than some terminals are wide

@@ -123,7 +123,7 @@ def command(
     if not found.pairs:
         raise InputProblem(
             f"'{old}' and '{new}' have no kernel in common",
-            "Kernels are paired by name. Name two with --pair OLD=NEW, or check --kernel",
+            f"Kernels are paired by name. Name two with --pair {answers.by_hand(found)}, or check --kernel",
         )
     if not found.comparable:
         problem = next((pair.problem for pair in found.pairs if pair.problem), "")

@@ -169,10 +169,10 @@ def _time(before: Profile, after: Profile, most: int) -> Table | None:
     smaller = [compare.Part("rest", "smaller causes", 0.0, factor=product)] if rest else []
     shown = [*named, *smaller, *(part for part in parts if part.name == "residual")]
     columns: tuple[Column[compare.Part], ...] = (
-        Column("cause", _cause, numeric=False, shortest=24),
+        Column("cause", _cause, numeric=False, shortest=16),
         Column("time", lambda part: _times(part.factor), tone=_part_tone),
-        Column("old", lambda part: _quantity(part.before, part.unit), gives_way=2),
-        Column("new", lambda part: _quantity(part.after, part.unit), gives_way=1),
+        Column("old", lambda part: _quantity(part.before, part.unit)),
+        Column("new", lambda part: _quantity(part.after, part.unit)),
     )
     note = (
         "Each cause multiplies (×) or divides (÷) the time; all of them together give the whole. "
@@ -229,7 +229,7 @@ def _waiting(before: Profile, after: Profile, most: int | None = None) -> Table 
 
     columns: tuple[Column[str], ...] = (
         Column("waiting", reason_name, numeric=False),
-        Column("old", lambda name: whole_percent(old.get(name, 0.0)), gives_way=2),
+        Column("old", lambda name: whole_percent(old.get(name, 0.0))),
         Column("new", lambda name: whole_percent(new.get(name, 0.0))),
         Column("change", lambda name: _points(old.get(name, 0.0), new.get(name, 0.0)), gives_way=1),
     )
@@ -277,8 +277,8 @@ def _size(change: Change) -> float:
 def _figures(title: str, found: Iterable[Change]) -> Table:
     """Figures that either launch has, zero on both sides left out."""
     columns: tuple[Column[Change], ...] = (
-        Column("figure", lambda each: each.label, numeric=False, shortest=24),
-        Column("old", lambda each: _quantity(each.before, each.unit), gives_way=2),
+        Column("figure", lambda each: each.label, numeric=False, shortest=16),
+        Column("old", lambda each: _quantity(each.before, each.unit)),
         Column("new", lambda each: _quantity(each.after, each.unit)),
         Column("change", _change, gives_way=1),
     )
@@ -314,8 +314,8 @@ def _launch(before: Profile, after: Profile) -> Table:
         if each.before != each.after and _moved(each)
     ]
     columns: tuple[Column[tuple[str, str, str]], ...] = (
-        Column("launch", lambda row: row[0], numeric=False, shortest=24),
-        Column("old", lambda row: row[1], gives_way=1),
+        Column("launch", lambda row: row[0], numeric=False, shortest=16),
+        Column("old", lambda row: row[1]),
         Column("new", lambda row: row[2]),
     )
     return table("Launch", columns, [row for row in rows if row[1] != row[2]])

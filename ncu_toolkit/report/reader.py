@@ -243,7 +243,7 @@ def examine(
     if inside.damage and not allow_partial:
         raise InputProblem(
             f"'{path}' is damaged {inside.damage}",
-            f"{_AGAIN}; {partly(path)}",
+            f"{_AGAIN}; {partly(path)}" if frame.declared_launches else _AGAIN,
         )
     damage = "; ".join(filter(None, (found.problem, frame.problem, inside.damage)))
     return LoadedReport(
