@@ -27,7 +27,7 @@ from ncu_toolkit.analysis.analyze import (
 from ncu_toolkit.cli._common import PathName, console, interruptible, output_option, timeout_option
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import collect, cuda, program_run, selection
 from ncu_toolkit.gpu import session as stages
@@ -282,7 +282,7 @@ def _require_watchfiles() -> None:
     except ImportError:
         raise EnvironmentProblem(
             "`watch` needs the package watchfiles, which is not installed",
-            "Install it: python -m pip install 'ncu-toolkit[watch]'",
+            extra("watch"),
         ) from None
 
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.workers import default_jobs
 from ncu_toolkit.gpu import cluster, cuda
 
-_EXTRA: Final = "Run `pip install 'ncu-toolkit[cluster]'`"
 #: How long a scheduler of ours tries to reach a worker that may be gone.
 _LOST: Final = "5s"
 #: Where the processes of `--cluster local` listen.
@@ -133,7 +132,7 @@ def _slurm_keys() -> tuple[str, ...]:
         from dask_jobqueue.core import Job, JobQueueCluster
         from dask_jobqueue.slurm import SLURMJob
     except ImportError:
-        raise EnvironmentProblem("dask-jobqueue is not installed", _EXTRA) from None
+        raise EnvironmentProblem("dask-jobqueue is not installed", extra("cluster")) from None
     known: dict[str, None] = {}
     for kind in (SLURMJob, Job, JobQueueCluster):
         known.update(dict.fromkeys(inspect.signature(kind.__init__).parameters))
@@ -156,7 +155,7 @@ def _dask() -> Any:
     try:
         import distributed
     except ImportError:
-        raise EnvironmentProblem("--cluster needs dask.distributed", _EXTRA) from None
+        raise EnvironmentProblem("--cluster needs dask.distributed", extra("cluster")) from None
     return distributed
 
 
@@ -261,7 +260,7 @@ def _local() -> Any:
     try:
         security = distributed.Security.temporary()
     except ImportError:
-        raise EnvironmentProblem("--cluster local needs cryptography", _EXTRA) from None
+        raise EnvironmentProblem("--cluster local needs cryptography", extra("cluster")) from None
     threads = max(1, default_jobs() // len(cards))
     # distributed takes workers by spec: LocalCluster gives all the same environment.
     workers = {
@@ -300,7 +299,7 @@ def _slurm(settings: Settings) -> Any:
     try:
         from dask_jobqueue import SLURMCluster
     except ImportError:
-        raise EnvironmentProblem("dask-jobqueue is not installed", _EXTRA) from None
+        raise EnvironmentProblem("dask-jobqueue is not installed", extra("cluster")) from None
     options = dict(settings.slurm)
     directives = [str(each) for each in options.pop("job_extra_directives", None) or ()]
     if not any("gpu" in each or "gres" in each for each in directives):

@@ -37,6 +37,7 @@ from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     ToolkitError,
     UsageProblem,
+    extra,
 )
 from ncu_toolkit.gpu import cluster, schedulers, selection
 from ncu_toolkit.gpu.cluster import Board, slowness
@@ -664,9 +665,7 @@ def test_without_the_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         code, err = command(*words, "--cluster", "local")
         assert code == EXIT_ENVIRONMENT, err
-        assert err == (
-            "error: --cluster needs dask.distributed. Run `pip install 'ncu-toolkit[cluster]'`\n"
-        )
+        assert err == (f"error: --cluster needs dask.distributed. {extra('cluster')}\n")
 
 
 def test_options_that_do_not_fit(here: Path) -> None:

@@ -349,7 +349,7 @@ def test_without_watchfiles(
         main(["watch", *APP])
     assert ended.value.code == EXIT_ENVIRONMENT
     error = capsys.readouterr().err
-    assert "ncu-toolkit[watch]" in error
+    assert "[watch]'`" in error
     assert error.count("\n") == 1
 
 
