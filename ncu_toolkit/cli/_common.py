@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
@@ -177,8 +177,17 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
         write_atomic(output, shown.encode("utf-8", "backslashreplace"))
 
 
-def choose_options(function: F) -> F:
-    """--kernel, --family, --all, --size, --dtype and --param."""
+#: What --kernel takes, for reports and for commands that run a program or rungs of a ladder.
+MATCHES: Final = "Only kernels in whose demangled name the regular expression REGEX is found."
+KERNEL: Final = (
+    "Of a program: only kernels in whose demangled name this regular expression is found. Without a "
+    "program: a rung by name."
+)
+
+
+def choose_options(function: F, program: bool = False) -> F:
+    """--kernel, --family, --all, --size, --dtype and --param; `program`: also for what a program
+    launches."""
     decorators = [
         click.option(
             "--kernel",
@@ -186,7 +195,9 @@ def choose_options(function: F) -> F:
             "kernels",
             multiple=True,
             metavar="NAME",
-            help="A rung by name; repeat it, or separate names by commas.",
+            help=KERNEL + " Repeat it, or separate names of rungs by commas."
+            if program
+            else "A rung by name; repeat it, or separate names by commas.",
         ),
         click.option(
             "--family",
@@ -294,6 +305,11 @@ def executor_of(
             raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
         return contextlib.nullcontext(cluster.HERE)
     return schedulers.opened(where, Progress().note, slow_boards)
+
+
+def any_of(patterns: Sequence[str]) -> str:
+    """A regular expression that finds what any of several does."""
+    return patterns[0] if len(patterns) == 1 else "|".join(f"(?:{each})" for each in patterns)
 
 
 def split(names: tuple[str, ...]) -> tuple[str, ...]:

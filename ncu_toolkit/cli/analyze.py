@@ -12,6 +12,7 @@ import click
 
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
 from ncu_toolkit.cli._common import (
+    MATCHES,
     WIDTH,
     PathName,
     emit,
@@ -49,7 +50,7 @@ STANDALONE = "ncu-report.html"
     "-k",
     default="",
     metavar="REGEX",
-    help="Only launches whose demangled name matches REGEX.",
+    help=MATCHES,
 )
 @needs_option()
 @click.option(

@@ -10,6 +10,7 @@ import click
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
 from ncu_toolkit.cli._common import (
+    MATCHES,
     WIDTH,
     PathName,
     emit,
@@ -40,7 +41,7 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
     "-k",
     default="",
     metavar="REGEX",
-    help="Only launches whose demangled name matches REGEX.",
+    help=MATCHES,
 )
 @click.option(
     "--pair",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import shlex
 import signal
@@ -24,7 +23,14 @@ from ncu_toolkit.analysis.analyze import (
     prepare,
     with_tables,
 )
-from ncu_toolkit.cli._common import PathName, console, interruptible, output_option, timeout_option
+from ncu_toolkit.cli._common import (
+    KERNEL,
+    PathName,
+    console,
+    interruptible,
+    output_option,
+    timeout_option,
+)
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
@@ -47,7 +53,7 @@ _KEYS: Final = 200
     "-k",
     default="",
     metavar="NAME",
-    help="Kernel to watch: a rung by its name; with a program, a regular expression.  [default: the kernel of the program that takes most time]",
+    help=f"{KERNEL}  [default: the kernel of the program that takes most time]",
 )
 @click.option(
     "--build",
@@ -216,12 +222,12 @@ def _of_program(
     request = collect.Request(command=program, launch_skip=launch_skip, launch_count=launch_count)
 
     def profile() -> Path:
-        # only the name without its arguments is what ncu compares
-        chosen = kernel or (f"^{re.escape(screen.kernel)}$" if screen.kernel else "")
-        count = launch_count if chosen else max(launch_count, program_run.DEFAULT_LAUNCHES)
-        made = program_run.profile(
-            replace(request, kernel_filter=chosen, launch_count=count), reports, timeout=timeout
+        known = kernel or screen.kernel
+        count = launch_count if known else max(launch_count, program_run.DEFAULT_LAUNCHES)
+        asked = replace(
+            request, kernel_filter=kernel, kernel_function=screen.kernel, launch_count=count
         )
+        made = program_run.profile(asked, reports, timeout=timeout)
         made.raise_failure()
         return made.folder
 
