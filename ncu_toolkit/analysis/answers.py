@@ -35,6 +35,7 @@ from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import Comparison, Pair, Side
+    from ncu_toolkit.diagnosis.chain import Chain
     from ncu_toolkit.explain.differences import Outcome
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
@@ -115,13 +116,20 @@ def unmatched(analysis: Analysis, which: str = "") -> str:
 def _chained(analysis: Analysis) -> Iterable[str]:
     """A sentence for each chain of launches in whose place one would do, the one that saves most
     time first."""
-    found = [each for file in analysis.files for each in file.chains]
-    found.sort(key=lambda each: each[0].fused_us - each[0].now_us)
-    for chain, launches in found:
+    return chained(
+        (found, (launches[0].function, launches[-1].function))
+        for file in analysis.files
+        for found, launches in file.chains
+    )
+
+
+def chained(found: Iterable[tuple[Chain, tuple[str, str]]]) -> Iterable[str]:
+    """As `_chained`, of chains with the names of their first and last kernel."""
+    for chain, names in sorted(found, key=lambda each: each[0].fused_us - each[0].now_us):
         now, fused = units.duration(chain.now_us), units.duration(chain.fused_us)
         factor = factor_text(chain.now_us / chain.fused_us)
-        ends = dict.fromkeys(kernel_name(each.function) for each in (launches[0], launches[-1]))
-        what = f"{len(launches)} launches of one NVTX range ({' to '.join(ends)}) take {now} with the pauses between them"
+        ends = dict.fromkeys(map(kernel_name, names))
+        what = f"{chain.launches} launches of one NVTX range ({' to '.join(ends)}) take {now} with the pauses between them"
         if chain.handed >= _HANDED:
             yield (
                 f"{what}. If each reads what the one before wrote, {units.percent(chain.handed, 2)} of their bytes need not move, and one fused "

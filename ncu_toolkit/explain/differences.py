@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,11 +20,13 @@ from ncu_toolkit.diagnosis.compare import Change, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.answer import Column, Listing, Table, Tone, table
-from ncu_toolkit.explain.card import Card, whole_percent
+from ncu_toolkit.explain.card import Card, kernel_name, whole_percent
 from ncu_toolkit.explain.verdict import CODE, extents
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Profile
 
+#: Where the definition of a kernel begins, in CUDA C++ and in Python.
+_KERNEL: Final = re.compile(r"__global__|^\s*@|^def ")
 #: Rows of a table. Of time, parts of less than a hundredth of the difference are summed.
 _ROWS: Final = 8
 #: Rows of each table in the short form.
@@ -146,7 +150,7 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
             "The source cannot be compared, because a report has none (collect it with --import-source yes)."
         )
     elif difference is None:
-        points.append("The source is the same.")
+        points.append(_unchanged(before, after))
     return Differences(
         tuple(points),
         tuple(each for each in found if each is not None and each.rows),
@@ -368,19 +372,51 @@ def _lines(before: Profile, after: Profile, most: int | None = None) -> Table | 
 def _difference(before: Profile, after: Profile) -> Listing | None:
     """The difference of the file that holds most samples; None where the two are equal or a report
     holds no source."""
-    names = [_main_file(profile) for profile in (before, after)]
+    sides = (before, after)
+    names = [_main_file(profile) for profile in sides]
     if not all(names):
         return None
     old, new = (
         split(profile.sources[name])[1].splitlines()
-        for profile, name in zip((before, after), names, strict=True)
+        for profile, name in zip(sides, names, strict=True)
     )
     lines = diff(old, new)
-    if not lines:
-        return None
     last = [visible(name.replace("\\", "/").rsplit("/", 1)[-1]) for name in names]
     title = last[0] if last[0] == last[1] else " → ".join(last)
-    return Listing(f"Source: the difference of {title}", lines)
+    if not lines and before.launch.function != after.launch.function:
+        own = [_own_lines(*each) for each in zip(sides, names, strict=True)]
+        lines = diff(*own) if all(own) else ()
+        kernels = " → ".join(kernel_name(profile.launch.function) for profile in sides)
+        title = f"{kernels} in {title}"
+    return Listing(f"Source: the difference of {title}", lines) if lines else None
+
+
+def _unchanged(before: Profile, after: Profile) -> str:
+    """What to say where no line differs."""
+    if before.launch.function == after.launch.function:
+        return "The source is the same."
+    return "Both kernels come from the same source, so it does not tell them apart."
+
+
+def _own_lines(profile: Profile, name: str) -> list[str]:
+    """A kernel's own lines of a file that holds several: from the line that names it to its last one
+    with an instruction. Nothing where it is not found."""
+    text = profile.sources[name].splitlines()
+    word = re.escape(_short(profile.launch.function))
+    at = [
+        row.line for row in profile.instructions if row.file == name and 0 < row.line <= len(text)
+    ]
+    named = [i for i, line in enumerate(text, 1) if re.search(rf"\b{word}\s*\(", line)]
+    first = max((i for i in named if at and i <= statistics.median_low(at)), default=0)
+    last = max((line for line in at if line >= first), default=0)
+    others = [i for i, line in enumerate(text, 1) if i > first and _KERNEL.search(line)]
+    end = min([last, *(i - 1 for i in others)])
+    return text[first - 1 : end] if first else []
+
+
+def _short(function: str) -> str:
+    """A function's name as its definition has it: without template arguments and namespaces."""
+    return re.sub(r"<.*", "", function).rsplit("::", 1)[-1]
 
 
 def _main_file(profile: Profile) -> str:

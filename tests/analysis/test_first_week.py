@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from pathlib import Path
 
 import pytest
 import recorded
+import render_fixture
 from rich.console import Console
 
 import ncu_toolkit
@@ -17,7 +19,10 @@ from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
 from ncu_toolkit.analysis.gate import Side
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem, partly
+from ncu_toolkit.explain import differences
 from ncu_toolkit.explain.card import cut_apart
+from ncu_toolkit.model import Profile
+from ncu_toolkit.render import analysis_run
 from ncu_toolkit.render.text import Fitted, plain_text
 
 TRANSPOSE = recorded.ROOT / "ncu_toolkit/data/recordings/h200-transpose/profile.ncu-rep.xz"
@@ -180,3 +185,57 @@ def test_plain_text_is_for_consoles_too(report: ncu_toolkit.Report) -> None:
     sink = io.StringIO()
     Console(file=sink, width=60).print(plain_text(report._answer, 60))
     assert sink.getvalue()
+
+
+def test_cards_of_a_page_lead_to_their_launch(tmp_path: Path) -> None:
+    at = recorded.ROOT / "tests/origins/reports/set-full.ncu-rep.xz"
+    report = ncu_toolkit.load(at)
+    page = analysis_run.write_folder(report._analysis, tmp_path)
+    text = page.read_text(encoding="utf-8")
+    heads = re.findall(r'<p class="nc-head"><b>(.*?)</b>', text)
+    assert len(heads) >= 2
+    for head in heads:
+        (href,) = re.findall(r'<a href="\./([^"]+)">', head)
+        assert (page.parent / href).is_file()
+    assert re.search(r'<dd class="nc-where"><a href="\./[^"]+"', text)
+    alone = report.to_html(tmp_path / "alone.html").read_text(encoding="utf-8")
+    hrefs = re.findall(r'<p class="nc-head"><b><a href="#(page-[^"]+)">', alone)
+    assert hrefs
+    assert all(f'id="{href}"' in alone for href in hrefs)
+
+
+TWO_KERNELS = """\
+__global__ void slow(float* x) {
+    x[threadIdx.x * 32] += 1;
+}
+__global__ void fast(float* x) {
+    x[threadIdx.x] += 1;
+}
+"""
+
+
+def test_two_kernels_of_one_file_have_no_same_source() -> None:
+    def of(name: str, line: int, samples: int = 100) -> Profile:
+        base = render_fixture.profile("naive", 1024)
+        row = dataclasses.replace(
+            base.instructions[0], file="a.cu", line=line, samples={"wait": samples}
+        )
+        return dataclasses.replace(
+            base,
+            launch=dataclasses.replace(base.launch, function=name, kernel=f"{name}(float*)"),
+            instructions=(row,),
+            sources={"a.cu": TWO_KERNELS},
+        )  # fmt: skip
+
+    found = differences.between(of("slow", 2), of("fast", 5))
+    assert not any("source is the same" in point for point in found.points)
+    (listing,) = found.code
+    assert listing.title == "Source: the difference of slow → fast in a.cu"
+    marked = [(mark, text) for mark, _, text in listing.lines if mark in "+-" and mark]
+    assert ("-", "    x[threadIdx.x * 32] += 1;") in marked
+    assert ("+", "    x[threadIdx.x] += 1;") in marked
+    assert len(marked) == 4
+    same = differences.between(of("slow", 2), of("slow", 2))
+    assert "The source is the same." in same.points
+    hidden = differences.between(of("slow", 2), of("macro_made", 2))
+    assert any("does not tell them apart" in point for point in hidden.points)
