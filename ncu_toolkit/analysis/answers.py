@@ -52,9 +52,11 @@ _HANDED: Final = 0.1
 #: Pairs of one problem that are named.
 _NAMED: Final = 3
 #: What names in a comparison's table may be cut to: two of them, so that both can be told.
-_SHORTEST: Final = 24
+_SHORTEST: Final = 20
 #: Kernels that are named where a filter matches none.
 _EXISTING: Final = 8
+#: A change (new over old, less 1) from which on it is shown as a factor.
+_FACTOR: Final = 9.0
 #: Longest name of each of two kernels in one cell.
 _HALF: Final = 28
 
@@ -468,7 +470,7 @@ def _pairs(pairs: Iterable[Pair], more: Iterable[_Row] = (), launches: bool = Fa
         Column("new", lambda row: row.new),
         Column("change", lambda row: row.change, tone=lambda row: row.tone),
         Column("noise", lambda row: row.noise, gives_way=1),
-        Column("bottleneck", lambda row: row.bottleneck, False, gives_way=3, shortest=24),
+        Column("bottleneck", lambda row: row.bottleneck, False, gives_way=3, shortest=12),
     )
     pairs = list(pairs)
     apart = _apart([(pair.old, pair.new) for pair in pairs])
@@ -528,9 +530,12 @@ def _tone(pair: Pair) -> Tone:
 
 
 def percent(change: float | None) -> str:
-    """A relative change with its sign."""
+    """A relative change with its sign; from ten times as much on as a factor, since a percentage would
+    have more digits than are known."""
     if change is None:
         return units.NOT_AVAILABLE
+    if change >= _FACTOR:
+        return units.ratio(1 + change)
     return f"{'+' if change > 0 else ''}{units.percent(change)}"
 
 
