@@ -395,7 +395,7 @@ def _unchanged(before: Profile, after: Profile) -> str:
     """What to say where no line differs."""
     if before.launch.function == after.launch.function:
         return "The source is the same."
-    return "Both kernels come from the same source, so it does not tell them apart."
+    return "Both kernels come from the same lines of source."
 
 
 def _own_lines(profile: Profile, name: str) -> list[str]:
