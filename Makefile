@@ -33,6 +33,9 @@ OPTIONS ?=
 FIELD ?= field
 JOBS ?= 3
 
+# Fails where Python is too old, or a package is missing that the base of pyproject.toml needs.
+NEEDED := import tomllib, click, jinja2, msgspec, ncu_report, pandas, plotly, pygments, rich
+
 .DEFAULT_GOAL := help
 .PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score record test-gpu sanitize docs site clean
 
@@ -63,8 +66,10 @@ endif
 
 setup: $(STAMP)  ## Make the virtual environment with everything but CuPy.
 
-report: $(BASE_STAMP)  ## Write reports/index.html from the recordings in the package; needs no GPU.
-	$(RUN) -m ncu_toolkit report --output $(REPORTS)
+# The environment there is does where it has what the package needs; else one is made.
+report:  ## Write reports/index.html from the recordings in the package; needs no GPU.
+	@at=$(PYTHON); $$at -c '$(NEEDED)' 2>/dev/null || { test -n '$(OFFLINE)' || { $(MAKE) --no-print-directory $(BASE_STAMP) && at=$(BIN)/python; }; } && \
+	PYTHONPATH=$(CURDIR):$$PYTHONPATH $$at -m ncu_toolkit report --output $(REPORTS)
 
 test: $(STAMP)  ## Run the tests that need no GPU.
 	$(RUN) -m pytest -m 'not gpu' -n auto --dist worksteal

@@ -6,6 +6,7 @@ text of the outputs is what tests/project/test_notebook.py compares."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
 
 def executed() -> dict[str, Any]:
-    """The notebook as a document, run from the top of the repository.
+    """The notebook as a document, run where it lies, as Jupyter and editors do.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raised.
@@ -30,14 +31,15 @@ def executed() -> dict[str, Any]:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    NotebookClient(
+    client = NotebookClient(
         notebook,
         timeout=300,
         kernel_name="python3",
-        resources={"metadata": {"path": str(ROOT)}},
         record_timing=False,
         config=Config({"KernelManager": {"transport": "ipc"}}),  # no port
-    ).execute()
+    )
+    with contextlib.chdir(NOTEBOOK.parent):  # the kernel's too, and that of its sockets
+        client.execute()
     document: dict[str, Any] = json.loads(nbformat.writes(notebook).replace(str(ROOT), "."))
     document["metadata"] = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}

@@ -44,7 +44,7 @@ from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.diagnosis import calibrate, engine, glossary
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.ladder.catalogue import find_family, load_families
@@ -679,7 +679,7 @@ def _verdict(run: Run, rung: Rung) -> str:
     if not found:
         return ""
     primary = diagnose(max(found, key=lambda p: p.duration_us or 0.0)).primary
-    return f"[{primary.bottleneck}](bottlenecks/{primary.bottleneck}.md)" + (
+    return f"[{title(primary.bottleneck)}](bottlenecks/{primary.bottleneck}.md)" + (
         " (good)" if primary.good else ""
     )
 

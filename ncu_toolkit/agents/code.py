@@ -1,19 +1,18 @@
 """Compiled code and CUDA source below a root, for static analysis.
 
 A compiler reads whatever file a source names. The source and the headers beside it are therefore
-compiled from copies, and only where the preprocessor names no further file but those of the
-compilers."""
+compiled from copies, and only where the preprocessor, with the flags of the compile, opened no
+further file but those of the compilers."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from ncu_toolkit.agents.root import Root
-from ncu_toolkit.build.nvcc import INCLUDE
+from ncu_toolkit.build.nvcc import INCLUDE, preprocessed
 from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -26,6 +25,11 @@ _SOURCE_BYTES: Final = 1 << 20
 _CUBIN_BYTES: Final = 64 << 20
 _HEADERS: Final = 64
 _TIMEOUT: Final = 60
+#: Lines of preprocessed text that are directives, or are where a directive could be: `#` by its other
+#: spellings too. Those that open no file, and the file that one names: opened, or quoted in messages.
+_DIRECTIVE: Final = re.compile(r"^[^\S\n]*(?:#|%:|\?\?=).*", re.MULTILINE)
+_HARMLESS: Final = re.compile(r"\s*#\s*(?:\d|line\b|pragma\b|ident\b)")
+_NAMED: Final = re.compile(r'\s*#\s*(?:line\s*)?\d+\s*"((?:[^"\\]|\\.)*)"')
 #: Folders of the compilers' own headers, beside the CUDA toolkit's.
 _SYSTEM: Final = ("/usr/include", "/usr/lib/gcc", "/usr/local/include")
 DEFAULT_ARCH: Final = "sm_90"
@@ -51,9 +55,10 @@ def analysed(root: Root, file: str, arch: str, block: int | None) -> Answer:
             copy.write_bytes(root.read(name, _CUBIN_BYTES))
             return of_code(analyse_cubin(copy, block=block))
         copy = _staged(root, name, folder)
-        _refuse_others(copy, folder)
+        arch = arch or DEFAULT_ARCH
+        _refuse_others(copy, folder, arch)
         try:
-            found = analyse_source(copy, arch or DEFAULT_ARCH, block=block)
+            found = analyse_source(copy, arch, block=block)
         except KernelProblem as error:
             # the log lies outside the root
             raise KernelProblem(
@@ -88,26 +93,20 @@ def _staged(root: Root, name: str, folder: Path) -> Path:
     return folder / first
 
 
-def _refuse_others(source: Path, folder: Path) -> None:
+def _refuse_others(source: Path, folder: Path, arch: str) -> None:
     """Raise UsageProblem where the compiler would read a file that is neither among the copies nor
-    its own."""
-    tool = find_tool("nvcc")
-    command = [str(tool.path), "-M", "-std=c++17", str(source)]
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, cwd=folder
-        )
-    except subprocess.TimeoutExpired:
-        raise KernelProblem(
-            f"{source.name}: nvcc did not finish within {_TIMEOUT} s", "Simplify the kernel"
-        ) from None
+    its own, as the preprocessor says of the very pass that is compiled."""
     remedy = "Include headers below its folder, CUDA's and the system's; compile others to a .cubin"
-    if answer.returncode:
+    text = preprocessed(source, arch, _TIMEOUT)
+    if text is None:
         # what nvcc prints may quote a file outside the root
         raise UsageProblem(f"{source.name}: the preprocessor found no header or an error", remedy)
-    _, _, listed = answer.stdout.replace("\\\n", " ").partition(":")
-    allowed = [folder, *map(Path, _SYSTEM), tool.path.resolve().parents[1]]
-    for word in re.split(r"(?<!\\)\s+", listed.strip()):
-        path = (folder / word.replace("\\ ", " ")).resolve()
+    allowed = [folder, *map(Path, _SYSTEM), find_tool("nvcc").path.resolve().parents[1]]
+    for line in _DIRECTIVE.findall(text):
+        named = _NAMED.match(line)
+        path = (folder / re.sub(r"\\(.)", r"\1", named[1])).resolve() if named else folder
         if not any(path.is_relative_to(each) for each in allowed):
             raise UsageProblem(f"{source.name} includes a file outside the root", remedy)
+        if not _HARMLESS.match(line):
+            # the compiler proper would carry it out
+            raise UsageProblem(f"{source.name} makes a directive by a macro", remedy)

@@ -127,7 +127,9 @@ class FileResult:
         """What a command says that refuses a file that was read in part."""
         return InputProblem(
             f"'{self.path}' is incomplete: {self.lacking}",
-            f"Copy or record it again; {partly(self.path)}",
+            f"Copy or record it again; {partly(self.path)}"
+            if any(launch.complete for launch in self.launches)
+            else "Copy or record it again",
         )
 
     @property

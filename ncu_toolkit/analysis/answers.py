@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ncu_toolkit.analysis.analyze import Analysis, Group, LaunchResult
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
 from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import partly
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis import figures
@@ -35,6 +36,7 @@ from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import Comparison, Pair, Side
+    from ncu_toolkit.diagnosis.chain import Chain
     from ncu_toolkit.explain.differences import Outcome
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
@@ -51,18 +53,24 @@ _HANDED: Final = 0.1
 #: Pairs of one problem that are named.
 _NAMED: Final = 3
 #: What names in a comparison's table may be cut to: two of them, so that both can be told.
-_SHORTEST: Final = 24
+_SHORTEST: Final = 20
 #: Kernels that are named where a filter matches none.
 _EXISTING: Final = 8
+#: A change (new over old, less 1) from which on it is shown as a factor.
+_FACTOR: Final = 9.0
 #: Longest name of each of two kernels in one cell.
 _HALF: Final = 28
 
 
 def of_analysis(
-    analysis: Analysis, top: int | None = None, cards: int = CARDS, most_notes: int = TOP
+    analysis: Analysis,
+    top: int | None = None,
+    cards: int = CARDS,
+    most_notes: int = TOP,
+    flags: bool = True,
 ) -> Answer:
     """Kinds of launches by time, then what is wrong with the input. Incomplete launches are among
-    the latter."""
+    the latter. `flags`: as `answer`."""
     groups = [group for group in analysis.groups if group.typical.complete]
     names = told_apart([file.path for file in analysis.files])
     kinds = [
@@ -76,9 +84,9 @@ def of_analysis(
     ]
     notes = list(remarks(analysis))
     if len(notes) > most_notes:
-        more = f"{len(notes) - most_notes} more like these; --format json lists all."
+        more = f"{len(notes) - most_notes} more like these{'; --format json lists all' if flags else ''}."
         notes = [*notes[:most_notes], more]
-    shown = answer(kinds, notes, top or TOP, cards, next_command(analysis))
+    shown = answer(kinds, notes, top or TOP, cards, next_command(analysis), flags=flags)
     if nothing := unmatched(analysis):
         return replace(shown, headline=nothing)
     several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
@@ -125,13 +133,20 @@ def unmatched(analysis: Analysis, which: str = "") -> str:
 def _chained(analysis: Analysis) -> Iterable[str]:
     """A sentence for each chain of launches in whose place one would do, the one that saves most
     time first."""
-    found = [each for file in analysis.files for each in file.chains]
-    found.sort(key=lambda each: each[0].fused_us - each[0].now_us)
-    for chain, launches in found:
+    return chained(
+        (found, (launches[0].function, launches[-1].function))
+        for file in analysis.files
+        for found, launches in file.chains
+    )
+
+
+def chained(found: Iterable[tuple[Chain, tuple[str, str]]]) -> Iterable[str]:
+    """As `_chained`, of chains with the names of their first and last kernel."""
+    for chain, names in sorted(found, key=lambda each: each[0].fused_us - each[0].now_us):
         now, fused = units.duration(chain.now_us), units.duration(chain.fused_us)
         factor = factor_text(chain.now_us / chain.fused_us)
-        ends = dict.fromkeys(kernel_name(each.function) for each in (launches[0], launches[-1]))
-        what = f"{len(launches)} launches of one NVTX range ({' to '.join(ends)}) take {now} with the pauses between them"
+        ends = dict.fromkeys(map(kernel_name, names))
+        what = f"{chain.launches} launches of one NVTX range ({' to '.join(ends)}) take {now} with the pauses between them"
         if chain.handed >= _HANDED:
             yield (
                 f"{what}. If each reads what the one before wrote, {units.percent(chain.handed, 2)} of their bytes need not move, and one fused "
@@ -165,7 +180,7 @@ def of_finding(launch: LaunchResult, finding: Finding) -> Answer:
 def of_places(launch: LaunchResult) -> Answer:
     """A launch's card, and every place that one of its findings names."""
     columns: tuple[Column[tuple[Finding, Location]], ...] = (
-        Column("finding", lambda row: row[0].bottleneck, numeric=False),
+        Column("finding", lambda row: title(row[0].bottleneck), numeric=False),
         Column("line", lambda row: _place(row[1]), numeric=False, code=True),
         Column("instruction", lambda row: visible(row[1].sass, _NAME), numeric=False, code=True),
         Column("share", lambda row: units.percent(row[1].share, 2)),
@@ -228,14 +243,21 @@ def next_command(analysis: Analysis) -> str:
     read. Fit for a shell whatever the names hold."""
     groups = [group for group in analysis.groups if group.typical.complete]
     if not groups:
-        broken = next((file for file in analysis.files if file.error or file.lacking), None)
-        if broken is None:
+        broken = next(filter(_readable_in_part, analysis.files), None)
+        if broken is None or analysis.options.allow_partial:
             return "ncu-toolkit profile -- <your program>"
         return f"ncu-toolkit analyze --allow-partial {shell_word(broken.path)}"
     launch = groups[0].typical
     plain = len(launch.function) <= _LONGEST_WORD and _PLAIN_NAME.fullmatch(launch.function)
     name = f" --kernel {launch.function}" if plain else " --top 1"
     return f"ncu-toolkit analyze {shell_word(launch.file)}{name} --format html"
+
+
+def _readable_in_part(file: FileResult) -> bool:
+    """Whether --allow-partial would show launches of a file."""
+    if file.error is not None:
+        return partly(file.path) in file.error.remedy
+    return bool(file.lacking) and any(launch.complete for launch in file.launches)
 
 
 def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
@@ -457,13 +479,13 @@ def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, 
 
 def _pairs(pairs: Iterable[Pair], more: Iterable[_Row] = (), launches: bool = False) -> Table:
     columns: tuple[Column[_Row], ...] = (
-        Column("kernel", lambda row: row.kernel, False, code=True, shortest=_SHORTEST),
+        Column("kernel", lambda row: row.kernel, False, code=True, shortest=_SHORTEST, name=True),
         Column("launches", lambda row: row.launches if launches else "", gives_way=2),
-        Column("old", lambda row: row.old, gives_way=3),
+        Column("old", lambda row: row.old),
         Column("new", lambda row: row.new),
         Column("change", lambda row: row.change, tone=lambda row: row.tone),
         Column("noise", lambda row: row.noise, gives_way=1),
-        Column("bottleneck", lambda row: row.bottleneck, numeric=False, shortest=24),
+        Column("bottleneck", lambda row: row.bottleneck, False, gives_way=3, shortest=12),
     )
     pairs = list(pairs)
     apart = _apart([(pair.old, pair.new) for pair in pairs])
@@ -523,9 +545,12 @@ def _tone(pair: Pair) -> Tone:
 
 
 def percent(change: float | None) -> str:
-    """A relative change with its sign."""
+    """A relative change with its sign; from ten times as much on as a factor, since a percentage would
+    have more digits than are known."""
     if change is None:
         return units.NOT_AVAILABLE
+    if change >= _FACTOR:
+        return units.ratio(1 + change)
     return f"{'+' if change > 0 else ''}{units.percent(change)}"
 
 
@@ -573,6 +598,11 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
     yield from (visible(remark) for remark in comparison.remarks)
 
 
+def by_hand(comparison: Comparison) -> str:
+    """What to give --pair: two kernels that are likely meant, fit for a shell."""
+    return shell_word("=".join(comparison.likely)) if comparison.likely else "OLD=NEW"
+
+
 def _label(figure: str) -> str:
     return "time" if figure == "time" else figures.describe(figure)[1].lower()
 
@@ -582,7 +612,7 @@ def _verdict(comparison: Comparison) -> str:
     if not comparison.pairs and comparison.unmatched:
         return f"Nothing to compare: {comparison.unmatched}."
     if not comparison.pairs and comparison.unpaired:
-        return "No kernel is in both reports; --pair OLD=NEW compares two by hand."
+        return f"No kernel is in both reports; --pair {by_hand(comparison)} compares two by hand."
     if not comparison.pairs:
         return "Nothing to compare: the reports have no kernel in common."
     if comparison.failures:

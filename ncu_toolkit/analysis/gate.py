@@ -3,11 +3,12 @@ say which difference is a regression.
 
 A gate is an expression over figures by name: `time>5%` is true when the median time grew by more
 than 5%, and that much is certain: it exceeds the noise of the repeats, and a permutation test over
-them finds the two sides different. `registers_per_thread>128` is true of the new value itself. Any
-registry or derived figure can be named."""
+them finds the two sides different. `registers_per_thread>128` and `time>5us` are true of the new
+value itself. Any registry or derived figure can be named."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import random
 import re
@@ -28,6 +29,16 @@ from ncu_toolkit.model import Profile, Timing
 
 TIME: Final = "time"
 _PERCENT: Final = re.compile(r"([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*([-+]?\d+(?:\.\d+)?)\s*%")
+#: A figure compared with a number that is no percentage, from both sides, with a unit of time or without.
+_NUMBER: Final = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+_UNIT: Final = r"(?:\s*((?!(?:and|or|if|else|not|in|is)\b)[A-Za-zµ]+)\b)?"
+_ORDER: Final = "<=|>=|<|>|==|!="
+_PLAIN: Final = re.compile(rf"\b([A-Za-z_]\w*)\s*({_ORDER})\s*({_NUMBER}){_UNIT}(?!\s*%)(?![\w.])")
+_TURNED: Final = re.compile(
+    rf"(?<![\w.'])({_NUMBER}){_UNIT}\s*({_ORDER})\s*([A-Za-z_]\w*)\b(?!\s*\()"
+)
+#: Microseconds of each unit that a gate may name.
+_TIMES: Final = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 #: Standard deviation of a normal distribution by its median absolute deviation, and of a median by
 #: that of the values.
 _BY_DEVIATION: Final = 1.4826
@@ -42,6 +53,10 @@ _COUNTED: Final = 80
 _SAMPLED: Final = 1000
 #: What compilers put at the end of a kernel's name: a number, a hash, Triton's marks (0d1d2).
 _GENERATED: Final = re.compile(r"(?:[_.](?:\d+|(?=[a-f]*\d)[0-9a-f]{8,}|0(?:[cde]+\d*)+))+$")
+#: Names from this on are alike, as those of two versions of a kernel; and kernels of a side that are
+#: looked at for such names.
+_ALIKE: Final = 0.5
+_LIKENED: Final = 40
 #: Kernels that an error names.
 _NAMES_SHOWN: Final = 8
 #: Part of a side's time in kernels without a partner from which no single pair tells the change.
@@ -217,6 +232,19 @@ class Comparison:
     unmatched: str = ""
     """What a filter of kernels did not find, where nothing is left to pair because of that."""
 
+    @cached_property
+    def likely(self) -> tuple[str, str] | None:
+        """Of the kernels without a partner the two that are most alike in name, as an example of a
+        pair to name; None where none are alike."""
+        found = [
+            (_likeness(old.name, new.name), old.name, new.name)
+            for old in self.alone_old[:_LIKENED]
+            for new in self.alone_new[:_LIKENED]
+        ]
+        best = max(found, default=(0.0, "", ""))
+        alone = len(self.alone_old) == len(self.alone_new) == 1
+        return best[1:] if best[0] >= _ALIKE or alone else None
+
     @property
     def only_old(self) -> tuple[str, ...]:
         """Names of kernels that only the old side has."""
@@ -279,6 +307,14 @@ class Comparison:
         return (
             bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)
         )
+
+
+def _likeness(one: str, other: str) -> float:
+    """How alike two names are, from 0 to 1: by their letters, or by their words (`x_bad`, `x_good`)."""
+    words = [set(re.findall(r"[A-Za-z][a-z]*|\d+", name)) for name in (one, other)]
+    count = len(words[0]) + len(words[1])
+    shared = 2 * len(words[0] & words[1]) / count if count else 0.0
+    return max(shared, difflib.SequenceMatcher(None, one, other).ratio())
 
 
 def _summable(side: Side) -> bool:
@@ -451,7 +487,7 @@ def _named(name: str, sides: Mapping[tuple[object, ...], Side], which: str) -> _
         there = list(dict.fromkeys(visible(side.name, 60) for side in sides.values()))
         more = f" and {len(there) - _NAMES_SHOWN} more" if len(there) > _NAMES_SHOWN else ""
         raise InputProblem(
-            f"--pair: there is no kernel '{visible(name, 200)}' left to pair in the {which} report",
+            f"there is no kernel '{visible(name, 200)}' left to pair in the {which} report",
             f"It has {', '.join(there[:_NAMES_SHOWN])}{more}" if there else "It has no kernel left",
         )
     return found
@@ -515,6 +551,29 @@ class Gate:
     names: frozenset[str]
 
 
+def _limit(text: str, figure: str, number: str, unit: str) -> str:
+    """The number that a gate compares a figure with, in the figure's own unit.
+
+    Raises:
+        UsageProblem: it is a time without a unit, since a percentage is what is mostly meant, or has
+            a unit that the figure has not.
+    """
+    timed = figure == TIME or (figure in gate_figures() and figures.describe(figure)[0] == "us")
+    if timed and not unit and float(number):
+        raise UsageProblem(
+            f"--fail-on '{text}': {number} of what?",
+            f"Write '{figure}>{number}%' for a change, or '{figure}>{number}us' for the time itself (ns, us, ms, s)",
+        )
+    if not unit:
+        return number
+    if not timed or unit not in _TIMES:
+        what = f"'{unit}' is no unit of time" if timed else f"'{figure}' is no time"
+        raise UsageProblem(
+            f"--fail-on '{text}': {what}", "Units are %, and for times ns, us, ms and s"
+        )
+    return repr(float(number) * _TIMES[unit])
+
+
 def parse_gate(text: str) -> Gate:
     """A gate from its text.
 
@@ -528,6 +587,12 @@ def parse_gate(text: str) -> Gate:
         return f"change('{found.group(1)}') {found.group(2)} {float(found.group(3)) / 100!r}"
 
     expression = _PERCENT.sub(rewrite, text)
+    expression = _PLAIN.sub(
+        lambda found: f"{found[1]} {found[2]} {_limit(text, found[1], found[3], found[4] or '')}", expression
+    )  # fmt: skip
+    expression = _TURNED.sub(
+        lambda found: f"{_limit(text, found[4], found[1], found[2] or '')} {found[3]} {found[4]}", expression
+    )  # fmt: skip
     example = "Write it like 'time>5%', 'registers_per_thread>128' or 'time>5% or dram_bytes>10%'"
     if re.search(r"\bchange\s*\(", text):
         raise UsageProblem(f"--fail-on '{text}': there is no function 'change'", example)
@@ -544,8 +609,6 @@ def parse_gate(text: str) -> Gate:
         raise UsageProblem(error.message, error.remedy or example) from None
     unknown = sorted(names - gate_figures())
     if unknown:
-        import difflib
-
         near = difflib.get_close_matches(unknown[0], gate_figures(), n=1)
         raise UsageProblem(
             f"--fail-on '{text}': there is no figure '{unknown[0]}'"

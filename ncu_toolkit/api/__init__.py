@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,12 +38,12 @@ class _Shown:
     def __str__(self) -> str:
         from ncu_toolkit.render.text import plain_text
 
-        return plain_text(self._answer)
+        return plain_text(_in_python(self._answer))
 
     def _repr_html_(self) -> str:
         from ncu_toolkit.render import card_html
 
-        return card_html.fragment(self._answer)
+        return card_html.fragment(_in_python(self._answer))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self), "text/html": self._repr_html_()}
@@ -174,6 +174,11 @@ class Report(_Shown):
         """A pandas table: one row a launch (with its verdict), a metric of a launch, or an
         instruction of a launch.
 
+        A launch's verdict: `bottleneck` is its id and `title` its name; `predicted_speedup` with
+        `speedup_low` and `speedup_high`, between which it lay in 80% of the cases on record;
+        `confidence` is high, medium or low; `share` the launch's part (0-1) of the time of all;
+        `line` the one that costs most, as `file:line`.
+
         Units are those of the registry: microseconds, bytes, B/s, Hz, fractions of 1. Columns are
         there also where a report has no such rows.
 
@@ -194,7 +199,18 @@ class Report(_Shown):
         primaries = [verdict.primary for verdict in self.diagnose()]
         frame["bottleneck"] = [finding.bottleneck for finding in primaries]
         frame["predicted_speedup"] = [finding.speedup for finding in primaries]
-        return frame
+        ends = [finding.interval or (None, None) for finding in primaries]
+        cards = [each.card for each in self.profiles]
+        total = frame["duration"].sum()
+        more: dict[str, Any] = {
+            "title": [card.title for card in cards],
+            "speedup_low": [low for low, _ in ends],
+            "speedup_high": [high for _, high in ends],
+            "confidence": [finding.confidence for finding in primaries],
+            "share": frame["duration"] / total if total else None,
+            "line": [card.where[0].place if card.where else "" for card in cards],
+        }
+        return frame.assign(**more)
 
 
 def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = False) -> Report:
@@ -255,19 +271,39 @@ class ReportComparison(_Shown):
         return frames.comparison_frame(self.comparison)
 
 
-def compare(old: Report | str | Path, new: Report | str | Path) -> ReportComparison:
-    """What changed from one report to another: launches paired by kernel, grid and block.
+def compare(
+    old: Report | str | Path,
+    new: Report | str | Path,
+    *,
+    pair: tuple[str, str] | Sequence[tuple[str, str]] = (),
+) -> ReportComparison:
+    """What changed from one report to another: launches paired by kernel, grid and block, then by
+    name.
+
+    Args:
+        pair: kernels to compare by hand, before all others: `("matmul", "matmul_v2")`, or several
+            such pairs. Names with or without arguments.
 
     Raises:
-        InputProblem, EnvironmentProblem: as `load`.
+        InputProblem, EnvironmentProblem: as `load`. InputProblem too where the reports have no kernel
+            in common, and where `pair` names one that is not there.
     """
     from ncu_toolkit.analysis import gate
+    from ncu_toolkit.core.errors import InputProblem
 
     sides = [
         gate.sides_of((each if isinstance(each, Report) else load(each))._analysis)
         for each in (old, new)
     ]
-    return ReportComparison(gate.compare(sides[0], sides[1]))
+    named = [(pair[0], pair[1])] if pair and isinstance(pair[0], str) else list(pair)
+    found = gate.compare(sides[0], sides[1], named=named)  # type: ignore[arg-type]
+    if not found.pairs:
+        near = found.likely or ("OLD", "NEW")
+        raise InputProblem(
+            "the reports have no kernel in common",
+            f"Kernels are paired by name. Name two with pair=({near[0]!r}, {near[1]!r})",
+        )
+    return ReportComparison(found)
 
 
 def _analysis_of(
@@ -285,7 +321,25 @@ def _analysis_of(
 def _answer_of(launches: tuple[LaunchResult, ...]) -> Answer:
     from ncu_toolkit.analysis import answers
 
-    return answers.of_analysis(_analysis_of(launches))
+    return answers.of_analysis(_analysis_of(launches), flags=False)
+
+
+def _in_python(shown: Answer) -> Answer:
+    """An answer whose next steps are calls where this package has them: `profile` stays a command."""
+    cards = tuple(replace(card, next=_call(card.next)) for card in shown.cards)
+    return replace(shown, cards=cards, next=_call(shown.next))
+
+
+def _call(command: str) -> str:
+    import shlex
+
+    words = shlex.split(command)
+    if words[:2] == ["ncu-toolkit", "compare"]:
+        return f"ncu_toolkit.compare({words[2]!r}, {words[3]!r})"
+    if words[:2] == ["ncu-toolkit", "analyze"]:
+        file = next(word for word in words[2:] if not word.startswith("-"))
+        return f"ncu_toolkit.load({file!r}).to_html('report.html')"
+    return command
 
 
 class Range(contextlib.ContextDecorator):

@@ -158,13 +158,56 @@ def compile_rung(
 def compile_file(source: Path, arch: str, macros: Mapping[str, str] | None = None) -> Cubin:
     """Compile any `.cu` file, for static analysis. `arch` may be architecture-specific (`sm_90a`).
     Raises as `compile_rung`."""
-    major, minor = parse_arch(arch)
+    target = _target(arch)
     if not source.is_file():
         raise UsageProblem(
             f"there is no file '{source}'", "Give a .cu file, a .cubin, or the name of a kernel"
         )
-    target = f"sm_{major}{minor}{'a' if arch.strip().endswith('a') else ''}"
     return _compile(source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}))
+
+
+def preprocessed(source: Path, arch: str, timeout: float) -> str | None:
+    """What the preprocessor makes of a `.cu` file for `compile_file`: the same flags, and the one
+    pass that a cubin takes. None where it fails; its messages may quote any file.
+
+    Raises:
+        UsageProblem, EnvironmentProblem: as `compile_rung`.
+        KernelProblem: it takes longer than `timeout` seconds.
+    """
+    nvcc = find_tool("nvcc")
+    flags = _flags(_target(arch), kernels_root(), {})
+    try:
+        answer = subprocess.run(
+            [str(nvcc.path), "-E", *flags, str(source)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+            cwd=source.parent,
+        )
+    except subprocess.TimeoutExpired:
+        raise KernelProblem(
+            f"{source.name}: nvcc did not finish within {timeout:g} s", "Simplify the kernel"
+        ) from None
+    return answer.stdout if answer.returncode == 0 else None
+
+
+def _target(arch: str) -> str:
+    """The target that `arch` names; it may be architecture-specific (`sm_90a`)."""
+    major, minor = parse_arch(arch)
+    return f"sm_{major}{minor}{'a' if arch.strip().endswith('a') else ''}"
+
+
+def _flags(target: str, root: Path, macros: Mapping[str, object]) -> tuple[str, ...]:
+    """nvcc's flags for a target, beside what it is to make."""
+    architecture = (
+        f"-gencode=arch=compute_{target[3:]},code={target}"
+        if target.endswith("a")
+        else f"-arch={target}"
+    )
+    defines = (f"-D{name}={value}" for name, value in sorted(macros.items()))
+    return (architecture, *FLAGS, "-I", str(root), *defines)
 
 
 def source_digest(rung: Rung) -> str:
@@ -241,13 +284,7 @@ def _compile(
     files = dict(_with_includes(source, root))
     if chosen := os.environ.get(SOURCE_ROOT_VARIABLE):
         source, root = _stage(files, source, root, Path(chosen))
-    architecture = (
-        f"-gencode=arch=compute_{target[3:]},code={target}"
-        if target.endswith("a")
-        else f"-arch={target}"
-    )
-    defines = [f"-D{name}={value}" for name, value in sorted({**parameters, **macros}.items())]
-    flags = ("-cubin", architecture, *FLAGS, "-I", str(root), *defines)
+    flags = ("-cubin", *_flags(target, root, {**parameters, **macros}))
     key = hashlib.sha256(
         json.dumps([_FORMAT, sorted(files.values()), str(source), flags, nvcc.version]).encode()
     ).hexdigest()[:32]

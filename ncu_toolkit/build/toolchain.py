@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, extra
 
-_REMEDY = "Install it with: pip install 'ncu-toolkit[toolchain]'"
 #: Default folder of the CUDA toolkit.
 _DEFAULT_CUDA = Path("/usr/local/cuda")
 
@@ -66,11 +65,11 @@ def _find(name: str, folders: tuple[Path, ...]) -> Tool:
         broken = broken or found
     if broken:
         raise EnvironmentProblem(
-            f"{name} was found, but does not run ({broken} --version fails)", _REMEDY
+            f"{name} was found, but does not run ({broken} --version fails)", extra("toolchain")
         )
     raise EnvironmentProblem(
         f"{name} was not found on PATH, in CUDA_HOME, in this Python's packages or under {_DEFAULT_CUDA}",
-        _REMEDY,
+        extra("toolchain"),
     )
 
 

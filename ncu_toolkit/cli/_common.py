@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
@@ -32,6 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_REPORTS = "reports"
 _PIPED_WIDTH = 240
+_NARROWEST = 40
 #: Values of parameters: what fits in 64 bits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 #: A week.
@@ -85,6 +86,12 @@ def needs_option(what: str = "What") -> Callable[[F], F]:
     )
 
 
+def piped_width(otherwise: int) -> int:
+    """Columns of what goes to no terminal: $COLUMNS where it says so."""
+    asked = os.environ.get("COLUMNS", "")
+    return max(_NARROWEST, int(asked)) if asked.isdecimal() and len(asked) < 5 else otherwise
+
+
 def console(stderr: bool = False) -> Any:
     """A rich console; colours follow NO_COLOR and whether a terminal listens. Where none does,
     lines are wide, so that names are not folded. Strings may hold names from files: control
@@ -96,7 +103,7 @@ def console(stderr: bool = False) -> Any:
         stderr=stderr,
         highlight=False,
         soft_wrap=piped,
-        width=_PIPED_WIDTH if piped else None,
+        width=piped_width(_PIPED_WIDTH) if piped else None,
         color_system=colours(),
     )
     plain = screen.render_str
@@ -159,7 +166,7 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
         screen = Console(
             file=sink,
             highlight=False,
-            width=None if sink is None and sys.stdout.isatty() else width,
+            width=None if sink is None and sys.stdout.isatty() else piped_width(width),
             color_system=None if sink else colours(),
         )
         screen.print(shown, crop=False)  # a command is longer than some terminals are wide
@@ -170,8 +177,17 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
         write_atomic(output, shown.encode("utf-8", "backslashreplace"))
 
 
-def choose_options(function: F) -> F:
-    """--kernel, --family, --all, --size, --dtype and --param."""
+#: What --kernel takes, for reports and for commands that run a program or rungs of a ladder.
+MATCHES: Final = "Only kernels in whose demangled name the regular expression REGEX is found."
+KERNEL: Final = (
+    "Of a program: only kernels in whose demangled name this regular expression is found. Without a "
+    "program: a rung by name."
+)
+
+
+def choose_options(function: F, program: bool = False) -> F:
+    """--kernel, --family, --all, --size, --dtype and --param; `program`: also for what a program
+    launches."""
     decorators = [
         click.option(
             "--kernel",
@@ -179,7 +195,9 @@ def choose_options(function: F) -> F:
             "kernels",
             multiple=True,
             metavar="NAME",
-            help="A rung by name; repeat it, or separate names by commas.",
+            help=KERNEL + " Repeat it, or separate names of rungs by commas."
+            if program
+            else "A rung by name; repeat it, or separate names by commas.",
         ),
         click.option(
             "--family",
@@ -289,6 +307,11 @@ def executor_of(
     return schedulers.opened(where, Progress().note, slow_boards)
 
 
+def any_of(patterns: Sequence[str]) -> str:
+    """A regular expression that finds what any of several does."""
+    return patterns[0] if len(patterns) == 1 else "|".join(f"(?:{each})" for each in patterns)
+
+
 def split(names: tuple[str, ...]) -> tuple[str, ...]:
     """Comma-separated and repeated values as one list; raises UsageProblem for an empty entry."""
     entries = [entry.strip() for name in names for entry in name.split(",")]
@@ -316,22 +339,27 @@ def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str,
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP, as CI and closed terminals send them, like Ctrl-C."""
+def interruptible(
+    *numbers: signal.Signals,
+) -> Iterator[Callable[[], bool]]:
+    """Treat SIGTERM and SIGHUP, as CI and closed terminals send them, and `numbers` like Ctrl-C. Yields
+    whether one of them came, for where the interrupt was taken for a failure."""
+    came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: False
         return
 
     def interrupt(number: int, frame: object) -> None:
+        came.append(number)
         raise KeyboardInterrupt
 
     before = {
         number: signal.signal(number, interrupt)
-        for number in (signal.SIGTERM, signal.SIGHUP)
+        for number in (signal.SIGTERM, signal.SIGHUP, *numbers)
         if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
     }
     try:
-        yield
+        yield lambda: bool(came)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -12,6 +12,7 @@ import click
 
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
 from ncu_toolkit.cli._common import (
+    MATCHES,
     WIDTH,
     PathName,
     emit,
@@ -49,7 +50,7 @@ STANDALONE = "ncu-report.html"
     "-k",
     default="",
     metavar="REGEX",
-    help="Only launches whose demangled name matches REGEX.",
+    help=MATCHES,
 )
 @needs_option()
 @click.option(
@@ -190,17 +191,23 @@ def _lacking(analysis: Analysis) -> list[str]:
         lines.append(unmatched(analysis) or other)
     if analysis.options.allow_partial:
         return lines
+    whole = {launch.file for launch in analysis.launches if launch.complete}
     lines += [
-        f"incomplete: '{file.path}': {file.missing}. Copy or record it again; {partly(file.path)}"
+        f"incomplete: '{file.path}': {file.missing}. Copy or record it again{_rest_of(file.path, whole)}"
         for file in analysis.partial
     ]
     lost = analysis.incomplete
     if lost:
         first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         lines.append(
-            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. Record it again; {partly(first.file)}"
+            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. Record it again{_rest_of(first.file, whole)}"
         )
     return lines
+
+
+def _rest_of(path: str, whole: set[str]) -> str:
+    """How to be shown what is left of a file; empty where it holds no whole launch."""
+    return f"; {partly(path)}" if path in whole else ""
 
 
 def _load_views(form: str) -> None:

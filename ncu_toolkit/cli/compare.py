@@ -10,6 +10,7 @@ import click
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
 from ncu_toolkit.cli._common import (
+    MATCHES,
     WIDTH,
     PathName,
     emit,
@@ -40,7 +41,7 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
     "-k",
     default="",
     metavar="REGEX",
-    help="Only launches whose demangled name matches REGEX.",
+    help=MATCHES,
 )
 @click.option(
     "--pair",
@@ -54,7 +55,7 @@ COMMENT = "<!-- ncu-toolkit compare -->\n"
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Exit with 1 if this is true of any kernel: 'time>5%', 'registers_per_thread>128'. Repeat it.",
+    help="Exit with 1 if this is true of any kernel: 'time>5%', 'time>200us', 'registers_per_thread>128'. Repeat it.",
 )
 @format_option(
     FORMATS,
@@ -123,7 +124,7 @@ def command(
     if not found.pairs:
         raise InputProblem(
             f"'{old}' and '{new}' have no kernel in common",
-            "Kernels are paired by name. Name two with --pair OLD=NEW, or check --kernel",
+            f"Kernels are paired by name. Name two with --pair {answers.by_hand(found)}, or check --kernel",
         )
     if not found.comparable:
         problem = next((pair.problem for pair in found.pairs if pair.problem), "")

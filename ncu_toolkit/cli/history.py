@@ -57,8 +57,8 @@ def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | N
 
     profile, bench and watch add their runs; `history import` adds earlier run folders, baselines and
     reports. The history is kept in .ncu-toolkit/history of the current folder, or in
-    $NCU_TOOLKIT_HISTORY. It needs DuckDB: pip install 'ncu-toolkit[history]'. Exits with 4 if a file
-    of the history is damaged; the rest is still shown.
+    $NCU_TOOLKIT_HISTORY. It needs DuckDB: pip install '.[history]' in a clone. Exits with 4 if a
+    file of the history is damaged; the rest is still shown.
 
     \b
     Examples:

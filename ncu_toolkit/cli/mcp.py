@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from ncu_toolkit.cli._common import PathName, timeout_option
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
 
 #: Where the token comes from; else one is made.
 TOKEN: Final = "NCU_TOOLKIT_MCP_TOKEN"
@@ -51,7 +51,7 @@ def command(root: Path, http: bool, port: int, timeout: float, allow_profile: bo
     Tools: analyze, why, where, compare, static, glossary, history, doctor. Nothing is
     written below the folder, and no program of yours runs. Answers keep to a budget of tokens. With
     --http a client sends the token that is shown, or the one in $NCU_TOOLKIT_MCP_TOKEN. It needs the
-    MCP SDK: pip install 'ncu-toolkit[mcp]'. See docs/agents.md.
+    MCP SDK: pip install '.[mcp]' in a clone. See docs/agents.md.
 
     \b
     Examples:
@@ -103,5 +103,5 @@ def _require_sdk() -> None:
     if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp_types") is None:
         raise EnvironmentProblem(
             "`mcp` needs the MCP SDK 2 or newer, which is not installed",
-            "Install it: python -m pip install 'ncu-toolkit[mcp]'",
+            extra("mcp"),
         )

@@ -7,6 +7,7 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ncu_toolkit.cli._common import (
     WIDTH,
     PathName,
     Progress,
+    any_of,
     choose_options,
     emit,
     format_option,
@@ -24,7 +26,9 @@ from ncu_toolkit.cli._common import (
     split,
     tuned_option,
 )
+from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.answer import CARDS, TOP
@@ -39,7 +43,7 @@ FORMATS = ("text", "markdown", "brief", "json")
 
 
 @click.command("probe")
-@choose_options
+@partial(choose_options, program=True)
 @tuned_option
 @click.option(
     "--experiments/--no-experiments",
@@ -75,16 +79,17 @@ def command(
 
     Neither needs a permission. The verdict is a regime, with less confidence than one from
     counters; see docs/probe.md."""
-    names = split(kernels) if kernels else ()
-    chosen = names or families or everything
-    if bool(program) == bool(chosen):
+    if bool(program) == bool(families or everything or (kernels and not program)):
         raise UsageProblem(
-            "give a program or kernels, not both" if program else "nothing to probe",
+            "give a program or a ladder, not both" if program else "nothing to probe",
             "Put a program after '--': ncu-toolkit probe -- python script.py; or name a --kernel",
         )
     if program:
-        code = _program(program, bool(experiments), top, form, output)
+        pattern = any_of(kernels or ("",))
+        patterns.compiled(pattern, "--kernel")
+        code = _program(program, bool(experiments), top, form, output, pattern)
         ctx.exit(code)
+    names = split(kernels) if kernels else ()
     cases = selection.select(
         names,
         split(families) if families else (),
@@ -102,13 +107,32 @@ def command(
 
 
 def _program(
-    program: tuple[str, ...], experiments: bool, top: int, form: str, output: Path | None
+    program: tuple[str, ...],
+    experiments: bool,
+    top: int,
+    form: str,
+    output: Path | None,
+    pattern: str,
 ) -> int:
-    """Probe a program and show what was found; returns its exit code."""
+    """Probe a program and show what was found of kernels that match; returns its exit code."""
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
         folder = Path(name)
         code = trace.run(program, folder, trace.plan(folder) if experiments else None)
         found = trace.read(folder)
+        every = len(found.kernels)
+        found = replace(
+            found,
+            kernels=tuple(
+                each
+                for each in found.kernels
+                if patterns.found(pattern, each.launch.function, "--kernel")
+            ),
+        )
+        if every and not found.kernels:
+            raise UsageProblem(
+                f"no kernel of the program matches --kernel '{visible(pattern, 200)}'",
+                "Leave it out to see all of them",
+            )
         verdicts, notes = judged(found, top)
     if experiments:
         notes += [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import click
 from ncu_toolkit.cli._common import (
     DEFAULT_REPORTS,
     Progress,
+    any_of,
     choose_options,
     cluster_options,
     console,
@@ -36,7 +38,7 @@ from ncu_toolkit.runs import intake, store
 
 
 @click.command("profile")
-@choose_options
+@partial(choose_options, program=True)
 @output_option
 @tuned_option
 @cluster_options
@@ -52,12 +54,7 @@ from ncu_toolkit.runs import intake, store
     help="Whether ncu flushes caches before each pass (all) or leaves them (none).",
 )
 @timeout_option("ncu", stages.DEFAULT_TIMEOUT)
-@click.option(
-    "--kernel-filter",
-    default="",
-    metavar="REGEX",
-    help="For a program: only kernels whose name matches REGEX.",
-)
+@click.option("--kernel-filter", default="", hidden=True, help="The same as --kernel of a program.")
 @click.option(
     "--launch-skip",
     type=click.IntRange(min=0),
@@ -148,16 +145,16 @@ def command(
     if probed and cluster:
         raise UsageProblem("--probe runs on this machine's GPU, not on a cluster's", "Leave it out")
     if program:
-        if kernels or families or everything or sizes or dtype or params:
+        if families or everything or sizes or dtype or params:
             raise UsageProblem(
                 "a ladder and a program cannot be profiled in one run",
-                "Use --kernel-filter for the kernels of a program",
+                "--kernel chooses among the kernels of a program",
             )
         request = collect.Request(
             command=program,
             set_name=set_name,
             ranges_only=ranges,
-            kernel_filter=kernel_filter,
+            kernel_filter=any_of([*kernels, *filter(None, (kernel_filter,))] or [""]),
             launch_skip=launch_skip,
             launch_count=launch_count,
             nvtx_include=nvtx,

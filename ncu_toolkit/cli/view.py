@@ -20,7 +20,7 @@ import click
 
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import Analysis, Options, analyze
-from ncu_toolkit.cli._common import PathName
+from ncu_toolkit.cli._common import MATCHES, PathName
 from ncu_toolkit.cli.analyze import exit_code, lacking
 
 #: Names under which a browser asks for a server on its own machine, or at the near end of an ssh
@@ -38,7 +38,7 @@ _PATIENCE: Final = 10
     "-k",
     default="",
     metavar="REGEX",
-    help="Only launches whose demangled name matches REGEX.",
+    help=MATCHES,
 )
 @click.option(
     "--serve",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,10 +23,17 @@ from ncu_toolkit.analysis.analyze import (
     prepare,
     with_tables,
 )
-from ncu_toolkit.cli._common import PathName, console, output_option, timeout_option
+from ncu_toolkit.cli._common import (
+    KERNEL,
+    PathName,
+    console,
+    interruptible,
+    output_option,
+    timeout_option,
+)
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import collect, cuda, program_run, selection
 from ncu_toolkit.gpu import session as stages
@@ -46,7 +53,7 @@ _KEYS: Final = 200
     "-k",
     default="",
     metavar="NAME",
-    help="Kernel to watch: a rung by its name; with a program, a regular expression.  [default: the kernel of the program that takes most time]",
+    help=f"{KERNEL}  [default: the kernel of the program that takes most time]",
 )
 @click.option(
     "--build",
@@ -90,7 +97,8 @@ def command(
     Watches the current folder (for a rung, the folder of its ladder) and the files that --input
     names. A save that changes nothing that runs, such as a comment, is not profiled. When the build
     or the program fails, its last lines are shown and the next save tries again. Press `q` or Ctrl-C
-    to stop. Each round is kept in the folder of reports and, if DuckDB is installed, in the history
+    to stop. Ctrl-C, SIGTERM and SIGHUP also end a round that is under way, which then does not count;
+    the exit code is 0. Each round is kept in the folder of reports and, if DuckDB is installed, in the history
     (`ncu-toolkit history`).
 
     \b
@@ -128,11 +136,15 @@ def command(
             screen.at = intake.here(program_run.gpu_uuid())
             return profile()
 
-        with contextlib.suppress(KeyboardInterrupt), _keyboard() as pressed:
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            interruptible(signal.SIGINT) as ended,
+            _keyboard() as pressed,
+        ):
             changes = _saves(watched, pressed)
             next(changes, None)  # from here on no save is missed
             screen.line("each save is a round; q or Ctrl-C ends it")
-            loop(watched, changes, round_, screen, state)
+            loop(watched, changes, round_, screen, state, ended)
         screen.line(f"ended; every round is in {reports}")
 
 
@@ -210,12 +222,12 @@ def _of_program(
     request = collect.Request(command=program, launch_skip=launch_skip, launch_count=launch_count)
 
     def profile() -> Path:
-        # only the name without its arguments is what ncu compares
-        chosen = kernel or (f"^{re.escape(screen.kernel)}$" if screen.kernel else "")
-        count = launch_count if chosen else max(launch_count, program_run.DEFAULT_LAUNCHES)
-        made = program_run.profile(
-            replace(request, kernel_filter=chosen, launch_count=count), reports, timeout=timeout
+        known = kernel or screen.kernel
+        count = launch_count if known else max(launch_count, program_run.DEFAULT_LAUNCHES)
+        asked = replace(
+            request, kernel_filter=kernel, kernel_function=screen.kernel, launch_count=count
         )
+        made = program_run.profile(asked, reports, timeout=timeout)
         made.raise_failure()
         return made.folder
 
@@ -276,7 +288,7 @@ def _require_watchfiles() -> None:
     except ImportError:
         raise EnvironmentProblem(
             "`watch` needs the package watchfiles, which is not installed",
-            "Install it: python -m pip install 'ncu-toolkit[watch]'",
+            extra("watch"),
         ) from None
 
 

@@ -75,6 +75,40 @@ def partly(path: Path | str) -> str:
     return f"`ncu-toolkit analyze {shell_word(str(path))} --allow-partial` shows what is left of it"
 
 
+def extra(name: str) -> str:
+    """The command that installs an extra of this package, for a remedy. No index has the package, so
+    it comes from where the package came from."""
+    clone = Path(__file__).resolve().parents[2]
+    if (clone / "pyproject.toml").is_file():
+        return f"Run `pip install -e {shell_word(f'{clone}[{name}]')}`"
+    origin = _origin()
+    if origin.startswith("/") and Path(origin).is_dir():
+        return f"Run `pip install {shell_word(f'{origin}[{name}]')}`"
+    if origin and not origin.startswith("/"):
+        return f"Run `pip install {shell_word(f'ncu-toolkit[{name}] @ {origin}')}`"
+    return f"Run `pip install '.[{name}]'` in a clone of ncu-toolkit"
+
+
+def _origin() -> str:
+    """Where pip installed this package from: a folder, or an address that pip takes; empty where that
+    is not known."""
+    import importlib.metadata
+    import json
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        text = importlib.metadata.distribution("ncu-toolkit").read_text("direct_url.json")
+        known = json.loads(text or "{}")
+        address = str(known.get("url", ""))
+        vcs = known.get("vcs_info", {}).get("vcs", "")
+    except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
+        return ""
+    parts = urlsplit(address)
+    if parts.scheme == "file" and not vcs:
+        return unquote(parts.path)
+    return f"{vcs}+{address}" if vcs else ""
+
+
 def of_system(error: OSError) -> EnvironmentProblem:
     """What the operating system refused, as an error for the user."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

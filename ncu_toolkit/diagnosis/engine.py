@@ -185,7 +185,7 @@ def _for_caller(finding: Finding, profile: Profile) -> Finding:
     instead = language.call(profile, load_rules()[finding.bottleneck].CALL)
     if not instead or finding.bottleneck == unknown.ID:
         return finding
-    commands = tuple(text for text in finding.advice if ": ncu --" in text)
+    commands = tuple(text for text in finding.advice if COLLECT in text)
     return replace(finding, advice=(*instead, *commands))
 
 
@@ -373,7 +373,7 @@ def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | 
         ),
         leaner.speedup if leaner else None,
         leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
-        (advice, *((f"Collect the full set: {COLLECT}",) if absent else ())),
+        (advice, *((f"Collect ncu-toolkit's own set: {COLLECT}",) if absent else ())),
         expected,
         relieves=leaner.relieves if leaner else {},
         weight=leaner.saved if leaner else 0.0,

@@ -28,8 +28,8 @@ class Column(Generic[Item]):
     """A column of a table: its heading, and the text of an item's cell.
 
     `gives_way` is its place in the order in which columns are left out on a narrow terminal (0 for
-    never); a text may be cut to `shortest` characters (0 for not at all) once none can be left out,
-    and one that gives way before that.
+    never); a text may be cut to `shortest` characters (0 for not at all) once none can be left out
+    but it, and code that gives way before that. `name` marks names of kernels: they are cut so that they differ.
     """
 
     label: str
@@ -39,6 +39,7 @@ class Column(Generic[Item]):
     code: bool = False
     gives_way: int = 0
     shortest: int = 0
+    name: bool = False
 
 
 class Cell(NamedTuple):
@@ -114,6 +115,14 @@ class Kind:
     """Launches with the same verdict as the card's."""
 
 
+class Whole(NamedTuple):
+    """All that was launched: launches, kernels, and their time in microseconds."""
+
+    launches: int
+    kernels: int
+    total_us: float
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a command found. `kernels` is None for a single kernel: its card says it all."""
@@ -154,20 +163,34 @@ def answer(
     top: int = TOP,
     cards: int = CARDS,
     next_command: str = "",
+    whole: Whole | None = None,
+    flags: bool = True,
 ) -> Answer:
-    """The answer to kinds of launches, those with most time first; `top` bounds the table."""
-    total = sum(kind.total_us or 0.0 for kind in kinds)
-    left = kinds[top:]
+    """The answer to kinds of launches, those with most time first; `top` bounds the table.
+
+    Args:
+        whole: what the kinds are the first of; themselves where it is None.
+        flags: name options of the command line for what is left out.
+    """
+    whole = whole or Whole(
+        sum(kind.launches for kind in kinds),
+        len(kinds),
+        sum(kind.total_us or 0.0 for kind in kinds),
+    )
+    total = whole.total_us
+    left = whole.kernels - min(top, len(kinds))
     rest = ""
     if left:
-        time = units.duration(sum(kind.total_us or 0.0 for kind in left))
-        kernels = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
-        rest = f"{kernels} {time}; --top {len(kinds)} shows all."
+        time = units.duration(total - sum(kind.total_us or 0.0 for kind in kinds[:top]))
+        kernels = "1 more kernel takes" if left == 1 else f"{left} more kernels take"
+        rest = (
+            f"{kernels} {time}; --top {whole.kernels} shows all." if flags else f"{kernels} {time}."
+        )
     shown = min(top, cards)
     if len(kinds) > shown > 0:
         rest = f"{rest} The cards below are of the first {shown}.".lstrip()
     return Answer(
-        _headline(kinds, total) if kinds or not notes else "",
+        _headline(kinds, whole) if kinds or not notes else "",
         _kernels(kinds, total, top) if len(kinds) > 1 else None,
         rest,
         tuple(kind.card for kind in kinds[:shown]),
@@ -177,23 +200,23 @@ def answer(
     )
 
 
-def _headline(kinds: Sequence[Kind], total: float) -> str:
+def _headline(kinds: Sequence[Kind], whole: Whole) -> str:
     """What the cards do not say: how many launches and kernels there are. Empty for one launch."""
-    launches = sum(kind.launches for kind in kinds)
+    launches, total = whole.launches, whole.total_us
     if not kinds:
         return "No launch to diagnose."
     if launches == 1:
         return ""
-    if len(kinds) == 1:
+    if whole.kernels == 1:
         return (
             f"{kinds[0].card.kernel}: {launches} launches, {units.duration(total)} in total. The card shows a typical one: "
             "shorter ones take less than half of the time."
         )
     gpus = list(dict.fromkeys(kind.card.gpu for kind in kinds if kind.card.gpu))
     where = "" if not gpus else f" on {gpus[0]}" if len(gpus) == 1 else f" on {len(gpus)} GPUs"
-    what = f"{launches} launches of {len(kinds)} kernels"
+    what = f"{launches} launches of {whole.kernels} kernels"
     if any(kind.card.state == "together" for kind in kinds):
-        what = f"{launches} results of {len(kinds)} kinds"
+        what = f"{launches} results of {whole.kernels} kinds"
     return f"{what}, {units.duration(total)}{where}"
 
 
@@ -220,17 +243,41 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
             kind.card.file.removesuffix(".ncu-rep").removesuffix(".ncu-repz"), _FILE
         )
 
+    apart = dict(zip(map(id, kinds), _apart(kinds), strict=True))
+
     columns: tuple[Column[Kind], ...] = (
-        Column("kernel", lambda kind: kernel_name(kind.card.kernel), numeric=False, code=True),
-        Column("file", file, numeric=False, code=True, gives_way=6, shortest=16),
+        Column(
+            "kernel",
+            lambda kind: kernel_name(kind.card.kernel),
+            numeric=False,
+            code=True,
+            name=True,
+        ),
+        Column("grid", lambda kind: apart[id(kind)], numeric=False, gives_way=6),
+        Column("file", file, numeric=False, code=True, gives_way=5, shortest=16),
         Column("launches", lambda kind: str(kind.launches), gives_way=2),
-        Column("time", lambda kind: duration(kind.total_us), gives_way=5),
+        Column("time", lambda kind: duration(kind.total_us)),
         Column("share", lambda kind: _share(kind, total) or units.NOT_AVAILABLE, gives_way=3),
-        Column("verdict", verdict, False, lambda kind: TONES[kind.card.state], shortest=16),
+        Column(
+            "verdict", verdict, False, lambda kind: TONES[kind.card.state], gives_way=7, shortest=12
+        ),
         Column("gain", lambda kind: short_gain(kind.card), tone=lambda _: "strong"),
         Column("hottest line", _hottest, numeric=False, code=True, gives_way=4),
     )
     return table("", columns, kinds[:top])
+
+
+def _apart(kinds: Sequence[Kind]) -> list[str]:
+    """The grid of each kind where another of its report has the same name, with the block where grids
+    are the same too."""
+    names = [(kind.card.kernel, kind.card.file) for kind in kinds]
+    shapes = [kind.card.shape.removeprefix("grid ").split(", ") for kind in kinds]
+    found = []
+    for name, shape in zip(names, shapes, strict=True):
+        same = [other for known, other in zip(names, shapes, strict=True) if known == name]
+        most = next((most for most in (1, 2) if len({tuple(x[:most]) for x in same}) > 1), 0)
+        found.append(", ".join(shape[:most]))
+    return found
 
 
 def _hottest(kind: Kind) -> str:

@@ -7,6 +7,7 @@ computes it."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -26,6 +27,9 @@ CLOSE: Final = 0.05
 #: A gain or a headroom above this is no figure that anybody could plan with.
 MOST: Final = 100.0
 _OVER: Final = f"over {MOST:.0f}×"
+#: Between the names of a pair; and the least characters in which two names can be told apart.
+_ARROW: Final = " → "
+_APART: Final = 8
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,42 @@ def in_the_middle(text: str, longest: int) -> str:
     """`text` with an ellipsis for its middle where it has more than `longest` characters."""
     tail = longest // 3
     return text if len(text) <= longest else f"{text[: longest - tail - 1]}…{text[-tail:]}"
+
+
+def cut_apart(names: Sequence[str], longest: int) -> list[str]:
+    """Names cut to `longest` characters so that different ones differ: in the middle, and where that
+    makes two the same, around what tells them apart. Of `old → new` each is cut by itself."""
+    shown = [_halves(name, longest) for name in names]
+    alike: dict[str, list[str]] = {}
+    for name, short in zip(names, shown, strict=True):
+        if name not in alike.setdefault(short, []):
+            alike[short].append(name)
+    if longest < _APART:
+        return shown
+    return [
+        short if len(alike[short]) == 1 else _around(name, alike[short], longest)
+        for name, short in zip(names, shown, strict=True)
+    ]
+
+
+def _halves(name: str, longest: int) -> str:
+    old, arrow, new = name.partition(_ARROW)
+    if len(name) <= longest or not arrow or longest < _APART:
+        return in_the_middle(name, longest)
+    room = longest - len(_ARROW)
+    least = min(room // 2, len(old), len(new))
+    first = min(len(old), room - max(least, min(len(new), room // 2)))
+    return in_the_middle(old, first) + _ARROW + in_the_middle(new, room - first)
+
+
+def _around(name: str, alike: Sequence[str], longest: int) -> str:
+    """A name's head, and what follows from the place on where it differs from those like it."""
+    letters = enumerate(zip(*alike, strict=False))
+    same = next((at for at, each in letters if len(set(each)) > 1), min(map(len, alike)))
+    head = name[: longest // 3]
+    rest = name[max(same - 1, len(head)) :]
+    room = longest - len(head) - 1
+    return f"{head}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"
 
 
 def short_name(name: str) -> str:

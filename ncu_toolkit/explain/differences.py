@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,11 +20,13 @@ from ncu_toolkit.diagnosis.compare import Change, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain.answer import Column, Listing, Table, Tone, table
-from ncu_toolkit.explain.card import MOST, Card, whole_percent
+from ncu_toolkit.explain.card import MOST, Card, kernel_name, whole_percent
 from ncu_toolkit.explain.verdict import CODE, extents
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Profile
 
+#: Where the definition of a kernel begins, in CUDA C++ and in Python.
+_KERNEL: Final = re.compile(r"__global__|^\s*@|^def ")
 #: Rows of a table. Of time, parts of less than a hundredth of the difference are summed.
 _ROWS: Final = 8
 #: Rows of each table in the short form.
@@ -160,7 +164,7 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
             "The source cannot be compared, because a report has none (collect it with --import-source yes)."
         )
     elif difference is None:
-        points.append("The source is the same.")
+        points.append(_unchanged(before, after))
     return Differences(
         tuple(points),
         tuple(each for each in found if each is not None and each.rows),
@@ -183,10 +187,10 @@ def _time(before: Profile, after: Profile, most: int) -> Table | None:
     smaller = [compare.Part("rest", "smaller causes", 0.0, factor=product)] if rest else []
     shown = [*named, *smaller, *(part for part in parts if part.name == "residual")]
     columns: tuple[Column[compare.Part], ...] = (
-        Column("cause", _cause, numeric=False, shortest=24),
+        Column("cause", _cause, numeric=False, shortest=16),
         Column("time", lambda part: _times(part.factor), tone=_part_tone),
-        Column("old", lambda part: _quantity(part.before, part.unit), gives_way=2),
-        Column("new", lambda part: _quantity(part.after, part.unit), gives_way=1),
+        Column("old", lambda part: _quantity(part.before, part.unit)),
+        Column("new", lambda part: _quantity(part.after, part.unit)),
     )
     note = (
         "Each cause multiplies (×) or divides (÷) the time; all of them together give the whole. "
@@ -243,7 +247,7 @@ def _waiting(before: Profile, after: Profile, most: int | None = None) -> Table 
 
     columns: tuple[Column[str], ...] = (
         Column("waiting", reason_name, numeric=False),
-        Column("old", lambda name: whole_percent(old.get(name, 0.0)), gives_way=2),
+        Column("old", lambda name: whole_percent(old.get(name, 0.0))),
         Column("new", lambda name: whole_percent(new.get(name, 0.0))),
         Column("change", lambda name: _points(old.get(name, 0.0), new.get(name, 0.0)), gives_way=1),
     )
@@ -291,8 +295,8 @@ def _size(change: Change) -> float:
 def _figures(title: str, found: Iterable[Change]) -> Table:
     """Figures that either launch has, zero on both sides left out."""
     columns: tuple[Column[Change], ...] = (
-        Column("figure", lambda each: each.label, numeric=False, shortest=24),
-        Column("old", lambda each: _quantity(each.before, each.unit), gives_way=2),
+        Column("figure", lambda each: each.label, numeric=False, shortest=16),
+        Column("old", lambda each: _quantity(each.before, each.unit)),
         Column("new", lambda each: _quantity(each.after, each.unit)),
         Column("change", _change, gives_way=1),
     )
@@ -328,8 +332,8 @@ def _launch(before: Profile, after: Profile) -> Table:
         if each.before != each.after and _moved(each)
     ]
     columns: tuple[Column[tuple[str, str, str]], ...] = (
-        Column("launch", lambda row: row[0], numeric=False, shortest=24),
-        Column("old", lambda row: row[1], gives_way=1),
+        Column("launch", lambda row: row[0], numeric=False, shortest=16),
+        Column("old", lambda row: row[1]),
         Column("new", lambda row: row[2]),
     )
     return table("Launch", columns, [row for row in rows if row[1] != row[2]])
@@ -382,19 +386,51 @@ def _lines(before: Profile, after: Profile, most: int | None = None) -> Table | 
 def _difference(before: Profile, after: Profile) -> Listing | None:
     """The difference of the file that holds most samples; None where the two are equal or a report
     holds no source."""
-    names = [_main_file(profile) for profile in (before, after)]
+    sides = (before, after)
+    names = [_main_file(profile) for profile in sides]
     if not all(names):
         return None
     old, new = (
         split(profile.sources[name])[1].splitlines()
-        for profile, name in zip((before, after), names, strict=True)
+        for profile, name in zip(sides, names, strict=True)
     )
     lines = diff(old, new)
-    if not lines:
-        return None
     last = [visible(name.replace("\\", "/").rsplit("/", 1)[-1]) for name in names]
     title = last[0] if last[0] == last[1] else " → ".join(last)
-    return Listing(f"Source: the difference of {title}", lines)
+    if not lines and before.launch.function != after.launch.function:
+        own = [_own_lines(*each) for each in zip(sides, names, strict=True)]
+        lines = diff(*own) if all(own) else ()
+        kernels = " → ".join(kernel_name(profile.launch.function) for profile in sides)
+        title = f"{kernels} in {title}"
+    return Listing(f"Source: the difference of {title}", lines) if lines else None
+
+
+def _unchanged(before: Profile, after: Profile) -> str:
+    """What to say where no line differs."""
+    if before.launch.function == after.launch.function:
+        return "The source is the same."
+    return "Both kernels come from the same lines of source."
+
+
+def _own_lines(profile: Profile, name: str) -> list[str]:
+    """A kernel's own lines of a file that holds several: from the line that names it to its last one
+    with an instruction. Nothing where it is not found."""
+    text = profile.sources[name].splitlines()
+    word = re.escape(_short(profile.launch.function))
+    at = [
+        row.line for row in profile.instructions if row.file == name and 0 < row.line <= len(text)
+    ]
+    named = [i for i, line in enumerate(text, 1) if re.search(rf"\b{word}\s*\(", line)]
+    first = max((i for i in named if at and i <= statistics.median_low(at)), default=0)
+    last = max((line for line in at if line >= first), default=0)
+    others = [i for i, line in enumerate(text, 1) if i > first and _KERNEL.search(line)]
+    end = min([last, *(i - 1 for i in others)])
+    return text[first - 1 : end] if first else []
+
+
+def _short(function: str) -> str:
+    """A function's name as its definition has it: without template arguments and namespaces."""
+    return re.sub(r"<.*", "", function).rsplit("::", 1)[-1]
 
 
 def _main_file(profile: Profile) -> str:

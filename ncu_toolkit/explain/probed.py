@@ -13,7 +13,7 @@ from ncu_toolkit.diagnosis.regime import Told, agrees, fill_of, profile_of
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.rules._code import StaticFinding
 from ncu_toolkit.diagnosis.static import KernelAnalysis
-from ncu_toolkit.explain.answer import Answer, Column, Kind, Table, answer, table
+from ncu_toolkit.explain.answer import Answer, Column, Kind, Table, Whole, answer, table
 from ncu_toolkit.explain.card import Card, kernel_name, whole_percent
 from ncu_toolkit.explain.code import places
 from ncu_toolkit.explain.verdict import card as card_of_launch
@@ -106,14 +106,14 @@ def answer_of(
         Kind(card(kernel, trace, found, then), kernel.launches, kernel.total_us, kernel.launches)
         for kernel, found in zip(trace.kernels, verdicts, strict=False)
     ]
-    shown = answer(kinds, (*trace.notes, *notes), top=top, next_command=then)
-    left = trace.kernels[len(kinds) :]
-    rest = shown.rest
-    if left:
-        time = units.duration(sum(kernel.total_us for kernel in left))
-        rest = f"{len(left)} more kernels take {time}; --top {len(trace.kernels)} shows all."
+    whole = Whole(
+        sum(kernel.launches for kernel in trace.kernels),
+        len(trace.kernels),
+        sum(kernel.total_us for kernel in trace.kernels),
+    )
+    shown = answer(kinds, (*trace.notes, *notes), top=top, next_command=then, whole=whole)
     tables = [_gaps(trace.gaps)] if _idle(trace) >= _IDLE and trace.gaps else []
-    return replace(shown, rest=rest, points=_points(trace), tables=tuple(tables))
+    return replace(shown, points=_points(trace), tables=tuple(tables))
 
 
 def _idle(trace: Trace) -> float:

@@ -185,7 +185,7 @@ def sentences(text: str) -> str:
 
 
 def _parted(sentence: str) -> str:
-    parts = re.split(r"[:;] (?!ncu )", sentence)
+    parts = re.split(r"[:;] (?!ncu-toolkit )", sentence)
     return ". ".join(part[:1].upper() + part[1:] for part in parts)
 
 

@@ -158,6 +158,9 @@ class Request:
     """Profile only between profiler start and stop calls of the program; None: `program_run` looks
     whether the script has any."""
     kernel_filter: str = ""
+    """A regular expression that is searched in demangled names, as --kernel of every command."""
+    kernel_function: str = ""
+    """A kernel's name without its arguments, in place of a filter."""
     launch_skip: int = 0
     launch_count: int = 0
     nvtx_include: tuple[str, ...] = ()
@@ -185,7 +188,10 @@ def argv(ncu: Ncu, request: Request) -> list[str]:
     if request.ranges_only:
         words += ["--profile-from-start", "off"]
     if request.kernel_filter:
+        words += ["--kernel-name-base", "demangled"]
         words += ["--kernel-name", f"regex:{request.kernel_filter}"]
+    elif request.kernel_function:
+        words += ["--kernel-name", f"regex:^{re.escape(request.kernel_function)}$"]
     for pattern in request.nvtx_include:
         words += ["--nvtx-include", pattern]
     if request.launch_skip:

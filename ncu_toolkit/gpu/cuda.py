@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra
 from ncu_toolkit.model import Device
 
 _NO_GPU = "`ncu-toolkit report` works without one, from the recordings in the package"
@@ -29,7 +29,7 @@ def cupy() -> Any:
     except ImportError as error:
         raise EnvironmentProblem(
             f"CuPy cannot be imported ({_first_line(error)})",
-            f"Run `pip install 'ncu-toolkit[gpu]'`; {_NO_GPU}",
+            f"{extra('gpu')}; {_NO_GPU}",
         ) from None
     try:
         count = module.cuda.runtime.getDeviceCount()

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from ncu_toolkit import __version__
 from ncu_toolkit.build import toolchain
 from ncu_toolkit.core import cache
-from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.core.errors import ToolkitError, extra
 from ncu_toolkit.gpu import collect
 from ncu_toolkit.report import ncu_module
 
@@ -211,7 +211,7 @@ def _cupti() -> Check:
             "warning",
             "cupti-python is not installed",
             _NEEDED["CUPTI"],
-            "Run `pip install 'ncu-toolkit[probe]'`",
+            extra("probe"),
         )
     return Check("CUPTI", "ok", f"cupti-python {version}")
 
@@ -292,7 +292,7 @@ def _cupy() -> Check:
             "missing",
             "it is not installed",
             _NEEDED["CuPy"],
-            "Run `pip install 'ncu-toolkit[gpu]'`",
+            extra("gpu"),
         )
     return Check("CuPy", "ok", f"{names[0]} {importlib.metadata.version(names[0])}")
 

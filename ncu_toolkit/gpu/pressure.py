@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra
 from ncu_toolkit.model.trace import KINDS
 
 #: Said where `usable` leaves a kind out.
@@ -78,7 +78,7 @@ def driver() -> Any:
     except ImportError:
         raise EnvironmentProblem(
             "cuda-bindings is missing; the experiments need it",
-            "Run `pip install 'ncu-toolkit[probe]'`",
+            extra("probe"),
         ) from None
     return module
 

@@ -71,7 +71,7 @@ def check(command: Sequence[str], kernel_filter: str) -> None:
     if shutil.which(command[0]) is None:
         hint = "Write ./name for a program in this folder, `python name.py` for a script, --kernel for a kernel of a ladder"
         raise UsageProblem(f"there is no program '{command[0]}'", hint)
-    patterns.compiled(kernel_filter, "--kernel-filter")
+    patterns.compiled(kernel_filter, "--kernel")
 
 
 def profile(
@@ -189,7 +189,7 @@ def _without_report(
     if request.ranges_only:
         hints.append("only marked ranges were profiled. --no-ranges profiles everything")
     if request.kernel_filter:
-        hints.append(f"the kernel filter is '{request.kernel_filter}'")
+        hints.append(f"--kernel is '{request.kernel_filter}', which is searched in demangled names")
     if request.launch_skip:
         hints.append(f"the first {request.launch_skip} launches were skipped")
     if request.nvtx_include:

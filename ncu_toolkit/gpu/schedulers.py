@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import warnings
@@ -10,13 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.workers import default_jobs
 from ncu_toolkit.gpu import cluster, cuda
 
-_EXTRA: Final = "Run `pip install 'ncu-toolkit[cluster]'`"
 #: How long a scheduler of ours tries to reach a worker that may be gone.
 _LOST: Final = "5s"
+#: Where the processes of `--cluster local` listen.
+_LOOPBACK: Final = "127.0.0.1"
+#: Characters of another program's error that are shown.
+_QUOTED: Final = 160
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,11 @@ def _read(path: Path) -> Settings:
         for key in value:
             if key not in known:
                 raise refuse(f"'{name}.{key}' is no known key; keys are {', '.join(known)}")
+    for key, value in security.items():
+        named = key.startswith("tls_") and key.endswith(("_file", "_cert", "_key"))
+        # a certificate may also stand in the file itself
+        if named and "\n" not in str(value) and not Path(str(value)).is_file():
+            raise refuse(f"'security.{key}' names no file: {visible(str(value), _QUOTED)}")
     if "address" in data:
         if not isinstance(address, str) or "://" not in address:
             raise refuse(f"'address' is {address!r}, expected one such as tls://host:8786")
@@ -122,7 +132,7 @@ def _slurm_keys() -> tuple[str, ...]:
         from dask_jobqueue.core import Job, JobQueueCluster
         from dask_jobqueue.slurm import SLURMJob
     except ImportError:
-        raise EnvironmentProblem("dask-jobqueue is not installed", _EXTRA) from None
+        raise EnvironmentProblem("dask-jobqueue is not installed", extra("cluster")) from None
     known: dict[str, None] = {}
     for kind in (SLURMJob, Job, JobQueueCluster):
         known.update(dict.fromkeys(inspect.signature(kind.__init__).parameters))
@@ -145,7 +155,7 @@ def _dask() -> Any:
     try:
         import distributed
     except ImportError:
-        raise EnvironmentProblem("--cluster needs dask.distributed", _EXTRA) from None
+        raise EnvironmentProblem("--cluster needs dask.distributed", extra("cluster")) from None
     return distributed
 
 
@@ -198,19 +208,48 @@ def _connected(settings: Settings, started: Any) -> Any:
         security = distributed.Security(**settings.security) if settings.security else None
         if started is not None:
             return distributed.Client(started, timeout=cluster.CONNECT_SECONDS)
+        asyncio.run(_greeted(settings.address, security))
         return distributed.Client(
             settings.address,
             timeout=cluster.CONNECT_SECONDS,
             security=security,
             set_as_default=False,
         )
-    except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+    except Exception as error:  # of Dask, ssl, and what another service makes of Dask's reader
         where = settings.address or "the cluster that was started"
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise EnvironmentProblem(
-            f"no Dask scheduler answers at {where} ({first})",
+            f"no Dask scheduler answers at {where} ({visible(first, _QUOTED)})",
             "Check the address, that `dask scheduler` runs there, and the TLS settings",
         ) from None
+
+
+async def _greeted(address: str, security: Any) -> None:
+    """Ask who listens at an address. Dask's client waits for minutes where nobody answers, and leaves
+    threads and tracebacks behind where another service does.
+
+    Raises:
+        Exception: of any kind, where it is no scheduler, or does not say so in time.
+    """
+    from distributed.core import connect
+
+    async def ask() -> Any:
+        arguments = security.get_connection_args("client") if security else {}
+        found = await connect(address, timeout=cluster.CONNECT_SECONDS, **arguments)
+        try:
+            await found.write({"op": "identity", "reply": True})
+            return await found.read()
+        finally:
+            found.abort()
+
+    try:
+        who = await asyncio.wait_for(ask(), cluster.CONNECT_SECONDS)
+    except TimeoutError:
+        raise TimeoutError(f"nothing answered within {cluster.CONNECT_SECONDS:g} s") from None
+    except MemoryError:  # the first bytes of another protocol, read as a length
+        raise ValueError("another service answers") from None
+    if not isinstance(who, dict) or not str(who.get("type")).endswith("Scheduler"):
+        raise ValueError("another service answers")
 
 
 def _local() -> Any:
@@ -221,7 +260,7 @@ def _local() -> Any:
     try:
         security = distributed.Security.temporary()
     except ImportError:
-        raise EnvironmentProblem("--cluster local needs cryptography", _EXTRA) from None
+        raise EnvironmentProblem("--cluster local needs cryptography", extra("cluster")) from None
     threads = max(1, default_jobs() // len(cards))
     # distributed takes workers by spec: LocalCluster gives all the same environment.
     workers = {
@@ -232,6 +271,8 @@ def _local() -> Any:
                 "resources": {"GPU": 1},
                 "env": {"CUDA_VISIBLE_DEVICES": card},
                 "memory_limit": 0,
+                "host": _LOOPBACK,
+                "dashboard_address": f"{_LOOPBACK}:0",
                 "security": security,
                 "silence_logs": logging.CRITICAL,
             },
@@ -242,9 +283,9 @@ def _local() -> Any:
         "cls": distributed.Scheduler,
         "options": {
             "protocol": "tls://",
-            "host": "127.0.0.1",
+            "host": _LOOPBACK,
             "port": 0,
-            "dashboard_address": "127.0.0.1:0",
+            "dashboard_address": f"{_LOOPBACK}:0",
             "security": security,
         },
     }
@@ -258,7 +299,7 @@ def _slurm(settings: Settings) -> Any:
     try:
         from dask_jobqueue import SLURMCluster
     except ImportError:
-        raise EnvironmentProblem("dask-jobqueue is not installed", _EXTRA) from None
+        raise EnvironmentProblem("dask-jobqueue is not installed", extra("cluster")) from None
     options = dict(settings.slurm)
     directives = [str(each) for each in options.pop("job_extra_directives", None) or ()]
     if not any("gpu" in each or "gres" in each for each in directives):

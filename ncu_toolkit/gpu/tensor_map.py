@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra
 from ncu_toolkit.ladder.problems import ArraySpec
 
 _TYPES = {
@@ -34,7 +34,7 @@ def encode(array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int) -> b
     except ImportError:
         raise EnvironmentProblem(
             "cuda-bindings is missing; it makes the TMA descriptors",
-            "Run `pip install 'ncu-toolkit[gpu]'`",
+            extra("gpu"),
         ) from None
     extents = list(reversed(spec.shape))
     item = spec.nbytes // max(1, _count(spec.shape))

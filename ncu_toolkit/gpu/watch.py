@@ -77,7 +77,7 @@ class Watched:
     def starts_a_round(self, path: str) -> bool:
         """Whether a change of this file may change what runs."""
         changed = Path(path)
-        if changed.suffix in SOURCES and not _SKIPPED.intersection(changed.parts):
+        if _is_source(changed.name) and not _SKIPPED.intersection(changed.parts):
             return True
         return _placed(changed) in set(map(_placed, self.files()))
 
@@ -87,13 +87,20 @@ def _placed(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
+def _is_source(name: str) -> bool:
+    """Whether a file of this name is a source: hidden ones are locks and drafts of editors."""
+    return name[:1] != "." and Path(name).suffix in SOURCES
+
+
 def sources(folders: Iterable[Path]) -> list[Path]:
-    """Source files under folders; hidden folders and those of packages are left out."""
+    """Source files under folders; hidden ones, links that lead nowhere and folders of packages are
+    left out."""
     found: list[Path] = []
     for top in folders:
         for folder, inner, names in os.walk(top):
             inner[:] = sorted(each for each in inner if each not in _SKIPPED and each[:1] != ".")
-            found += [Path(folder, name) for name in sorted(names) if Path(name).suffix in SOURCES]
+            there = (Path(folder, name) for name in sorted(names) if _is_source(name))
+            found += [path for path in there if path.is_file()]
             if len(found) > _MOST_SOURCES:
                 return found[:_MOST_SOURCES]
     return found
@@ -188,17 +195,21 @@ def loop(
     profile: Callable[[], Path],
     view: View,
     state: Callable[[Watched], str] = fingerprint,
+    ended: Callable[[], bool] = lambda: False,
 ) -> None:
     """A round at once, and one after each item of `changes`, until it ends.
 
     Errors of a round are shown, and the loop waits for the next change. KeyboardInterrupt ends it.
 
     Args:
+        ended: whether the user asked to end it. What profiles may have taken the interrupt for a
+            failure of this round.
         profile: profiles the kernel under study; returns the run's folder.
         state: what a round runs; the same as before means that there is nothing to profile.
     """
     known = built = ""
     before: Path | None = None
+    rounds = iter(changes)
 
     def one() -> None:
         nonlocal known, built, before
@@ -233,10 +244,12 @@ def loop(
         try:
             one()
         except ToolkitError as error:
+            if ended():
+                return
             if error.log is not None and error.log.is_file():
                 view.output(last_lines(error.log.read_text(encoding="utf-8", errors="replace")))
             view.line(str(error))
 
     guarded()
-    for _ in changes:
+    while not ended() and next(rounds, None) is not None:
         guarded()

@@ -18,6 +18,7 @@ from ncu_toolkit.model import Device, Instruction, Profile
 from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.render.book import Book, open_book
 from ncu_toolkit.render.html import write_run
+from ncu_toolkit.render.run_view import FILTER
 from ncu_toolkit.runs import store
 
 
@@ -43,7 +44,7 @@ def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
         "Checksums": _sums(sums, len(names)),
     }
     if analysis.options.kernel:
-        environment["Filter"] = (
+        environment[FILTER] = (
             f"{analysis.options.kernel}: {sum(file.filtered_out for file in analysis.files)} other launches left out"
         )
     if analysis.options.needs:

@@ -12,7 +12,7 @@ from ncu_toolkit.diagnosis.calibrate import Calibration, Outcome, calibrate, ncu
 from ncu_toolkit.model import Profile
 from ncu_toolkit.render import charts
 from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.columns import cause_cell, verdict_cell
+from ncu_toolkit.render.columns import cause, cause_cell, verdict_cell
 from ncu_toolkit.render.views import (
     Cell,
     Chart,
@@ -137,7 +137,7 @@ def _calibrated(
         text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html"),
         text(f"{shown_size(pair.size)} {pair.dtype}"),
         cause_cell(pair.cause),
-        _rank(outcome, f"the verdict was {visible(verdict.primary.bottleneck)}"),
+        _rank(outcome, f"the verdict was {cause(verdict.primary.bottleneck)}"),
         verdict_cell(book, slow),
         Cell(units.ratio(1 / (1 - guess.saved)), 1 / (1 - guess.saved), "if only this is fixed")
         if guess.saved is not None

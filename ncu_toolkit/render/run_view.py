@@ -4,15 +4,16 @@ achievements, and a page for each launch."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from ncu_toolkit.analysis.analyze import typical
-from ncu_toolkit.analysis.answers import told_apart
+from ncu_toolkit.analysis.answers import chained, told_apart
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.explain.answer import Answer, Kind, answer
+from ncu_toolkit.diagnosis import chain
+from ncu_toolkit.explain.answer import CARDS, Answer, Kind, answer
 from ncu_toolkit.explain.card import kernel_name
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Presence, Profile
@@ -36,6 +37,10 @@ from ncu_toolkit.render.views import (
     plain_table,
     text,
 )
+from ncu_toolkit.report import missed
+
+#: The fact of a run that only launches of some kernels were chosen.
+FILTER: Final = "Filter"
 
 #: Groups of launches listed in the table of launches that are no rung, longest first; the rest are
 #: counted in a row of their own.
@@ -77,13 +82,15 @@ def run_summary(book: Book) -> RunView:
     with_page = {book.slugs[id(profile)] for profile in paged(book)}
     launches, repeats = _launches(book), _repeats(book, with_page)
     judged = calibration(book)
+    answered = others(book)
     return RunView(
         visible(run.id),
         _title(book, families),
         visible(run.created),
         run.live,
         tuple(header(book)),
-        others(book),
+        answered,
+        tuple(_card_pages(book, with_page))[: len(answered.cards) if answered else 0],
         families,
         launches,
         repeats,
@@ -159,7 +166,31 @@ def others(book: Book) -> Answer | None:
         agreeing = sum(book.diagnosis(each).primary.bottleneck == same for each in members)
         shown = replace(book.card(first), file=names[first.origin.file])
         kinds.append(Kind(shown, len(members), sum(times) if times else None, agreeing))
-    return answer(kinds, notes)
+    return replace(answer(kinds, notes), points=tuple(_chains(book))[:CARDS])
+
+
+def _card_pages(book: Book, with_page: set[str]) -> Iterator[str]:
+    """The page of each card of `others`; empty where its launch has none."""
+    for members in _groups(book):
+        if members[0].launch.complete:
+            name = book.slugs[id(members[0])]
+            yield f"{name}.html" if name in with_page else ""
+
+
+def _chains(book: Book) -> Iterable[str]:
+    """A sentence for each chain of launches in whose place one would do. None where others may have
+    run between them."""
+    chosen = any(missed.by_kernel(each.reason) for each in book.run.skipped)
+    if chosen or FILTER in book.run.environment:
+        return ()
+    files: dict[str, list[Profile]] = {}
+    for profile in book.strangers:
+        files.setdefault(profile.origin.file, []).append(profile)
+    return chained(
+        (found, (launches[found.first].launch.function, launches[found.last].launch.function))
+        for launches in files.values()
+        for found in chain.chains(list(map(chain.link, launches)))
+    )
 
 
 def header(book: Book) -> Iterable[Fact]:

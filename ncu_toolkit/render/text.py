@@ -27,7 +27,15 @@ from ncu_toolkit.explain.answer import (
     answer,
     table,
 )
-from ncu_toolkit.explain.card import Bar, Card, Line, Wait, in_the_middle, whole_percent
+from ncu_toolkit.explain.card import (
+    Bar,
+    Card,
+    Line,
+    Wait,
+    cut_apart,
+    in_the_middle,
+    whole_percent,
+)
 
 if TYPE_CHECKING:
     from ncu_toolkit.model import Profile
@@ -216,7 +224,7 @@ class Fitted:
                 least
                 if i == 0
                 else min(size, self._columns[i].shortest or size)
-                if last or self._columns[i].gives_way
+                if last or (self._columns[i].gives_way and self._columns[i].code)
                 else size
                 for i, size in shown.items()
             ]
@@ -239,7 +247,7 @@ class Fitted:
         shown = self.chosen(width)
         found = _wrapped(Text(self._title, style="italic"), width) if self._title else []
         headings = [Text(column.label, style="dim") for column in self._columns]
-        found += [self._line(row, shown) for row in (headings, *self._rows)]
+        found += [self._line(row, shown) for row in (headings, *self._cut(shown))]
         left_out = [column.label for i, column in enumerate(self._columns) if i not in shown]
         if left_out:
             left = f"left out at this width: {', '.join(left_out)}"
@@ -247,6 +255,16 @@ class Fitted:
         if self._note:
             found += _wrapped(Text(self._note, style="dim italic"), width)
         return found
+
+    def _cut(self, shown: dict[int, int]) -> list[list[Text]]:
+        """The rows with names of kernels cut to their columns."""
+        rows = [[cell.copy() for cell in row] for row in self._rows]
+        for i, wide in shown.items():
+            if self._columns[i].name:
+                names = cut_apart([row[i].plain for row in rows], wide)
+                for row, name in zip(rows, names, strict=True):
+                    row[i].plain = name
+        return rows
 
     def _line(self, row: Sequence[Text], shown: dict[int, int]) -> Text:
         line = Text(no_wrap=True)

@@ -357,6 +357,8 @@ class RunView:
     live: bool
     facts: tuple[Fact, ...]
     answer: Answer | None
+    card_pages: tuple[str, ...]
+    """The page of each card of the answer; empty where its launch has none."""
     families: tuple[FamilyView, ...]
     launches: Table | None
     """Launches that are no rung, grouped by kernel; None where there are none."""

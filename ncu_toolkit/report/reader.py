@@ -278,7 +278,7 @@ def examine(
     if broken and not allow_partial:
         raise InputProblem(
             f"'{path}' is damaged {broken}",
-            f"{_AGAIN}; {partly(path)}",
+            f"{_AGAIN}; {partly(path)}" if frame.declared_launches else _AGAIN,
         )
     damage = "; ".join(filter(None, (found.problem, frame.problem, broken)))
     return LoadedReport(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, extra
 from ncu_toolkit.report import checksums
 
 VARIABLE: Final = "NCU_TOOLKIT_HISTORY"
@@ -113,7 +113,7 @@ def _duckdb() -> Any:
     except ImportError:
         raise EnvironmentProblem(
             "the history needs DuckDB, which is not installed",
-            "pip install 'ncu-toolkit[history]'",
+            extra("history"),
         ) from None
     return duckdb
 

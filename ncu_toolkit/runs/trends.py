@@ -247,7 +247,9 @@ def of_all(found: Sequence[Series]) -> Answer:
     span = f", last run on {last:%Y-%m-%d}" if first.date() == last.date() else f", last runs from {first:%Y-%m-%d} to {last:%Y-%m-%d}"  # fmt: skip
     gpus = {each.gpu for each in found}
     columns: tuple[Column[Series], ...] = (
-        Column("kernel", lambda one: _short(one.name), numeric=False, code=True, shortest=24),
+        Column(
+            "kernel", lambda one: _short(one.name), numeric=False, code=True, shortest=24, name=True
+        ),
         Column("size", lambda one: one.size, gives_way=4),
         Column("dtype", lambda one: one.dtype, numeric=False, gives_way=2),
         Column("GPU", lambda one: one.gpu if len(gpus) > 1 else "", numeric=False, gives_way=3),

@@ -428,6 +428,11 @@ def test_code_is_analysed_and_reads_no_file_outside(served: Served) -> None:
     lines = {
         "up": '#include "../../secret.h"', "far": f'#include "{secret}"', "link": '#include "link.h"',
         "angle": f"#include <{'../' * 20}{secret}>", "made": f'#define X "{secret}"\n#include X',
+        "arch": f'#if __CUDA_ARCH__ >= 900\n#include "{secret}"\n#endif',
+        "optimised": f'#ifdef __OPTIMIZE__\n#include "{secret}"\n#endif',
+        "later": f'#define HASH #\nHASH include "{secret}"',
+        "quoted": f'#line 2 "{secret}"\n#warning x',
+        "digraph": f'#define HASH %:\nHASH include "{secret}"',
     }  # fmt: skip
     for name, line in lines.items():
         (folder / f"{name}.cu").write_text(f"{line}\n{body}")
@@ -436,7 +441,7 @@ def test_code_is_analysed_and_reads_no_file_outside(served: Served) -> None:
     assert shown["parts"]
     for name in lines:
         text = served.error("static", {"file": f"code/{name}.cu"})
-        assert re.search("includes|preprocessor|outside the root", text)
+        assert re.search("includes|preprocessor|outside the root|directive by a macro", text)
         assert "secret_word" not in text
         assert str(secret.parent) not in text
 

@@ -265,7 +265,7 @@ def test_a_launch_without_a_name_is_called_so(tmp_path: Path) -> None:
     assert code == EXIT_INPUT
     said = "is incomplete: the report has no metrics for this launch, since it is damaged or"
     assert f"launch 0.0 of '{path}' (unnamed) {said}" in err
-    assert f"`ncu-toolkit analyze {path} --allow-partial` shows what is left of it" in err
+    assert "--allow-partial" not in err, "nothing else is in it"
     assert ": unnamed (launch 0.0 of" in out
 
 

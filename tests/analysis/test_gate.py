@@ -142,8 +142,9 @@ def test_noise_is_that_of_the_medians() -> None:
     ("text", "old", "new", "failed"),
     [
         ("time>5%", 100, 106, True), ("time>5%", 100, 104, False), ("time>5%", 100, 80, False), ("time<-5%", 100, 90, True),
-        ("time > 5 % or time < -20%", 100, 70, True), ("time>120", 100, 121, True), ("time>5% and time>1000", 100, 110, False),
-        ("time>=5.5%", 100, 105.5, True), ("max(time, 3)>100", 100, 101, True),
+        ("time > 5 % or time < -20%", 100, 70, True), ("time>120us", 100, 121, True), ("time > 0.12 ms or time<1ns", 100, 121, True),
+        ("time>5% and time>1ms", 100, 110, False),
+        ("time>=5.5%", 100, 105.5, True), ("max(time, 3)>100", 100, 101, True), ("time>0", 100, 100, True), ("100us<time", 100, 101, True),
     ],
 )  # fmt: skip
 def test_expressions(text: str, old: float, new: float, failed: bool) -> None:
@@ -155,7 +156,9 @@ def test_expressions(text: str, old: float, new: float, failed: bool) -> None:
     [
         ("tme>5%", "did you mean 'time'"), ("time", "has no comparison"), ("5%>time", "goes after the number"), ("time>5%%", "%"), ("", ""),
         ("__import__('os')>1", "no function"), ("time.x>1", "Attribute"), ("time>", "cannot be read"), ("change('time')>0", "no function"),
-        ("change('nope')>1 or time>1", "no function 'change'"),
+        ("change('nope')>1 or time>1us", "no function 'change'"),
+        ("time>5", "5 of what? Write 'time>5%' for a change, or 'time>5us'"), ("duration > 5 or time>1%", "Write 'duration>5%'"),
+        ("5<time", "of what"), ("time>1% and time>=2.5", "2.5 of what"), ("registers_per_thread>5us", "is no time"), ("time>5h", "'h' is no unit"),
     ],
 )  # fmt: skip
 def test_bad_expressions_are_refused_before_anything_is_read(text: str, said: str) -> None:

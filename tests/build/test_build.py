@@ -29,9 +29,7 @@ def have(tool: str) -> bool:
 
 needs_nvcc = [
     pytest.mark.toolchain,
-    pytest.mark.skipif(
-        not have("nvcc"), reason="no nvcc here: pip install 'ncu-toolkit[toolchain]'"
-    ),
+    pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install '.[toolchain]'"),
 ]
 
 HEADER = """\

@@ -280,7 +280,7 @@ def test_without_duckdb(
     monkeypatch.setitem(sys.modules, "duckdb", None)
     code, _, err = run(capsys)
     assert code == EXIT_ENVIRONMENT
-    assert "needs DuckDB, which is not installed. pip install 'ncu-toolkit[history]'" in err
+    assert "needs DuckDB, which is not installed. Run `pip install -e " in err
     keep(store.Run("a", "a", "2026-11-01T10:00:00Z"), folder, Here())
     assert capsys.readouterr() == ("", "")
     assert not folder.exists()

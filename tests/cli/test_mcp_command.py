@@ -31,7 +31,7 @@ def test_without_the_sdk(
     monkeypatch.setitem(sys.modules, "mcp", None)
     code, error = refused([], capsys)
     assert code == EXIT_ENVIRONMENT
-    assert "ncu-toolkit[mcp]" in error
+    assert "[mcp]'`" in error
 
 
 @pytest.mark.parametrize(

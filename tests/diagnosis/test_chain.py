@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import diagnosis_cases as cases
@@ -16,6 +17,7 @@ from ncu_toolkit.diagnosis.chain import Link, chains, link
 from ncu_toolkit.diagnosis.rules.launch_overhead import BETWEEN_US
 from ncu_toolkit.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.model import Origin
+from ncu_toolkit.render import analysis_run
 from ncu_toolkit.render import json as writer
 
 #: A pass over 100 MB, and over the same with an input of its own; a product; 3 µs of nearly nothing.
@@ -82,7 +84,7 @@ def test_only_launches_of_a_range_are_asked() -> None:
     assert link(cases.build({"launch": {"nvtx": ("step",)}, "context": {}})) is None
 
 
-def steps(**file: Any) -> Analysis:
+def steps(profiles: bool = False, **file: Any) -> Analysis:
     """Four passes over the same bytes in one range, as a report of four launches."""
     metrics = {
         "duration": 60.0, "l1_fill_sectors": 4e6, "l2_sectors_from_sm": 8e6, "dram_utilization": 0.9,
@@ -92,7 +94,11 @@ def steps(**file: Any) -> Analysis:
     for at in range(4):
         launch = {"nvtx": ("step",), "kernel": f"pass_{at}(float*)", "function": f"pass_{at}"}
         profile = cases.build({"metrics": metrics, "launch": launch})
-        found.append(judge(replace(profile, origin=Origin("", 0, at)), "a.ncu-rep", Options()))
+        found.append(
+            judge(
+                replace(profile, origin=Origin("", 0, at)), "a.ncu-rep", Options(profiles=profiles)
+            )
+        )
     read = {"read": 4, "declared": 4, **file}
     return Analysis((FileResult("a.ncu-rep", tuple(found), **read),))
 
@@ -113,3 +119,12 @@ def test_launches_that_were_chosen_are_no_chain() -> None:
     assert not answers.of_analysis(steps(read=9)).points, "--kernel left others out"
     counted = "Profiled 4 launches: none after 4 (--launch-count)."
     assert answers.of_analysis(steps(left_out=counted)).points
+
+
+def test_pages_tell_a_chain_too(tmp_path: Path) -> None:
+    analysis = steps(profiles=True)
+    page = analysis_run.write_folder(analysis, tmp_path).read_text(encoding="utf-8")
+    assert "4 launches of one NVTX range (pass_0 to pass_3)" in page
+    chosen = replace(analysis, options=Options(kernel="pass", profiles=True))
+    page = analysis_run.write_folder(chosen, tmp_path).read_text(encoding="utf-8")
+    assert "of one NVTX range" not in page, "others may have run between them"

@@ -380,11 +380,11 @@ def test_one_command_stands_once() -> None:
     assert thin.do == ("Read this.", "Collect the full set.")
     kinds = [Kind(thin, 13, 300.0), Kind(replace(thin, time_us=90.0), 1, 100.0)]
     page = card_html.fragment(answer(kinds))
-    assert page.count("<span>--import-source</span>") == 1
+    assert page.count("<span>YOUR_PROGRAM</span>") == 1
     assert "13 launches, this one 100\u202fµs, 75\u202f% of the time" in page
     assert "90.0\u202fµs, 25\u202f% of the time" in page
     alone = card_html.fragment(answer([Kind(replace(value, do=advice.advice, next=""))]))
-    assert '<code class="nc-command"><span>ncu</span> <span>--set</span>' in alone
+    assert '<code class="nc-command"><span>ncu-toolkit</span> <span>profile</span>' in alone
 
 
 def test_a_page_of_an_answer_holds_the_glossary() -> None:
@@ -563,7 +563,7 @@ def test_long_sentences_are_parted() -> None:
     long = "The launch is too small for this GPU: " + "so " * 25 + "it stands idle."
     assert sentences(long).startswith("The launch is too small for this GPU. So so")
     assert sentences("Short: as it is.") == "Short: as it is."
-    command = "Collect what is needed " + "now " * 25 + ": ncu --set full"
+    command = "Collect what is needed " + "now " * 25 + ": ncu-toolkit profile -- APP"
     assert "Ncu" not in sentences(command)
 
 

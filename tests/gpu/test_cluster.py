@@ -3,6 +3,7 @@ killed worker, client or scheduler costs, which boards are used, and what a user
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -35,6 +37,7 @@ from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     ToolkitError,
     UsageProblem,
+    extra,
 )
 from ncu_toolkit.gpu import cluster, schedulers, selection
 from ncu_toolkit.gpu.cluster import Board, slowness
@@ -600,6 +603,7 @@ def test_a_cluster_without_gpus(inside: Path, monkeypatch: pytest.MonkeyPatch) -
         ("a.yaml", "slurm: {que: gpu}", EXIT_USAGE, "'slurm.que' is no known key"),
         ("a.yaml", "slurm: {queue: gpu}\njobs: 0", EXIT_USAGE, "'jobs' is 0, expected a number"),
         ("a.yaml", "address: tls://h:1\nsecurity: {ca: x}", EXIT_USAGE, "'security.ca' is no known"),
+        ("a.yaml", "address: tls://h:1\nsecurity: {tls_ca_file: /no/ca.pem}", EXIT_USAGE, "'security.tls_ca_file' names no file"),
         ("tcp://127.0.0.1:9", "", EXIT_ENVIRONMENT, "no Dask scheduler answers at tcp://127.0.0.1:9"),
     ],
 )  # fmt: skip
@@ -619,6 +623,38 @@ def test_bad_places_are_one_line(
     assert len(err.strip().splitlines()) == 1, err
 
 
+@pytest.mark.parametrize(
+    "first",
+    [None, b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 4096],
+    ids=["silent", "http", "zeros"],
+)
+def test_another_service_is_one_line_at_once(here: Path, first: bytes | None) -> None:
+    """A port that says nothing, and one that says something else."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held: list[socket.socket] = []
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(server.accept()[0])
+                    if first is not None:
+                        held[-1].sendall(first)
+                        held[-1].shutdown(socket.SHUT_WR)
+
+        threading.Thread(target=serve, daemon=True).start()
+        words = [sys.executable, "-c", f"""
+from ncu_toolkit.gpu import cluster
+cluster.CONNECT_SECONDS = 1.0
+from ncu_toolkit.cli import main
+main([*{TUNE!r}, "--cluster", "tcp://127.0.0.1:{server.getsockname()[1]}"])"""]  # fmt: skip
+        ended = subprocess.run(words, cwd=here, capture_output=True, text=True, timeout=60)
+        for each in held:
+            each.close()
+    assert ended.returncode == EXIT_ENVIRONMENT
+    assert "no Dask scheduler answers at tcp://127.0.0.1:" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1, ended.stderr
+
+
 def test_without_the_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     for words in (
@@ -629,9 +665,7 @@ def test_without_the_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         code, err = command(*words, "--cluster", "local")
         assert code == EXIT_ENVIRONMENT, err
-        assert err == (
-            "error: --cluster needs dask.distributed. Run `pip install 'ncu-toolkit[cluster]'`\n"
-        )
+        assert err == (f"error: --cluster needs dask.distributed. {extra('cluster')}\n")
 
 
 def test_options_that_do_not_fit(here: Path) -> None:
@@ -654,6 +688,7 @@ def test_help_imports_no_dask() -> None:
 def test_this_machines_gpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--cluster local`: one worker a GPU, each sees only its own; nobody else can connect."""
     import distributed
+    import psutil
 
     monkeypatch.setattr(cluster.cuda, "cards", lambda: ["GPU-1", "GPU-2"])
     monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{recorded.ROOT}")
@@ -669,6 +704,15 @@ def test_this_machines_gpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None
             assert where.boards == 2
             made = where._client.cluster
             assert made.scheduler_address.startswith("tls://127.0.0.1:")
+            ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+            open_ports = [
+                at.laddr.ip
+                for each in ours
+                for at in each.net_connections()
+                if at.status == "LISTEN"
+            ]
+            assert len(open_ports) >= 3
+            assert set(open_ports) == {"127.0.0.1"}, "others on the network can reach it"
             visible = where._client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
             assert sorted(visible.values()) == ["GPU-1", "GPU-2"]
             found = bench.run(request(12), Quiet(), where)

@@ -455,7 +455,7 @@ def have(tool: str) -> bool:
 
 
 @pytest.mark.toolchain
-@pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install 'ncu-toolkit[toolchain]'")
+@pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install '.[toolchain]'")
 def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real settings, really compiled and pruned; interrupted by its time limit, taken up again,
     kept, and shown again without measuring."""

@@ -6,6 +6,7 @@ import os
 import pty
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import termios
@@ -229,6 +230,42 @@ def test_a_rung(
     assert [(row["name"], row["size"], row["time_us"]) for row in rows] == [("naive", "1024", 1.0)]
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_a_round_ends_watch(folder: Path, how: signal.Signals) -> None:
+    pytest.importorskip("watchfiles")
+    (folder / "app.py").write_text("import time; open('runs', 'w').close(); time.sleep(120)\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ncu_toolkit", "watch", *APP],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )  # fmt: skip
+    try:
+        for _ in range(600):
+            if (folder / "runs").exists() or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        process.send_signal(how)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    assert "every round is in reports" in said
+    assert "Traceback" not in said
+    assert "interrupted before" not in said, "to end it is no failure of the round"
+
+
+def test_a_lock_of_an_editor_blocks_no_round(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Emacs marks a file that is being edited by a link that leads nowhere."""
+    (folder / ".#app.py").symlink_to("user@host.123:456")
+    (folder / "gone.py").symlink_to("nowhere.py")
+    code, rounds = watched(monkeypatch, capsys, [], *APP)
+    assert code == 0
+    assert "expect" in rounds[0]
+    assert not Watched(("app",), (), (folder,)).starts_a_round(str(folder / ".#app.py"))
+
+
 def test_what_starts_a_round(folder: Path) -> None:
     (folder / "lib.so").write_text("")
     one = Watched((sys.executable, "app.py"), (Path("lib.so"),), (Path(),))
@@ -312,7 +349,7 @@ def test_without_watchfiles(
         main(["watch", *APP])
     assert ended.value.code == EXIT_ENVIRONMENT
     error = capsys.readouterr().err
-    assert "ncu-toolkit[watch]" in error
+    assert "[watch]'`" in error
     assert error.count("\n") == 1
 
 

@@ -32,7 +32,7 @@ needs_toolchain = [
     pytest.mark.toolchain,
     pytest.mark.skipif(
         not (have("nvcc") and have("nvdisasm")),
-        reason="no nvcc or nvdisasm here: pip install 'ncu-toolkit[toolchain]'",
+        reason="no nvcc or nvdisasm here: pip install '.[toolchain]'",
     ),
 ]
 

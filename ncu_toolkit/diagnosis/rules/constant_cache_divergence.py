@@ -96,7 +96,7 @@ class Words:
         "The constant cache is {busy} busy although few instructions load from it. Lanes probably read different entries of a "
         "table, which are served one at a time."
     )
-    collect = f"Collect the full set, which counts constant loads: {COLLECT}"
+    collect = f"Collect ncu-toolkit's own set, which counts constant loads: {COLLECT}"
     busy_look_for = "Cycles for each constant load."
 
 

@@ -76,7 +76,7 @@ class Words:
     )
     fewer_bytes = "Fewer DRAM bytes for the same result."
     unsure = "Device memory is {counted} busy, near its limit. The report does not show whether all these bytes are needed."
-    collect = f"Collect the full set, to see whether the traffic is needed: {COLLECT}"
+    collect = f"Collect ncu-toolkit's own set, to see whether the traffic is needed: {COLLECT}"
     collect_look_for = "Bytes per memory level, and sectors per request."
     wasteful = "Device memory is {counted} busy, but {wasteful}."
     wasteful_advice = (

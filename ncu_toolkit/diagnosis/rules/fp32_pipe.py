@@ -204,7 +204,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             Words.unsure.format(busy=units.percent(busy)),
             model,
             evidence,
-            (f"Collect the full set, which counts active lanes and instructions: {COLLECT}",),
+            (
+                f"Collect ncu-toolkit's own set, which counts active lanes and instructions: {COLLECT}",
+            ),
             Words.unsure_look_for,
             good=False,
             confidence="low",

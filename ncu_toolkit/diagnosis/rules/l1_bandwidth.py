@@ -79,7 +79,7 @@ class Words:
     good_advice = ("Use wider accesses, or move fewer bytes.",)
     good_look_for = "The same unit is still the busiest."
     unsure = "{unit} is {busy} busy. The report does not show why. {candidates}"
-    collect = f"Collect the full set, which shows the cause: {COLLECT}"
+    collect = f"Collect ncu-toolkit's own set, which shows the cause: {COLLECT}"
     collect_look_for = "Sectors per request, wavefronts beyond the ideal, and stall reasons."
     found = "{unit} is {busy} busy while SMs have work, so L1 and shared memory are at their limit."
     advice = (

@@ -80,7 +80,7 @@ class Words:
         "{unit} is {counted} busy. The report does not show why. Useful data, scattered accesses, register spills and repeated "
         "fetches look alike here."
     )
-    collect = f"Collect the full set, which shows the cause: {COLLECT}"
+    collect = f"Collect ncu-toolkit's own set, which shows the cause: {COLLECT}"
     collect_look_for = "Sectors per request, local memory, and bytes moved over bytes needed."
     found = "L2 bandwidth is the limit: {unit} is {counted} busy, with {what}."
     advice = (

@@ -8,7 +8,7 @@ Why it costs time
 Not known. A guess would mislead.
 
 How to confirm
-Collect the full set of sections for this launch and diagnose again.
+Collect ncu-toolkit's own set for this launch and diagnose again.
 
 What to change
 Nothing yet. Read the largest stalls and the busiest units listed here.
@@ -96,7 +96,7 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
         else Words.no_stalls
     )
     summary = Words.nothing if not absent else Words.too_little
-    advice = (f"Collect the full set: {COLLECT}",) if absent else Words.read
+    advice = (f"Collect ncu-toolkit's own set: {COLLECT}",) if absent else Words.read
     return Finding(
         ID,
         summary + ", ".join(seen) + ".",
