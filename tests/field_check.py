@@ -45,6 +45,18 @@ RELATIONS: Final[Mapping[str, str]] = {
     "lanes ≤ 32 × warps": "an instruction's counts of threads and warps fit together",
     "not issued ≤ all samples": "an instruction's two tables of samples fit together",
     "code is in the file": "the machine code that a launch names was not lost",
+    "the code's headers fit together": "sections, symbols and program headers of the machine code "
+    "are of one file (report/cubin.py)",
+    "the kernel is in its code": "a launch's name and its machine code are of one kernel",
+    "the code is for the GPU": "machine code and GPU are of one launch",
+    "registers ≥ those of the code": "registers per thread and machine code are of one kernel",
+    "static shared memory = that of the code": "shared memory and machine code are of one kernel",
+    "grid and block are the launch's": "a launch's figures and its own grid and block are of one launch",
+    "the GPU is one of the session's": "a launch's GPU and the list of GPUs are of one file",
+    "the kernel's entry was executed": "counts by instruction and machine code are of one launch",
+    "a call is there once": "no launch is there twice",
+    "calls are in order": "launches stand as their thread made them",
+    "times are in order": "launches stand as they were profiled",
 }
 
 STATES = ("unreadable", "incomplete", "contradictory")

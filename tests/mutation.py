@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+import report_files
 from rich.console import Console
 
 from ncu_toolkit.analysis import analyze
@@ -29,7 +30,7 @@ from ncu_toolkit.cli.analyze import render, write_pages
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.report import checksums, framing, integrity, messages, reader
+from ncu_toolkit.report import checksums, cubin, framing, integrity, messages, reader, scrub
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -150,6 +151,7 @@ def mutate(
             "double a figure",
             "double a figure",
             "cut at a block",
+            *REWRITES,
         )
     )
     changed = bytearray(data)
@@ -157,6 +159,8 @@ def mutate(
         return _mutate_block(data, kind, random)
     if kind == "double a figure":
         return double_a_figure(data, random)
+    if kind in REWRITES:
+        return rewrite(data, kind, random)
     if random.random() < 0.5:
         name = random.choice(sorted({part for _, _, part in stretches}))
         start, end, _ = random.choice([stretch for stretch in stretches if stretch[2] == name])
@@ -179,6 +183,129 @@ def mutate(
     else:
         changed[at:at] = changed[at : at + length]
     return bytes(changed), Mutation(kind, at, part_at(stretches, at))
+
+
+#: Rewrites that leave a well-formed report: every length and count fits.
+REWRITES = (
+    "drop a launch", "double a launch", "exchange launches", "exchange figures", "exchange names", "change a header",
+    "change machine code's headers",
+)  # fmt: skip
+_NAMES = {5, 6, 7}
+
+
+def rewrite(data: bytes, kind: str, random: random.Random) -> tuple[bytes, Mutation]:
+    """A change as a program would make it that reads the format and writes it again."""
+    blocks = framing.parse(data).blocks
+    places = [place for block in blocks for place in block.results]
+    one, other = random.randrange(len(places)), random.randrange(len(places))
+    if kind == "drop a launch":
+        return with_launches(data, lambda at, message: [] if at == one else [message]), Mutation(
+            kind, places[one][0], "a launch"
+        )
+    if kind == "double a launch":
+        return with_launches(data, lambda at, message: [message] * (1 + (at == one))), Mutation(
+            kind, places[one][0], "a launch"
+        )
+    if kind.startswith("exchange"):
+        wanted = {"exchange figures": {messages.RESULT_METRIC}, "exchange names": _NAMES}.get(kind)
+        return exchanged(data, one, other, wanted), Mutation(kind, places[one][0], "a launch")
+    if kind == "change a header":
+        block = random.choice([block for block in blocks if block.header])
+        return _changed_leaf(data, block.offset + 4, len(block.header), random), Mutation(
+            kind, block.offset, "block headers"
+        )
+    codes = [
+        (data.index(elf), elf)
+        for block in blocks
+        for offset, length in block.sources
+        if (elf := messages.read_source(data[offset : offset + length], code=True).elf)
+    ]
+    if not codes:
+        return data, Mutation(kind, 0, "machine code's headers")
+    start, elf = random.choice(codes)
+    at = start + random.choice(list(_header_bytes(elf)))
+    changed = bytearray(data)
+    changed[at] ^= 1 << random.randrange(8)
+    return bytes(changed), Mutation(kind, at, "machine code's headers")  # fmt: skip
+
+
+def _header_bytes(elf: bytes) -> Iterator[int]:
+    """Offsets of a cubin's header and tables."""
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    yield from range(4, 64)
+    yield from range(table, len(elf))
+    for section in cubin.sections(elf):
+        if section.kind == 2 or section.name.startswith(b".nv.info"):  # symbols
+            yield from range(section.start, section.start + section.size)
+
+
+def with_launches(data: bytes, change: Callable[[int, bytes], list[bytes]]) -> bytes:
+    """The report with other launches in its blocks: `change` gives those that take one's place."""
+    pieces, at, index = [], 0, 0
+    for block in framing.parse(data).blocks:
+        if not block.results:
+            continue
+        head = block.offset + 4 + len(block.header)
+        kept: list[bytes] = []
+        for offset, length in block.results:
+            kept += change(index, data[offset : offset + length])
+            index += 1
+        payload = data[head : block.results[0][0] - 4] + b"".join(
+            struct.pack("<I", len(message)) + message for message in kept
+        )
+        header = report_files.without(
+            block.header, lambda number, value: number in _COUNTED
+        ) + b"".join(
+            report_files.varint(number << 3) + report_files.varint(value)
+            for number, value in zip(_COUNTED, (len(kept), len(payload)), strict=True)
+        )
+        pieces += [data[at : block.offset], struct.pack("<I", len(header)), header, payload]
+        at = block.results[-1][0] + block.results[-1][1]
+    return b"".join([*pieces, data[at:]])
+
+
+#: Fields of a block's header: how many launches it holds, and how many bytes.
+_COUNTED = (2, 5)
+
+
+def exchanged(data: bytes, one: int, other: int, wanted: set[int] | None) -> bytes:
+    """Two launches with these fields of each in the other; all of them where None."""
+    found = [
+        data[offset : offset + length]
+        for block in framing.parse(data).blocks
+        for offset, length in block.results
+    ]
+
+    def mixed(own: bytes, foreign: bytes) -> bytes:
+        def is_wanted(number: int, value: object) -> bool:
+            return wanted is None or number in wanted
+
+        kept = report_files.without(own, is_wanted)
+        return kept + report_files.without(foreign, lambda n, v: not is_wanted(n, v))
+
+    swapped = {one: mixed(found[one], found[other]), other: mixed(found[other], found[one])}
+    return with_launches(data, lambda at, message: [swapped.get(at, message)])
+
+
+def _changed_leaf(data: bytes, start: int, length: int, random: random.Random) -> bytes:
+    """A message with one byte of one number or text in it another, of the same length."""
+    leaves: list[tuple[int, int]] = []
+
+    def walk(a: int, b: int) -> None:
+        for number, low, high in scrub._spans_of(data[a:b]):
+            inside = list(scrub._spans_of(data[a + low : a + high]))
+            if number and inside and all(each[0] for each in inside):
+                walk(a + low, a + high)
+            elif high > low:
+                leaves.append((a + low, a + high))
+
+    walk(start, start + length)
+    if not leaves:
+        return data
+    low, high = random.choice(leaves)
+    changed = bytearray(data)
+    changed[random.randrange(low, high)] ^= 1 << random.randrange(7)
+    return bytes(changed)
 
 
 def double_a_figure(
@@ -430,8 +557,6 @@ def main() -> None:
 
 
 def _of_recording(folder: Path) -> Path:
-    import report_files
-
     path = folder / "recording.ncu-rep"
     path.write_bytes(report_files.first_launches(4))
     return path

@@ -38,7 +38,7 @@ found["launches"], found["peak"] = len(file.launches), peak()
 whole = analyze.Analysis((file,), analyze.Options(figures=True))
 for form in ("text", "markdown", "json", "csv"):
     start = time.monotonic()
-    made = render(whole, form, None, 120)
+    made = render(whole, form, None)
     if form == "text":
         Console(file=open("/dev/null", "w"), width=120).print(made)
     found[form] = time.monotonic() - start

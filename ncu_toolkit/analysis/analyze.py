@@ -11,11 +11,12 @@ import math
 import os
 import pickle
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit.core import patterns, shares, units, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, partly
@@ -93,6 +94,34 @@ class LaunchResult:
     def complete(self) -> bool:
         return self.status == "complete"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Verdict and card travel packed, and stay so until they are asked for: they take 20 times
+        the memory otherwise, and of a hundred thousand launches few are shown."""
+        state = dict(vars(self))
+        if _PACKED not in state:
+            whole = tuple(state.pop(name) for name in _LAZY)
+            state[_PACKED] = zlib.compress(pickle.dumps(whole, pickle.HIGHEST_PROTOCOL), 1)
+        return state
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _LAZY or _PACKED not in vars(self):
+                raise AttributeError(name)
+            return _whole(vars(self)[_PACKED])[_LAZY.index(name)]
+
+
+_LAZY: Final = ("diagnosis", "card")
+_PACKED: Final = "_packed"
+
+
+@lru_cache(maxsize=64)
+def _whole(packed: bytes) -> tuple[Diagnosis, Card]:
+    """Verdict and card of a launch as they were packed."""
+    with workers.without_collector():
+        found: tuple[Diagnosis, Card] = pickle.loads(zlib.decompress(packed))
+    return found
+
 
 @dataclass(frozen=True)
 class FileResult:
@@ -165,7 +194,7 @@ class Packed:
     parts."""
 
     file: FileResult
-    parts: tuple[bytes, ...]
+    parts: list[bytes]
 
 
 def typical(times_us: Sequence[float | None]) -> int:
@@ -436,9 +465,11 @@ def prepare() -> None:
 
 
 def _unpacked(packed: Packed) -> FileResult:
-    """The file with its launches, in file order."""
+    """The file with its launches, in file order; each part goes when it is unpacked."""
+    launches: list[LaunchResult] = []
     with workers.without_collector():
-        launches = [launch for part in packed.parts for launch in pickle.loads(part)]
+        while packed.parts:
+            launches += pickle.loads(packed.parts.pop())
     launches.sort(key=lambda launch: tuple(map(int, launch.key.split("."))))
     if len({launch.device for launch in launches}) > 1:
         launches = [_on_its_gpu(launch) for launch in launches]
@@ -514,7 +545,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             wanted=_wanted(options),
             allow_partial=options.allow_partial,
         )
-        return Packed(_file(path, report, names), (_pickled(launches),))
+        return Packed(_file(path, report, names), [_pickled(launches)])
     codes, machine = messages.codes(data, frame), messages.machine(data, frame)
     if len(spans) == 1:
         spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
@@ -562,7 +593,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
                 launches_there, seen_there = done.value
                 found.append(launches_there)
                 seen = max(seen, seen_there)
-    return Packed(_file(path, reader.counted(report, seen), names), tuple(found))
+    return Packed(_file(path, reader.counted(report, seen), names), found)
 
 
 def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:

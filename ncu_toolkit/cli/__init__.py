@@ -269,7 +269,7 @@ def _main(arguments: list[str] | None) -> Any:
             code = cli.main(args=arguments, prog_name="ncu-toolkit", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else EXIT_OK)
     except ToolkitError as error:
-        _log.logger.debug("ended by:", exc_info=True)
+        _log.ended("ended by:")
         if os.environ.get(_DEBUG_VARIABLE):
             raise
         _complain(str(error))
@@ -292,13 +292,13 @@ def _main(arguments: list[str] | None) -> Any:
         _complain(f"interrupted; {kept}" if kept else "interrupted")
         sys.exit(130)
     except (OSError, MemoryError) as error:
-        _log.logger.debug("ended by:", exc_info=True)
+        _log.ended("ended by:")
         if os.environ.get(_DEBUG_VARIABLE):
             raise
         _complain(str(of_system(error) if isinstance(error, OSError) else out_of_memory()))
         sys.exit(EXIT_ENVIRONMENT)
     except Exception as error:
-        _log.logger.debug("a defect:", exc_info=True)
+        _log.ended("a defect:")
         if os.environ.get(_DEBUG_VARIABLE):
             raise
         remedy = "Run it again with --log-file FILE and report what is in it"

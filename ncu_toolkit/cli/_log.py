@@ -3,6 +3,7 @@ before and after a command's name."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -88,12 +89,30 @@ def _verbose(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         _attach(handler)
 
 
+class _File(logging.FileHandler):
+    """A log that ends the command, once, where it cannot be written: logging would print a
+    traceback for each line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        logger.removeHandler(self)
+        Verbosity.file = None
+        with contextlib.suppress(OSError):
+            self.close()  # what it holds cannot be written either
+        if not isinstance(error, OSError):
+            raise
+        raise EnvironmentProblem(
+            f"'{self.baseFilename}' cannot be written: {error.strerror}",
+            "Free space, or name another file with --log-file",
+        ) from None
+
+
 def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is None or ctx.resilient_parsing or Verbosity.file is not None:
         return
     refuse_loss(path)
     try:
-        handler = logging.FileHandler(path, mode="a", encoding="utf-8", errors="backslashreplace")
+        handler = _File(path, mode="a", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise EnvironmentProblem(
             f"'{path}' cannot be written: {error.strerror}", "Name another file with --log-file"
@@ -117,6 +136,12 @@ def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None
     logger.info(
         "versions: %s", ", ".join(f"{name} {version}" for name, version in versions().items())
     )
+
+
+def ended(by: str) -> None:
+    """Add the error that ends the command to the log, if that can be written."""
+    with contextlib.suppress(EnvironmentProblem):
+        logger.debug(by, exc_info=True)
 
 
 def _attach(handler: logging.Handler) -> None:

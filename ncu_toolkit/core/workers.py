@@ -426,3 +426,4 @@ def _serve_tasks(requests: IO[bytes], answers: IO[bytes]) -> None:
             answer = (None, f"{type(error).__name__}: {error}")
         pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
         answers.flush()
+        del task, answer  # not kept while waiting: an answer may be hundreds of megabytes

@@ -83,39 +83,43 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
+def one_field(data: bytes, at: int, end: int) -> tuple[int, int | bytes, int]:
+    """A protobuf field at `at` as (number, integer or bytes, offset after it). Raises Malformed."""
+    # Most tags and lengths are one byte; a call for each would take half of the time of
+    # checking a report.
+    tag = data[at]
+    at += 1
+    if tag > 0x7F:
+        tag, at = read_varint(data, at - 1)
+    number, wire = tag >> 3, tag & 7
+    if number == 0:
+        raise Malformed("field number 0")
+    if wire == 0:
+        value, at = read_varint(data, at)
+        return number, value, at
+    if wire == 2:
+        if at < end and data[at] < 0x80:
+            length = data[at]
+            at += 1
+        else:
+            length, at = read_varint(data, at)
+    elif wire == 1:
+        length = 8
+    elif wire == 5:
+        length = 4
+    else:
+        raise Malformed(f"wire type {wire}")
+    if at + length > end:
+        raise Malformed("a field runs past the end of its message")
+    return number, data[at : at + length], at + length
+
+
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Top-level protobuf fields of a message as (number, integer or bytes)."""
     at, end = 0, len(data)
     while at < end:
-        # Most tags and lengths are one byte; a call for each would take half of the time of
-        # checking a report.
-        tag = data[at]
-        at += 1
-        if tag > 0x7F:
-            tag, at = read_varint(data, at - 1)
-        number, wire = tag >> 3, tag & 7
-        if number == 0:
-            raise Malformed("field number 0")
-        if wire == 0:
-            value, at = read_varint(data, at)
-            yield number, value
-            continue
-        if wire == 2:
-            if at < end and data[at] < 0x80:
-                length = data[at]
-                at += 1
-            else:
-                length, at = read_varint(data, at)
-        elif wire == 1:
-            length = 8
-        elif wire == 5:
-            length = 4
-        else:
-            raise Malformed(f"wire type {wire}")
-        if at + length > end:
-            raise Malformed("a field runs past the end of its message")
-        yield number, data[at : at + length]
-        at += length
+        number, value, at = one_field(data, at, end)
+        yield number, value
 
 
 def _prefixed(data: bytes, at: int, end: int) -> tuple[int, int]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.report import messages
+from ncu_toolkit.report import cubin, framing, messages
+from ncu_toolkit.report.cubin import Cubin
 from ncu_toolkit.report.framing import Framing, Malformed
 
 #: Largest relative deviation of a relation that holds. Real launches stay below 5e-16.
@@ -27,6 +29,10 @@ KNOWN: Final = (2026, 3)
 _AVG, _SUM, _MIN, _MAX, _RATE = b".avg", b".sum", b".min", b".max", b".per_second"
 _TIME: Final = b"gpu__time_duration.sum"
 _NANOSECONDS: Final = 1e9
+_LAUNCH: Final = {fact: name.encode() for fact, name in registry.LAUNCH_FACTS.items()}
+_DEVICE: Final = {fact: name.encode() for fact, name in registry.DEVICE_FACTS.items()}
+#: Bytes of shared memory that newer compilers declare for the system in each block.
+_RESERVED_SHARED: Final = 1024
 _LIMITS: Final = tuple(
     registry.REGISTRY[f"block_limit_{what}"].ncu[0].encode()
     for what in ("blocks", "registers", "shared", "warps", "barriers")
@@ -75,36 +81,50 @@ def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
     """
     newer = version[:1].isdigit() and tuple(map(int, version.split(".")[:2])) > KNOWN
     damage: list[str] = []
-    present: set[int] = set()
+    present: dict[int, Cubin | None] = {}
     named: set[int] = set()
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
     try:
         names = messages.metric_names(frame)
+        devices = messages.devices(frame)
+        order = None if messages.merged(frame) else _Order()
     except Malformed as error:
-        return Inspection("" if newer else f"in the table of metric names: {error}")
+        return Inspection("" if newer else f"in the header of a block: {error}")
     for block in frame.blocks:
         for offset, length in block.sources:
             try:
-                present.add(messages.read_source(data[offset : offset + length]).identifier)
+                source = messages.read_source(data[offset : offset + length], code=True)
             except Malformed as error:
                 damage.append(f"at offset {offset}, in the source of a kernel: {error}")
-    places = (place for block in frame.blocks for place in block.results)
-    for index, (offset, length) in enumerate(places):
+                continue
+            code = cubin.read(source.elf) if source.elf else None
+            same = present.get(source.identifier, code) == code
+            present[source.identifier] = code if same else None
+    places = ((block, place) for block in frame.blocks for place in block.results)
+    for index, (block, (offset, length)) in enumerate(places):
         message = data[offset : offset + length]
         try:
-            sources = messages.identity(message).sources
-            values = messages.scalars(message, names)
+            who, values = messages.scalars(message, names)
         except Malformed as error:
             damage.append(f"at offset {offset}, in launch {index}: {error}")
             continue
-        named.update(sources)
+        named.update(who.sources)
         figures = {name: value for name, value in values.items() if isinstance(value, float)}
-        broken = contradictions((*_code(sources, present), *_figures(figures)))
+        checks = [
+            *_code(who.sources, present),
+            *_kernel(who, present, figures),
+            *_geometry(who, figures),
+            *_device(devices, values),
+            *_figures(figures),
+        ]
+        if order is not None:
+            checks += order.checks(index, _process(block), who)
+        broken = contradictions(checks)
         if broken:
             found[index] = broken
     return Inspection(
         "" if newer else "; ".join(damage[:1]),
-        _missing(frame, version, bool(named and present - named)),
+        _missing(frame, version, bool(named and present.keys() - named)),
         found,
     )
 
@@ -121,16 +141,153 @@ def _missing(frame: Framing, version: str, unused: bool) -> str:
     return ""
 
 
-def _code(sources: tuple[int, ...], present: set[int]) -> Iterator[Check]:
+def _code(sources: tuple[int, ...], present: Collection[int]) -> Iterator[Check]:
     """Check that the file has the code that a launch names. Most rules read it, so the
     contradiction is of the whole launch."""
     if sources:
-        lost = not present.issuperset(sources)
+        lost = any(source not in present for source in sources)
         yield Check(
             "code is in the file",
             (),
             "it names machine code that the file does not contain" if lost else "",
         )
+
+
+def _kernel(
+    who: messages.Identity, present: Mapping[int, Cubin | None], figures: Mapping[bytes, float]
+) -> Iterator[Check]:
+    """Check the launch against the headers of the code that it ran."""
+    code = present.get(who.sources[0]) if len(who.sources) == 1 else None
+    if code is None or not who.mangled:
+        return
+    yield Check(
+        "the code's headers fit together",
+        (),
+        f"the headers of its machine code do not fit together: {code.problem}"
+        if code.problem
+        else "",
+    )
+    if code.problem:
+        return
+    there = who.mangled in code.kernels
+    yield Check(
+        "the kernel is in its code",
+        (),
+        "" if there else "its machine code holds no kernel of its name",
+    )
+    major, minor = (figures.get(_DEVICE[name]) for name in ("cc_major", "cc_minor"))
+    if major is not None and minor is not None:
+        fits = code.compute // 10 == major and code.compute % 10 <= minor
+        yield Check(
+            "the code is for the GPU",
+            (),
+            "" if fits else f"its machine code is for sm_{code.compute}, and its GPU is sm_{major:.0f}{minor:.0f}",
+        )  # fmt: skip
+    if not there:
+        return
+    needed, declared = code.kernels[who.mangled], code.shared.get(who.mangled, 0)
+    for relation, fact, does, number, most in (
+        ("registers ≥ those of the code", "registers", "needs", needed, math.inf),
+        ("static shared memory = that of the code", "shared_static", "declares", declared, declared),
+    ):  # fmt: skip
+        stated = figures.get(_LAUNCH[fact])
+        if stated is not None:
+            name = _LAUNCH[fact].decode()
+            fits = number <= stated <= most or (most == number == stated + _RESERVED_SHARED)
+            problem = f"{name} is {stated:.10g}, and its machine code {does} {number}"
+            yield Check(relation, (name,), "" if fits else problem)
+
+
+def _geometry(who: messages.Identity, figures: Mapping[bytes, float]) -> Iterator[Check]:
+    """Check grid and block, which a launch states twice. ncu 2020.2 states the grid in threads
+    once."""
+    for what, stated in (("grid", who.grid), ("block", who.block)):
+        names = tuple(_LAUNCH[f"{what}_{axis}"] for axis in "xyz")
+        sizes = tuple(figures.get(name) for name in names)
+        if stated is None or None in sizes:
+            continue
+        fits = stated == sizes
+        if not fits and what == "grid" and who.block is not None:
+            fits = stated == tuple(
+                blocks * threads
+                for blocks, threads in zip(sizes, who.block, strict=True)
+                if blocks is not None
+            )
+        shown = ", ".join(f"{size:.10g}" for size in sizes if size is not None)
+        yield Check(
+            "grid and block are the launch's",
+            tuple(name.decode() for name in names),
+            "" if fits else f"its {what} is {', '.join(map(str, stated))} in one place and {shown} in another",
+        )  # fmt: skip
+
+
+def _device(
+    devices: Sequence[Mapping[bytes, float | bytes | None]],
+    values: Mapping[bytes, float | bytes | None],
+) -> Iterator[Check]:
+    """Check that the launch's GPU is one of the session's."""
+    differing = [
+        [name for name, value in device.items() if name in values and values[name] != value]
+        for device in devices
+        if device
+    ]
+    if not differing or not any(name in values for device in devices for name in device):
+        return
+    nearest = min(differing, key=len)
+    names = tuple(name.decode(errors="replace") for name in nearest[:1])
+    yield Check(
+        "the GPU is one of the session's",
+        names,
+        f"{names[0]} is another than that of any GPU of the session" if names else "",
+    )
+
+
+def _process(block: framing.Block) -> int:
+    try:
+        return messages.process(block)
+    except Malformed:
+        return 0
+
+
+class _Order:
+    """The launches of a report in the order in which they stand. ncu writes each when it is
+    finished, and a thread waits for its launch, so the calls of a thread are numbered upwards.
+    Threads and processes come in any order."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], dict[int, int]] = {}
+        self._last: dict[tuple[int, int], int] = {}
+        self._latest: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def checks(self, index: int, process: int, who: messages.Identity) -> Iterator[Check]:
+        if not who.mangled or who.call is None:
+            return
+        key = process, who.thread
+        first = self._calls.setdefault(key, {}).setdefault(who.call, index)
+        yield Check(
+            "a call is there once",
+            (),
+            "" if first == index else f"it is there twice: launch {first} is the same call of the same thread",
+        )  # fmt: skip
+        last = self._last.get(key)
+        if first != index:
+            return
+        late = last is not None and who.call < last
+        yield Check(
+            "calls are in order",
+            (),
+            f"it stands after launch {self._calls[key][last]}, which the same thread called later"
+            if late and last is not None
+            else "",
+        )
+        self._last[key] = max(who.call, last or 0)
+        time, of = self._latest.get(key, (0, 0))
+        yield Check(
+            "times are in order",
+            (),
+            f"it stands after launch {of}, which was profiled later" if who.created < time else "",
+        )
+        self._latest[key] = max((time, of), (who.created, index))
 
 
 def _figures(values: Mapping[bytes, float]) -> Iterator[Check]:
@@ -143,29 +300,42 @@ def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
     """Sums are averages times a number of units that is the same for all figures of a kind (`sm`,
     `lts`); for percentages the two are the same."""
     pairs: dict[bytes, list[tuple[tuple[bytes, float], tuple[bytes, float]]]] = {}
-    for name, average in values.items():
-        at = name.find(_AVG)
-        if at < 0 or not math.isfinite(average):
+    for name, average_of_total, kind, low_name, high_name in _averages(tuple(values)):
+        average = values[name]
+        if not math.isfinite(average):
             continue
-        stem, suffix = name[:at], name[at + len(_AVG) :]
-        total = values.get(stem + _SUM + suffix)
+        total = values.get(average_of_total)
         if total is not None and math.isfinite(total):
-            kind = b"pct" if b"pct" in suffix else name.partition(b"__")[0]
-            pairs.setdefault(kind, []).append(((name, average), (stem + _SUM + suffix, total)))
-        low, high = values.get(stem + _MIN), values.get(stem + _MAX)
-        if suffix or low is None or high is None or not math.isfinite(low + high):
+            pairs.setdefault(kind, []).append(((name, average), (average_of_total, total)))
+        low, high = values.get(low_name), values.get(high_name)
+        if low is None or high is None or not math.isfinite(low + high):
             continue
         relation = "minimum ≤ average ≤ maximum"
         slack = _EXACT * max(abs(low), abs(high))
         if average < low - slack:
-            yield _check(relation, False, (name, average), (stem + _MIN, low))
+            yield _check(relation, False, (name, average), (low_name, low))
         else:
-            yield _check(relation, average <= high + slack, (name, average), (stem + _MAX, high))
+            yield _check(relation, average <= high + slack, (name, average), (high_name, high))
     for kind, found in pairs.items():
         units = 1 if kind == b"pct" else _units((average[1], total[1]) for average, total in found)
         for average_of, total_of in found:
             fits = _agree(average_of[1], total_of[1], units)
             yield _check("sum = average × units", fits, average_of, total_of)
+
+
+@lru_cache(maxsize=16)
+def _averages(names: tuple[bytes, ...]) -> tuple[tuple[bytes, bytes, bytes, bytes, bytes], ...]:
+    """The averages among the names of a launch's figures, each with its sum, its kind, and its
+    minimum and maximum, empty where it is one of a rate or a share. Launches of a file have the
+    same names."""
+    found = []
+    for name in names:
+        stem, average, suffix = name.partition(_AVG)
+        if average:
+            kind = b"pct" if b"pct" in suffix else name.partition(b"__")[0]
+            ends = (b"", b"") if suffix else (stem + _MIN, stem + _MAX)
+            found.append((name, stem + _SUM + suffix, kind, *ends))
+    return tuple(found)
 
 
 def _units(pairs: Iterable[tuple[float, float]]) -> int:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from ncu_toolkit.report import messages
+from ncu_toolkit.report import cubin, messages
 from ncu_toolkit.report.framing import Framing, Malformed, fields, read_varint
 
 _TABLES: Final = (b".debug_line", b".nv_debug_line_sass")
@@ -56,7 +56,7 @@ def _broken(data: bytes, frame: Framing) -> Iterator[tuple[int, int, str]]:
                 code = next((v for n, v in fields(message) if n == messages.SOURCE_CODE), b"")
             except Malformed:
                 continue  # integrity.py says so
-            if not isinstance(code, bytes) or not code.startswith(messages.ELF):
+            if not isinstance(code, bytes) or not code.startswith(cubin.MAGIC):
                 continue
             start = offset + message.find(code)
             for at, size, size_at in _sections(code):

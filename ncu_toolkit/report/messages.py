@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
 from ncu_toolkit.model import Frame, MachineCode
-from ncu_toolkit.report.framing import Block, Framing, Malformed, fields
+from ncu_toolkit.report import cubin
+from ncu_toolkit.report.framing import Block, Framing, Malformed, fields, one_field, read_varint
 from ncu_toolkit.sass import words
 
 # a source message: its id, the module's machine code, the source files and the functions in it
@@ -23,12 +25,12 @@ _SOURCE_ID: Final = 1
 SOURCE_CODE: Final = 4
 _SOURCE_FILES: Final = 8
 SOURCE_FUNCTIONS: Final = 9
-ELF: Final = b"\x7fELF"
 # in a function of a source message
 _FUNCTION_NAME, _FUNCTION_BASE = 1, 2
 # in a source file of a source message
 _FILE_NAME, _FILE_TEXT = 1, 2
 # a result message
+_THREAD, _CALL, _CREATED = 1, 2, 14
 _RESULT_MANGLED: Final = 5
 _RESULT_FUNCTION: Final = 6
 _GRID, _BLOCK = 10, 11
@@ -81,7 +83,11 @@ def machine(data: bytes, frame: Framing) -> tuple[MachineCode | None, ...]:
             with contextlib.suppress(Malformed):
                 found = dict(fields(data[offset : offset + length]))
                 who, code = found.get(_SOURCE_ID), found.get(SOURCE_CODE)
-                if isinstance(who, int) and isinstance(code, bytes) and code.startswith(ELF):
+                if (
+                    isinstance(who, int)
+                    and isinstance(code, bytes)
+                    and code.startswith(cubin.MAGIC)
+                ):
                     elves[who] = code if elves.get(who, code) == code else b""
     parts = {who: words.sections(code) for who, code in elves.items()}
     read: dict[tuple[int, str], MachineCode] = {}
@@ -130,6 +136,8 @@ class Source:
     functions: Mapping[bytes, int]
     files: Mapping[str, str]
     """Source text by file name, where the report holds it."""
+    elf: bytes = field(default=b"", compare=False, repr=False)
+    """The machine code, where the file holds it and it was asked for."""
 
 
 def sources(data: bytes, frame: Framing) -> Iterator[Source]:
@@ -141,16 +149,18 @@ def sources(data: bytes, frame: Framing) -> Iterator[Source]:
                 yield read_source(data[offset : offset + length])
 
 
-def read_source(message: bytes) -> Source:
-    """A source message. Raises Malformed where it cannot be read."""
-    identifier, digest = 0, b""
+def read_source(message: bytes, *, code: bool = False) -> Source:
+    """A source message, with `code` its machine code too. Raises Malformed where it cannot be
+    read."""
+    identifier, digest, elf = 0, b"", b""
     functions: dict[bytes, int] = {}
     files: dict[str, str] = {}
     for number, value in fields(message):
         if number == _SOURCE_ID and isinstance(value, int):
             identifier = value
         elif number == SOURCE_CODE and isinstance(value, bytes):
-            digest = hashlib.sha256(value).digest() if value.startswith(ELF) else b""
+            elf = value if value.startswith(cubin.MAGIC) else b""
+            digest = hashlib.sha256(elf).digest() if elf else b""
         elif number == _SOURCE_FILES and isinstance(value, bytes):
             for _, entry in fields(value):
                 parts = dict(fields(entry)) if isinstance(entry, bytes) else {}
@@ -163,7 +173,7 @@ def read_source(message: bytes) -> Source:
                 name, base = parts.get(_FUNCTION_NAME), parts.get(_FUNCTION_BASE)
                 if isinstance(name, bytes) and isinstance(base, int):
                     functions[name] = base
-    return Source(identifier, digest, functions, files)
+    return Source(identifier, digest, functions, files, elf if code else b"")
 
 
 def _code(message: bytes, known: Mapping[int, Source | None]) -> Code | None:
@@ -187,6 +197,8 @@ _HEADER_STRINGS: Final = 4
 # in a metric of a result: index into the table of names, value, instances
 _METRIC_NAME, _METRIC_VALUE = 1, 2
 METRIC_INSTANCE: Final = 3
+#: First byte of a metric in a result: its field number, then length-delimited.
+_METRIC_TAG: Final = RESULT_METRIC << 3 | 2
 # a value: text, or a number as float, double, or unsigned integer
 _TEXT, _FLOAT, _DOUBLE = 1, 2, 3
 _FLOAT_SIZE, _DOUBLE_SIZE = 4, 8
@@ -202,29 +214,83 @@ def metric_names(frame: Framing) -> list[bytes]:
     return names
 
 
-def scalars(message: bytes, names: list[bytes]) -> dict[bytes, float | bytes | None]:
-    """A launch's metrics by name without their instances: a number, text, or None where the
-    profiler stored no value, or one of a kind that is not known.
+#: Floating-point metrics without instances, as most are: their names' indices take two bytes, the
+#: value is a double, one small number follows (ncu 2021 and newer). They come in runs, and each run
+#: is unpacked at once: a loop over the fields took most of the time of checking a report.
+_RUN: Final = re.compile(
+    rb"(?:\x6a\x10\x08[\x80-\xff][\x01-\x7f]\x12\x09\x19.{8}\x20[\x00-\x7f])+", re.DOTALL
+)
+_RECORD: Final = struct.Struct("<3xBB3xd2x")
+#: What other metrics start with: length, name, and a double or a whole number.
+_VARINT: Final = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
+_START: Final = re.compile(
+    rb"\x6a" + _VARINT + rb"\x08" + _VARINT + rb"\x12(?:\x09\x19(.{8})|([\x02-\x0b])\x28" + _VARINT + rb")",
+    re.DOTALL,
+)  # fmt: skip
+_UNPACK: Final = struct.Struct("<d").unpack
+_INSTANCE_TAG, _LAST_TAG = METRIC_INSTANCE << 3 | 2, 4 << 3
+
+
+def _integer(varint: bytes) -> int:
+    """The number of a varint of at most ten bytes."""
+    if len(varint) == 1:
+        return varint[0]
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
+
+
+def scalars(
+    message: bytes, names: Sequence[bytes]
+) -> tuple[Identity, dict[bytes, float | bytes | None]]:
+    """A launch's identity, and its metrics by name without their instances: a number, text, or None
+    where the profiler stored no value, or one of a kind that is not known.
 
     Raises:
         Malformed: the message, or a metric in it, cannot be read.
     """
-    found: dict[bytes, float | bytes | None] = {}
-    for number, metric in fields(message):
-        if number != RESULT_METRIC or not isinstance(metric, bytes):
+    found: dict[int, float | bytes | None] = {}
+    rest: list[tuple[int, int | bytes]] = []
+    at, end = 0, len(message)
+    while at < end:
+        if message[at] == _METRIC_TAG:
+            run = _RUN.match(message, at)
+            if run is not None:
+                for low, high, value in _RECORD.iter_unpack(run[0]):
+                    found[(low & 0x7F) | high << 7] = value
+                at = run.end()
+                continue
+            start = _START.match(message, at)
+            if start is not None:
+                size, index, double, width, whole = start.groups()
+                stop = start.end(1) + _integer(size)
+                after = start.end()
+                if stop <= end and (after == stop or message[after] == _INSTANCE_TAG or (after + 2 == stop and message[after] == _LAST_TAG)) and (
+                    double is not None or width[0] == 1 + len(whole)
+                ):  # fmt: skip
+                    found[_integer(index)] = (
+                        _UNPACK(double)[0] if whole is None else float(_integer(whole))
+                    )
+                    at = stop
+                    continue
+        number, content, at = one_field(message, at, end)
+        if number != RESULT_METRIC or isinstance(content, int):
+            rest.append((number, content))
             continue
         name = -1
-        value: float | bytes | None = None
-        for part, content in fields(metric):
+        scalar: float | bytes | None = None
+        inner, stop = 0, len(content)
+        while inner < stop:
+            part, field_value, inner = one_field(content, inner, stop)
             if part == METRIC_INSTANCE:
                 break  # written after the value, and often thousands
-            if part == _METRIC_NAME and isinstance(content, int):
-                name = content
-            elif part == _METRIC_VALUE and isinstance(content, bytes):
-                value = _scalar(content)
-        if 0 <= name < len(names):
-            found[names[name]] = value
-    return found
+            if part == _METRIC_NAME and isinstance(field_value, int):
+                name = field_value
+            elif part == _METRIC_VALUE and isinstance(field_value, bytes):
+                scalar = _scalar(field_value)
+        found[name] = scalar
+    count = len(names)
+    return _identity(rest), {
+        names[index]: value for index, value in found.items() if 0 <= index < count
+    }
 
 
 def _scalar(message: bytes) -> float | bytes | None:
@@ -239,27 +305,70 @@ def _scalar(message: bytes) -> float | bytes | None:
     return None
 
 
+Axes = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Identity:
-    """A launch's code: its function's mangled name and its sources' ids. A profiled range or graph
-    has neither."""
+    """What a launch's message says of it beside its metrics. A profiled range or graph has only
+    numbers of other meanings."""
 
-    mangled: bytes
-    sources: tuple[int, ...]
+    mangled: bytes = b""
+    sources: tuple[int, ...] = ()
+    thread: int = 0
+    call: int | None = None
+    """The number of the call of CUDA's API that made the launch; None where it does not say."""
+    created: int = 0
+    """When it was profiled, in seconds since 1970."""
+    grid: Axes | None = None
+    block: Axes | None = None
 
 
 def identity(message: bytes) -> Identity:
     """The identity of a launch. Raises Malformed where the message cannot be read."""
+    return _identity(_but_metrics(message))
+
+
+def _but_metrics(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a launch's message that are no metrics, which are nine tenths of its fields."""
+    at, end = 0, len(message)
+    while at < end:
+        if message[at] == _METRIC_TAG:
+            length, at = read_varint(message, at + 1)
+            at += length
+            if at > end:
+                raise Malformed("a field runs past the end of its message")
+        else:
+            number, value, at = one_field(message, at, end)
+            yield number, value
+
+
+def _identity(parts: Iterable[tuple[int, int | bytes]]) -> Identity:
     mangled = b""
     sources: list[int] = []
-    for number, value in fields(message):
-        if number == _RESULT_SOURCES and isinstance(value, bytes):
+    numbers: dict[int, int] = {}
+    axes: dict[int, Axes] = {}
+    for number, value in parts:
+        if isinstance(value, int):
+            numbers[number] = value
+        elif number == _RESULT_SOURCES:
             sources += [
                 entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)
             ]
-        elif number == _RESULT_MANGLED and isinstance(value, bytes):
+        elif number == _RESULT_MANGLED:
             mangled = value
-    return Identity(mangled, tuple(sources))
+        elif number in (_GRID, _BLOCK):
+            sizes = {part: size for part, size in fields(value) if isinstance(size, int)}
+            axes[number] = (sizes.get(1, 0), sizes.get(2, 0), sizes.get(3, 0))
+    return Identity(
+        mangled,
+        tuple(sources),
+        numbers.get(_THREAD, 0),
+        numbers.get(_CALL),
+        numbers.get(_CREATED, 0),
+        axes.get(_GRID),
+        axes.get(_BLOCK),
+    )
 
 
 #: Fields of a launch's stacks, native and Python's, by the field of the header that counts its kind.
@@ -322,7 +431,7 @@ def _frame(message: bytes, python: bool) -> Frame:
 
 # in a block's header: the session's devices and their attributes; the process that the block is of
 _HEADER_SESSION, _HEADER_PROCESS = 3, 6
-_SESSION_DEVICE, _SESSION_COMMAND, _DEVICE_ATTRIBUTE = 6, 11, 3
+_SESSION_DEVICE, _SESSION_COMMAND, _SESSION_MERGED, _DEVICE_ATTRIBUTE = 6, 11, 12, 3
 
 
 def process(block: Block) -> int:
@@ -340,13 +449,48 @@ def command_line(frame: Framing) -> str:
     """The command line of ncu, words parted by blanks without quotes; empty where the report has
     none (before 2022.4, or opened and saved again). Raises Malformed where a header cannot be
     read."""
+    for session in _sessions(frame):
+        for part, line in fields(session):
+            if part == _SESSION_COMMAND and isinstance(line, bytes):
+                return line.decode("utf-8", "replace")
+    return ""
+
+
+def devices(frame: Framing) -> tuple[Mapping[bytes, float | bytes | None], ...]:
+    """The attributes of each device of the session, by the names that launches give them too.
+    Raises Malformed where a header cannot be read."""
+    found = []
+    for session in _sessions(frame):
+        for part, device in fields(session):
+            if part == _SESSION_DEVICE and isinstance(device, bytes):
+                attributes: dict[bytes, float | bytes | None] = {}
+                for number, attribute in fields(device):
+                    entry = (
+                        dict(fields(attribute))
+                        if number == _DEVICE_ATTRIBUTE and isinstance(attribute, bytes)
+                        else {}
+                    )
+                    name, value = entry.get(1), entry.get(2)
+                    if isinstance(name, bytes) and isinstance(value, bytes):
+                        attributes[name] = _scalar(value)
+                found.append(attributes)
+    return tuple(found)
+
+
+def merged(frame: Framing) -> bool:
+    """Whether the report was made of several. Raises Malformed where a header cannot be read."""
+    return any(
+        part == _SESSION_MERGED and value
+        for session in _sessions(frame)
+        for part, value in fields(session)
+    )
+
+
+def _sessions(frame: Framing) -> Iterator[bytes]:
     for block in frame.blocks:
         for number, session in fields(block.header):
             if number == _HEADER_SESSION and isinstance(session, bytes):
-                for part, line in fields(session):
-                    if part == _SESSION_COMMAND and isinstance(line, bytes):
-                        return line.decode("utf-8", "replace")
-    return ""
+                yield session
 
 
 class Text(Enum):
@@ -376,6 +520,8 @@ class Text(Enum):
     """Machine code and the like, with texts in it."""
     WIDE = auto()
     """A text in UTF-16."""
+    WIDEST = auto()
+    """A text in UTF-32."""
     NUMBERS = auto()
 
 

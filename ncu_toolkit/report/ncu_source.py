@@ -297,10 +297,21 @@ def instructions(
                 counters=extras.get(address, {}),
             )
         )
-    checks = tables.checks + list(_checks(action, names, rows))
+    checks = [*tables.checks, *_entry(code, executed), *_checks(action, names, rows)]
     if not any(check.problem for check in checks):
         texts.keep(code)
     return tuple(rows), checks
+
+
+def _entry(code: Code | None, executed: Mapping[int, float]) -> Iterator[Check]:
+    """Every kernel runs its first instruction; its subroutines may lie below."""
+    if code is not None and code.base is not None and executed:
+        foreign = code.base not in executed
+        yield Check(
+            "the kernel's entry was executed",
+            (registry.SOURCE_METRICS["executed"],),
+            "its counts by instruction are of other machine code" if foreign else "",
+        )
 
 
 def _checks(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> Iterator[Check]:

@@ -34,10 +34,10 @@ _PATHS: Final = re.compile(
     (?<=")(?:--?[A-Za-z]\w*)?(?:/(?![\s*])|~|[A-Za-z]:[\\/]|\\\\)[^"\n\0]+(?=")         # all of a quoted path
     | (?<=')(?:--?[A-Za-z]\w*)?(?:/(?![\s*])|~|[A-Za-z]:[\\/]|\\\\)[^'\n\0]+(?=')
     | {_BEFORE} (?P<posix> (?<!:)// {_FOLDER} (?:{_FOLDER})* {_LAST}  # //host/share
-        | (?:(?<=file:)/{{0,2}})? / (?:{_FOLDER})+ {_LAST} )
+        | (?:(?<=file:)/{{0,2}})? \\?/ (?:{_FOLDER})+ {_LAST} )
     | {_BEFORE} (?P<drive> [A-Za-z](?::|%3[Aa]){_SEPARATOR} (?:{_FOLDER})* {_LAST}
         | \\\\[^\s\\]+ {_SEPARATOR} (?:{_FOLDER})* {_LAST}
-        | ~[\w.-]*/ (?:{_FOLDER})* {_LAST} )
+        | (?:~[\w.-]*|\$\{{?[A-Za-z_]\w*\}}?|%[A-Za-z_]\w*%)[/\\] (?:{_FOLDER})* {_LAST} )
     """,
     re.VERBOSE,
 )
@@ -70,13 +70,58 @@ _MAC: Final = re.compile(
 _UUID: Final = re.compile(
     r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])"
 )
+#: A host that is called after its address, as in EC2.
+_HOST_BY_ADDRESS: Final = re.compile(r"(?<![\w-])ip(?:-\d{1,3}){4}(?![\w-])")
 #: Characters of every address except an e-mail's.
 _DIGITS: Final = re.compile(r"[0-9A-Fa-f][-.:][0-9A-Fa-f:]")
 _EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+(?:@|%40)[\w-]+(?:\.[\w-]+)*\.[^\W\d]{2,}")
+#: Logins: in a URL, with a password, `user@host:path` of ssh and git, `user@host`. A version of a
+#: symbol (`memcpy@GLIBC_2.14`, `exit@plt`) is written like the last.
 _LOGIN: Final = re.compile(
-    r"(?<=://)[^\s/@]+@[\w.-]+|(?<![\w.+@:-])[\w.+-]+:[^\s/:@]+@[A-Za-z][\w.-]*"
-    r"|(?<![\w.+@:-])[A-Za-z_][\w.-]*@[A-Za-z][\w-]*\d[\w.-]*"
+    r"(?<=://)[^\s/@]+@[\w.-]+|(?<![\w.+@:-])[\w.+-]+:[^\s:@\"']+@\w[\w.-]*"
+    r"|(?<![\w.+@:-])[A-Za-z_][\w.+-]*@[A-Za-z][\w.-]*:[^\s\"'<>|,;)]+"
+    r"|(?<![\w.+@:-])[A-Za-z_][\w.-]*@(?!plt\b|GLIBC|CXXABI|LIB)(?:[A-Za-z][\w.-]*|\d{1,3}(?:\.\d{1,3}){3})"
 )
+_VALUE: Final = r"[^\s\"'`,;&<>)\]}]"
+_REST: Final = r"[^\s\"'`<>|,;)\]}]"
+#: Credentials by their known forms, each with texts of which one stands in all that it matches: a
+#: search for a text is many times faster than for a pattern. A pattern's group is what goes, or all
+#: of it. Forms: GitHub, GitLab, AWS ("Understanding IAM identifiers"), Slack, Google, Hugging Face,
+#: OpenAI and Anthropic, Stripe, npm, PyPI, NVIDIA, DigitalOcean, Weights & Biases, JWT (RFC 7519).
+_TOKENS: Final = tuple(
+    (hints.split(), re.compile(pattern))
+    for hints, pattern in (
+        ("ghp_ gho_ ghu_ ghs_ ghr_", r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{16,}"),
+        ("github_pat_ glpat-", r"(?<![A-Za-z0-9])(?:github_pat_|glpat-)[\w-]{16,}"),
+        ("AKIA ASIA AROA AIDA AGPA ABIA ACCA", r"(?<![A-Za-z0-9])A(?:KIA|SIA|ROA|IDA|GPA|BIA|CCA)[A-Z0-9]{12,}(?![a-z])"),
+        ("xox xapp-", r"(?<![A-Za-z0-9])(?:xox[a-z]|xapp)-[\w-]{8,}"),
+        ("hooks.slack.com", r"hooks\.slack\.com/" + _REST + "+"),
+        ("AIza ya29. GOCSPX-", r"(?<![A-Za-z0-9])(?:AIza[\w-]{30,}|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,})"),
+        ("hf_", r"(?<![A-Za-z0-9_])hf_[A-Za-z0-9]{24,}"),
+        ("sk-", r"(?<![A-Za-z0-9_])sk-[\w-]{20,}"),
+        ("_live_ _test_", r"(?<![A-Za-z0-9_])[srp]k_(?:live|test)_[A-Za-z0-9]{10,}"),
+        ("npm_ nvapi- pypi- dop_v1_ wandb_v1_", r"(?<![A-Za-z0-9_])(?:npm_[A-Za-z0-9]|(?:nvapi-|pypi-|dop_v1_|wandb_v1_)[\w-])[\w-]{24,}"),
+        ("eyJ", r"(?<![A-Za-z0-9])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
+        ("://", r"(?<![A-Za-z0-9])"
+                r"(?:s3[an]?|gc?s|az|wasbs?|abfss?|adl|hdfs|webhdfs|viewfs|dbfs|oss|smb|cifs|nfs|s?ftps?|ssh|scp|rsync|git\+\w+)://" + _REST + "+"),
+        ("amazonaws.com googleapis.com core.windows.net",
+         r"https?://[^\s\"'`<>|,;)/]*(?:amazonaws\.com|storage\.googleapis\.com|core\.windows\.net)" + _REST + "*"),
+        ("arn:aws", r"arn:aws[\w-]*:" + _REST + "+"),
+        ("earer asic", r"(?i:authorization\W{1,4}basic|bearer)\s+(?=[A-Za-z._~+/=-]*\d)([\w.~+/=-]{12,})"),
+    )
+)  # fmt: skip
+#: What a name of a credential is given: `API_KEY=…`, `"password": "…"`, `?sig=…`, `--token …`. A
+#: value with a bracket or an operator is code.
+_GIVEN: Final = re.compile(
+    r"(?i)(?:passw(?:or)?d|passphrase|(?:client|shared|app|aws)[_-]?secret|secret[_-]?(?:access[_-]?)?key|api[_-]?key|access[_-]?key"
+    r"|(?:api|auth|access|refresh|bearer|session)[_-]?token|private[_-]?key|account[_-]?key|x-amz-\w{1,20}|(?<=[?&])sig)"
+    r"(?:[\w-]{0,20}[\"']?\s?[=:]\s?|\s)[\"']?(?=[^\s\"']*[\d+/=!])(" + _VALUE + r"{6,})"
+)  # fmt: skip
+_GIVEN_HINTS: Final = (
+    "passw", "passphrase", "secret", "api_key", "api-key", "apikey", "access", "token", "private", "account", "x-amz", "sig=",
+)  # fmt: skip
+#: A private key in PEM, to its end or that of the text (RFC 7468).
+_KEY_BLOCK: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL)  # fmt: skip
 #: A folder's name that `Rules` itself has given, or that is one letter, which says nothing.
 _NEUTRAL: Final = re.compile(r"x+\d{0,3}|[ -~]")
 _EXTENSION: Final = re.compile(r"\.\w{1,12}$")
@@ -184,15 +229,15 @@ class Rules:
 
     def label(self, text: str) -> str:
         """A text that no user writes (a label, a metric's value): paths and addresses go."""
-        return self.names_only(_by_line(self._line, text))
+        return self.names_only(_by_line(self._line, _credentials(text)))
 
     def text(self, text: str) -> str:
         """A text that a user or a program may have written."""
-        return self._named(_by_line(self._line, text))
+        return self._named(_by_line(self._line, _credentials(text)))
 
     def code(self, text: str) -> str:
         """Source code: a slash divides there."""
-        return self._named(_by_line(self._code_line, text))
+        return self._named(_by_line(self._code_line, _credentials(text)))
 
     def _line(self, text: str) -> str:
         return _addresses(self._without_paths(text, one=True))
@@ -263,13 +308,35 @@ def _by_line(change: Callable[[str], str], text: str) -> str:
     return "".join(map(change, text.splitlines(keepends=True))) if "\n" in text else change(text)
 
 
+def _credentials(text: str) -> str:
+    """The text without tokens, keys and addresses of storage; its lines stay."""
+    if "PRIVATE KEY" in text:
+        text = _KEY_BLOCK.sub(lambda found: _masked(found.group(), "\r\n"), text)
+    for hints, pattern in _TOKENS:
+        if any(hint in text for hint in hints):
+            text = pattern.sub(_group_masked, text)
+    lower = text.lower()
+    if any(hint in lower for hint in _GIVEN_HINTS):
+        text = _GIVEN.sub(_group_masked, text)
+    return text
+
+
+def _group_masked(found: re.Match[str]) -> str:
+    """What was found with its group neutral, or all of it where there is no group."""
+    if not found.re.groups:
+        return neutral(found.group())
+    start, end = (place - found.start() for place in found.span(1))
+    whole = found.group()
+    return whole[:start] + neutral(whole[start:end]) + whole[end:]
+
+
 def _addresses(text: str) -> str:
     if "@" in text or "%40" in text:
         for pattern in (_LOGIN, _EMAIL):
             text = pattern.sub(lambda found: neutral(found.group()), text)
     if not _DIGITS.search(text):
         return text
-    for pattern in (_MAC, _UUID):
+    for pattern in (_MAC, _UUID, _HOST_BY_ADDRESS):
         text = pattern.sub(lambda found: neutral(found.group()), text)
     for pattern in (_IPV4, _IPV6):
         text = pattern.sub(

@@ -52,6 +52,13 @@ def redact(
         )
     wanted = tuple(names)
     for name in wanted:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise UsageProblem(
+                f"--name '{os.fsencode(name).decode(errors='backslashreplace')}' is not UTF-8, as names in a report are",
+                "Give it in UTF-8",
+            ) from None
         if not scrub.replaceable(name.strip()):
             raise UsageProblem(
                 f"--name '{name}' holds nothing that could be replaced",

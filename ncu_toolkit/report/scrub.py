@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
-from ncu_toolkit.report import framing, messages, private
+from ncu_toolkit.report import cubin, framing, messages, private
 from ncu_toolkit.report.framing import Framing, Malformed, fields
 from ncu_toolkit.report.messages import SOURCE_CODE, SOURCE_FUNCTIONS, Shape, Text
 from ncu_toolkit.report.private import Rules
@@ -32,6 +32,11 @@ _DEEPEST = 12
 _CHARACTER = rb"(?:[\t\n\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})"
 _STRING: Final = re.compile(rb"(?<![\x20-\x7e])" + _CHARACTER + rb"{4,}(?=\0|\Z)")
 _WIDE: Final = re.compile(rb"(?:[\x20-\x7e]\0){2}(?:(?!\0\0)[\s\S]{2}){2,}", re.DOTALL)
+#: UTF-32, as wide texts are on Linux. Arrays of small numbers look alike, so all of it has to be
+#: printable, up to a zero.
+_WIDEST: Final = re.compile(
+    rb"(?:[\x20-\x7e]\0\0\0){3}(?:(?:[\t\n\r\x20-\x7e\xa0-\xff]\0|[\s\S][\x01-\xff])[\0\1]\0){3,}(?=\0{4})"
+)
 #: A string that is a path as a whole; in debug data one that ends as a path, and one with a file's
 #: name at its end.
 _AS_PATH: Final = re.compile(rb"\A(?P<path>(?:\.{0,2}/[^/*%\s]|[A-Za-z]:[\\/]|\\\\)[^\n]*)\Z")
@@ -202,11 +207,13 @@ def _unlisted(data: bytes, start: int, end: int, kind: Text, depth: int) -> Iter
 
 
 def _is_text(content: bytes) -> bool:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return False
-    return bool(text) and all(char.isprintable() or char in "\n\r\t\0" for char in text)
+    """Whether the bytes are text: printable, and UTF-8 but for a quarter, as names in the code page
+    of an older system are."""
+    text = content.decode("utf-8", "surrogateescape")
+    odd = sum("\udc80" <= char <= "\udcff" for char in text)
+    return 4 * odd <= len(text) > 0 and all(
+        char.isprintable() or char in "\n\r\t\0" or "\udc80" <= char <= "\udcff" for char in text
+    )
 
 
 def _is_message(content: bytes) -> bool:
@@ -217,10 +224,15 @@ def _is_message(content: bytes) -> bool:
 
 def _binary(data: bytes, start: int, end: int) -> Iterator[Span]:
     content = data[start:end]
-    sections = list(_sections(content)) if content.startswith(b"\x7fELF") else []
-    if not sections:
+    sections = cubin.sections(content) if content.startswith(cubin.MAGIC) else []
+    found = [
+        (each.name.decode("utf-8", "replace"), each.start, each.start + each.size)
+        for each in sections
+        if each.kind != cubin.NO_BYTES and each.start + each.size <= len(content)
+    ]
+    if not found:
         yield from _strings(data, start, end, Text.TEXT)
-    for name, a, b in sections:
+    for name, a, b in found:
         if name.startswith((".text", ".nv.capmerc.text")):
             continue
         if name in (".strtab", ".shstrtab"):
@@ -244,28 +256,9 @@ def _strings(
             file = Text.FILE if _FILE_NAME.search(text) else Text.FOLDER
             yield Span(found.start() + path.start("path"), found.end(), file)
     if kind is Text.TEXT:
-        for found in _WIDE.finditer(data, start, end):
-            yield Span(*found.span(), Text.WIDE)
-
-
-def _sections(elf: bytes) -> Iterator[tuple[str, int, int]]:
-    """Name, start and end of each section of a 64-bit ELF file that has bytes in it; nothing where
-    its headers make no sense."""
-    try:
-        (table,) = struct.unpack_from("<Q", elf, 0x28)
-        size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
-        headers = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
-        _, _, _, _, base, length = headers[names]
-    except (struct.error, IndexError):
-        return
-    for name, kind, _, _, start, extent in headers:
-        if kind != _NO_BYTES and start + extent <= len(elf):
-            at = base + min(name, length)
-            yield elf[at : elf.find(b"\0", at)].decode("utf-8", "replace"), start, start + extent
-
-
-#: The type of a section that takes no room in the file.
-_NO_BYTES: Final = 8
+        for pattern, wide in ((_WIDE, Text.WIDE), (_WIDEST, Text.WIDEST)):
+            for found in pattern.finditer(data, start, end):
+                yield Span(*found.span(), wide)
 
 
 def _line_table(data: bytes, start: int, end: int) -> Iterator[Span]:
@@ -302,7 +295,7 @@ def _private(data: bytes, spans: Sequence[Span]) -> Private:
     users: set[str] = set()
     folders: set[str] = set()
     for span in spans:
-        if span.kind in (Text.KEEP, Text.LABEL, Text.WIDE):
+        if span.kind in (Text.KEEP, Text.LABEL, Text.WIDE, Text.WIDEST):
             continue
         text = span.of(data)
         if span.kind is Text.HOST and text not in private.LOOPBACK:
@@ -407,8 +400,8 @@ def _numbered(rules: Rules, part: str, number: int) -> str:
 
 def _cleaned(content: bytes, kind: Text, rules: Rules) -> bytes:
     """A text of a report with everything private replaced; as long as before."""
-    if kind is Text.WIDE:
-        return _wide(content, rules)
+    if kind in (Text.WIDE, Text.WIDEST):
+        return _wide(content, rules, 2 if kind is Text.WIDE else 4)
     text = content.decode("utf-8", "surrogateescape")
     if kind is Text.KEEP:
         new = rules.names_only(text)
@@ -429,13 +422,16 @@ def _cleaned(content: bytes, kind: Text, rules: Rules) -> bytes:
     return new.encode("utf-8", "surrogateescape")
 
 
-def _wide(content: bytes, rules: Rules) -> bytes:
-    """UTF-16: cleaned as ASCII, in which another script's letters are any letter."""
-    units = [content[at : at + 2] for at in range(0, len(content), 2)]
-    plain = "".join(chr(unit[0]) if unit[1:] == b"\0" and unit[0] < 128 else "q" for unit in units)
+def _wide(content: bytes, rules: Rules, width: int) -> bytes:
+    """UTF-16 or UTF-32: cleaned as ASCII, in which another script's letters are any letter."""
+    units = [content[at : at + width] for at in range(0, len(content), width)]
+    plain = "".join(
+        chr(unit[0]) if not any(unit[1:]) and len(unit) == width and unit[0] < 128 else "q"
+        for unit in units
+    )
     new = rules.text(plain)
     return b"".join(
-        unit if old == now else now.encode() + b"\0"
+        unit if old == now else now.encode().ljust(width, b"\0")
         for unit, old, now in zip(units, plain, new, strict=True)
     )
 
@@ -506,10 +502,9 @@ def survivors(before: bytes, after: bytes, *, words: Iterable[str] = ()) -> list
 
 def _written(text: str) -> set[bytes]:
     plain = text.encode("utf-8", "surrogateescape")
-    wide = text.encode("utf-16-le", "surrogatepass")
-    return {
-        way.lower() for way in (plain, wide, quote(plain, safe="").encode(), quote(plain).encode())
-    }
+    wide = (text.encode(coding, "surrogatepass") for coding in ("utf-16-le", "utf-32-le"))
+    escaped = (quote(plain, safe="").encode(), quote(plain).encode())
+    return {way.lower() for way in (plain, *wide, *escaped)}
 
 
 def replaceable(name: str) -> bool:

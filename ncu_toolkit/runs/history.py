@@ -351,10 +351,10 @@ def _load(
             whole, foreign = _ours(base, whole)
             _fill(base, whole, columns)
         except _duckdb().Error as error:
-            if all(path.exists() for path in listed) or attempt == _TRIES - 1:
+            if all(map(os.path.lexists, listed)) or attempt == _TRIES - 1:
                 raise InputProblem(f"the history in '{root()}': {_first_line(error)}") from None
             continue
-        if all(path.exists() for path in listed):
+        if all(map(os.path.lexists, listed)):
             return whole, (*broken, *foreign)
     raise InputProblem(f"the history in '{root()}' changes while it is read", "Try again")
 
@@ -388,6 +388,8 @@ def _whole(paths: Sequence[Path]) -> tuple[list[Path], list[InputProblem]]:
             else:
                 broken.append(_damaged(path, "it is damaged: its checksum differs from its name"))
         except FileNotFoundError:
+            if path.is_symlink():
+                broken.append(_damaged(path, "it is a link to a file that is not there"))
             continue  # merged meanwhile
         except InputProblem as error:
             broken.append(error)

@@ -9,13 +9,16 @@ import errno
 import io
 import json
 import os
+import pickle
 import random
 import re
 import resource
 import signal
 import subprocess
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -689,6 +692,27 @@ def test_time_and_memory_grow_with_the_launches(
         "in parts or as a whole, the same comes out"
     )
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024 < 40, "MiB"
+
+
+def test_a_launch_that_was_read_takes_little_memory(tmp_path: Path) -> None:
+    """Of a hundred thousand launches few are shown; as objects a verdict and its card took 20 KB."""
+    path = tmp_path / "many.ncu-rep"
+    path.write_bytes(report_files.many_launches(200, 50))
+    packed = analyze.read_packed(str(path), Options())
+    tracemalloc.start()
+    try:
+        file = analyze._unpacked(packed)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held / len(file.launches) < 8192, "bytes a launch"
+    assert not packed.parts, "what is unpacked is not kept packed beside"
+    launch = file.launches[7]
+    assert launch.card is launch.card, "unpacked once"
+    assert launch == pickle.loads(pickle.dumps(replace(launch)))
+    assert launch.diagnosis.primary.bottleneck
+    with pytest.raises(AttributeError):
+        launch.verdict  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_parts() -> None:

@@ -775,6 +775,17 @@ def test_the_log_for_a_bug_report(
     assert (ended.code, "cannot be written" in ended.error) == (EXIT_ENVIRONMENT, True)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is full")
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_log_that_cannot_be_written_ends_the_command_in_one_line(run: Run, place: int) -> None:
+    words = [["--log-file", "/dev/full"], ["list"]]
+    ended = run(*words[place], *words[1 - place])
+    assert ended.code == EXIT_ENVIRONMENT
+    assert "'/dev/full' cannot be written: No space left on device" in ended.error
+    assert "Traceback" not in ended.error
+    assert run("list").code == 0
+
+
 def test_what_ncu_said_is_in_the_log(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

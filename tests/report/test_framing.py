@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import lzma
 import os
+import random
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem, UsageProblem
-from ncu_toolkit.report import framing, reader, scrub
+from ncu_toolkit.report import framing, messages, reader, scrub
 
 ORIGINS = recorded.ROOT / "tests" / "origins" / "reports"
 
@@ -289,3 +291,50 @@ def test_reports_are_unpacked_whatever_their_name(tmp_path: Path, suffix: str) -
     path = tmp_path / "a.ncu-rep"
     path.write_bytes(files.packed(suffix, report_files.first_launches(2)))
     assert len(reader.load_profiles(path)) == 2
+
+
+def slowly(message: bytes, names: list[bytes]) -> dict[bytes, object]:
+    """A launch's metrics, field by field."""
+    found: dict[bytes, object] = {}
+    for number, metric in framing.fields(message):
+        if number != messages.RESULT_METRIC or not isinstance(metric, bytes):
+            continue
+        name, value = -1, None
+        for part, content in framing.fields(metric):
+            if part == messages.METRIC_INSTANCE:
+                break
+            if part == 1 and isinstance(content, int):
+                name = content
+            elif part == 2 and isinstance(content, bytes):
+                value = messages._scalar(content)
+        if 0 <= name < len(names):
+            found[names[name]] = value
+    return found
+
+
+def outcome(read: Callable[[], object]) -> str:
+    try:
+        return repr(read())
+    except framing.Malformed:
+        return "malformed"
+
+
+def test_metrics_read_in_runs_are_the_same_as_one_by_one() -> None:
+    """Of whole messages and of damaged ones."""
+    data = report_files.first_launches(3)
+    frame = framing.parse(data)
+    names = messages.metric_names(frame)
+    source = random.Random(5)
+    for _, message in messages.results(data, frame):
+        found, values = messages.scalars(message, names)
+        assert len(values) > 500
+        assert found == messages.identity(message)
+        assert values == slowly(message, names)
+        metrics = message.index(bytes([messages.RESULT_METRIC << 3 | 2]))
+        for _ in range(60):
+            changed = bytearray(message)
+            changed[source.randrange(metrics, len(changed))] ^= 1 << source.randrange(8)
+            one = bytes(changed)
+            assert outcome(lambda one=one: messages.scalars(one, names)[1]) == outcome(
+                lambda one=one: slowly(one, names)
+            )

@@ -19,12 +19,14 @@ import field_check
 import mutation
 import pytest
 import report_files
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.report import checksums, framing, integrity, messages, reader
+from ncu_toolkit.report import checksums, cubin, framing, integrity, messages, reader
 from ncu_toolkit.runs import store
 
 SHARED = report_files.recorded.ROOT.parent / "shared"
@@ -129,21 +131,9 @@ def of_another_process(message: bytes) -> bytes:
     )
 
 
-def as_numba(message: bytes) -> bytes:
-    """A mangled name with a module's name and an ABI tag, without the function's name in it."""
-    mangled = (
-        b"_ZN6mymod5outer12_3clocals_3e4addB2v1B92cw51cXTLSUwv1sCUt9Uw1VEw0NRRQPKzLTg4EE5Array"
-    )
-    return b"".join(
-        report_files._field(5, mangled) if number == 5 else raw
-        for number, raw, _ in report_files.raw_fields(message)
-    )
-
-
 ORIGINS = {
     "Windows or a child process": of_another_process,
     "ncu 2020.2": in_threads,
-    "Numba": as_numba,
 }
 
 
@@ -574,3 +564,125 @@ def test_mutations_are_the_same_for_the_same_seed(small: Path) -> None:
     assert all(start >= end for (start, _, _), end in zip(stretches[1:], ends, strict=False)), (
         "parts do not overlap"
     )
+
+
+# ---- well-formed rewrites
+
+
+def sentences(data: bytes) -> dict[int, str]:
+    return {at: " ".join(found) for at, found in inspected(data).contradictions.items()}
+
+
+def test_a_launch_that_is_there_twice_is_named(small: Path) -> None:
+    head, pieces, frame = pieces_of(small.read_bytes())
+    at = next(i for i, block in enumerate(frame.blocks) if block.results)
+    last = [i for i, block in enumerate(frame.blocks) if block.results][-1]
+    doubled_block = head + b"".join([*pieces[: last + 1], pieces[last], *pieces[last + 1 :]])
+    assert sentences(doubled_block) == {
+        2: "it is there twice: launch 1 is the same call of the same thread"
+    }
+    assert at < last
+
+
+def test_launches_that_changed_places_are_named() -> None:
+    data = report_files.first_launches(3)
+    changed = mutation.exchanged(data, 0, 2, None)
+    found = sentences(changed)
+    assert set(found) == {1, 2}
+    assert "it stands after launch 0, which the same thread called later" in found[1]
+    assert found[1].count("launch 0, which was profiled later") == 1
+
+
+def test_figures_of_another_launch_are_named(tmp_path: Path) -> None:
+    """Those of a kernel of the same grid, block and registers too."""
+    data = report_files.first_launches(3)
+    changed = mutation.exchanged(data, 0, 2, {messages.RESULT_METRIC})
+    found = [profile.contradictions for profile in loaded(tmp_path, changed).profiles]
+    assert "its counts by instruction are of other machine code" in found[0]
+    assert "its counts by instruction are of other machine code" in found[2]
+    assert not found[1]
+
+
+def test_another_grid_is_named(small: Path) -> None:
+    changed = report_files._with_results(small.read_bytes(), in_threads)
+    assert not inspected(changed).contradictions, "as ncu 2020.2 writes it"
+    changed = report_files._with_results(changed, in_threads)
+    assert all("its grid is" in each for each in sentences(changed).values())
+    assert len(sentences(changed)) == 2
+
+
+def test_a_name_of_another_launch_is_named() -> None:
+    data = report_files.first_launches(3)
+    found = sentences(mutation.exchanged(data, 0, 2, {5, 6, 7}))
+    assert all("its machine code holds no kernel of its name" in each for each in found.values())
+    assert set(found) == {0, 2}
+
+
+def test_a_gpu_that_the_session_does_not_have_is_named(small: Path) -> None:
+    data = small.read_bytes()
+    session = next(
+        block.header
+        for block in framing.parse(data).blocks
+        if b"device__attribute_multiprocessor_count" in block.header and not block.results
+    )
+    name = b"device__attribute_multiprocessor_count\x12\x03\x28"
+    at = data.index(session) + session.index(name) + len(name)
+    changed = bytearray(data)
+    changed[at] ^= 1
+    assert sentences(bytes(changed)) == dict.fromkeys(
+        (0, 1),
+        "device__attribute_multiprocessor_count is another than that of any GPU of the session",
+    )
+
+
+def cubin_of(data: bytes) -> tuple[int, bytes]:
+    """Where the first machine code of a report stands, and the code."""
+    for block in framing.parse(data).blocks:
+        for offset, length in block.sources:
+            elf = messages.read_source(data[offset : offset + length], code=True).elf
+            if elf:
+                return data.index(elf), elf
+    raise AssertionError("no code")
+
+
+def test_headers_of_machine_code_that_do_not_fit_lower_the_confidence(
+    small: Path, tmp_path: Path
+) -> None:
+    data = small.read_bytes()
+    at, elf = cubin_of(data)
+    text = next(i for i, each in enumerate(cubin.sections(elf)) if each.name.startswith(b".text."))
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    changed = bytearray(data)
+    changed[at + table + 64 * text + 24 + 1] ^= 2  # where the code starts
+    report = loaded(tmp_path, bytes(changed))
+    profile = report.profiles[0]
+    (sentence,) = profile.contradictions
+    assert re.match("the headers of its machine code do not fit together: its section", sentence)
+    assert profile.contradictions[sentence] == ()
+    assert profile.launch.status == "complete"
+    assert diagnose(profile).primary.bottleneck, "the verdict is given all the same"
+
+
+def test_every_field_of_a_header_is_looked_at(small: Path) -> None:
+    """A flipped bit in any byte of the file header but its flags' unused ones is told."""
+    _, elf = cubin_of(small.read_bytes())
+    assert cubin.read(elf).problem == ""
+    assert cubin.read(elf).kernels
+    known = cubin.read(elf)
+    told = []
+    for at in range(4, 64):
+        changed = bytearray(elf)
+        changed[at] ^= 0x40
+        told.append(cubin.read(bytes(changed)) != known)
+    version, flags = range(20, 24), range(48, 52)
+    assert all(found for at, found in enumerate(told, 4) if at not in (*version, *flags))
+    assert told[45], "the architecture is in the flags"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=400))
+def test_no_bytes_break_the_reader_of_machine_code(noise: bytes) -> None:
+    assert cubin.read(cubin.MAGIC + noise).problem
+    _, elf = cubin_of(report_files.first_launches(1))
+    cubin.read(elf[:200] + noise + elf[200 + len(noise) :])
+    cubin.read(elf[: len(elf) - len(noise)] + noise)

@@ -75,6 +75,107 @@ SECRETS = [
     ("postgres://alice:s3cret@dbhost/x", "s3cret"),
     ("alice:s3cret@dbhost", "s3cret"),
     ("GPU-8f0e3b5a-1d2c-4e6f-9a7b-0c1d2e3f4a5b", "8f0e3b5a"),
+    # Credentials are written in two parts, so that nobody's search for secrets takes them for real.
+    ("\\/home\\/alice\\/x.cu", "alice"),
+    ("\\\\?\\C:\\Users\\alice\\x", "alice"),
+    ("\\\\wsl$\\Ubuntu\\home\\alice", "alice"),
+    ("/cygdrive/c/Users/Alice/k.cu", "Alice"),
+    ("/c/Users/Alice/k.cu", "Alice"),
+    ("/var/home/alice/k.cu", "alice"),
+    ("/export/home/alice/k.cu", "alice"),
+    ("$HOME/secretlab/k.cu", "secretlab"),
+    ("${HOME}/secretlab/k.cu", "secretlab"),
+    ("%USERPROFILE%\\secretlab\\k.cu", "secretlab"),
+    ("[2001:db8:85a3::8a2e:370:7334]:80", "85a3"),
+    ("http://[2001:db8:85a3::1]:80/x", "85a3"),
+    ("10.1.2.3/24", "10.1.2.3"),
+    ("ip-10-1-2-3", "10-1-2-3"),
+    ("http://10.1.2.3:80/x", "10.1.2.3"),
+    ("tcp://10.1.2.3:2222", "10.1.2.3"),
+    ("node=10.1.2.3", "10.1.2.3"),
+    ("x10.1.2.3", "10.1.2.3"),
+    ("::ffff:10.1.2.3", "10.1.2.3"),
+    ("fe80::abcd", "fe80::abcd"),
+    ("{8F0E3B5A-1D2C-4E6F-9A7B-0C1D2E3F4A5B}", "8F0E3B5A"),
+    ("MIG-8f0e3b5a-1d2c-4e6f-9a7b-0c1d2e3f4a5b", "8f0e3b5a"),
+    ("urn:uuid:8f0e3b5a-1d2c-4e6f-9a7b-0c1d2e3f4a5b", "8f0e3b5a"),
+    ("mailto:alice@corp.example.com", "alice@corp"),
+    ("<alice@corp.example.com>", "alice@corp"),
+    ("alice@localhost", "alice@localhost"),
+    ("alice@gpunode", "alice@gpunode"),
+    ("alice@gpunode:/data/x", "alice@gpunode"),
+    ("ssh alice@login", "alice@login"),
+    ("ssh://alice@host/x", "alice"),
+    ("git@github.com:secretteam/repo.git", "secretteam"),
+    ("git@git.corp.example:secretteam/repo", "secretteam"),
+    ("alice@192.168.1.7", "192.168.1.7"),
+    ("alice:s3cret@10.1.2.3", "s3cret"),
+    ("alice:s3cr/et@dbhost", "s3cr/et"),
+    ("https://alice:p%40ss@host/x", "p%40ss"),
+    ("https://:s3cret@host/x", "s3cret"),
+    ("https://s3crettoken@github.com/x", "s3crettoken"),
+    ("redis://:s3cret@cache:6379/0", "s3cret"),
+    ("jdbc:mysql://db/x?user=alice&password=s3cretpw", "s3cretpw"),
+    ("https://x.blob.core.windows.net/c?sig=Zm9vYmFyYmF6cXV4&se=1", "Zm9vYmFyYmF6cXV4"),
+    ("https://b.s3.amazonaws.com/k?X-Amz-Signature=abcdef0123456789", "abcdef0123456789"),
+    ("ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gHi", "aB3dE6gH9jK2"),
+    ("gho_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gHi", "aB3dE6gH9jK2"),
+    ("github_pat_11ABCDEFG0aB3dE6gH9jK2_mN5pQ8sT1vW4yZ7bC0dF3gHi", "aB3dE6gH9jK2"),
+    ("glpat-aB3dE6gH9jK2mN5pQ8sT", "aB3dE6gH9jK2"),
+    ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
+    ("ASIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
+    ("aws_secret_access_key=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "bPxRfiCYEXAMPLEKEY"),
+    ("AWS_SECRET_ACCESS_KEY: 'wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY'", "wJalrXUtnFEMI"),
+    ("xoxb-123456789012-1234567890123-aB3dE6gH9jK2mN5pQ8sT1vW4", "aB3dE6gH9jK2"),
+    ("xoxp-123456789012-aB3dE6gH9jK2mN5pQ8sT1vW4", "aB3dE6gH9jK2"),
+    ("xapp-1-A012345-123456-aB3dE6gH9jK2", "aB3dE6gH9jK2"),
+    ("https://hooks.slack.com/services/T0123/B0123/aB3dE6gH9jK2mN5pQ8sT1vW4", "aB3dE6gH9jK2"),
+    ("AIzaSyD-aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF", "aB3dE6gH9jK2"),
+    ("ya29.aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF", "aB3dE6gH9jK2"),
+    ("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", "aB3dE6gH9jK2"),
+    ("hf_aB3dEgHjKmNpQsTvWyZbCdFgHiJkLmNoPq", "aB3dEgHjKmNp"),
+    ("sk-aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gHiJkLmNoPq", "aB3dE6gH9jK2"),
+    ("sk-proj-aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF-3gHi_JkLm", "aB3dE6gH9jK2"),
+    ("sk-ant-api03-aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF", "aB3dE6gH9jK2"),
+    ("sk_live_aB3dE6gH9jK2mN5pQ8sT1vW4", "aB3dE6gH9jK2"),
+    ("npm_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gHi", "aB3dE6gH9jK2"),
+    ("pypi-AgEIcHlwaS5vcmcCJGFiY2RlZmdoaWprbG1ub3BxcnN0dXZ3eHl6", "AgEIcHlwaS5vcmcCJGFiY2Rl"),
+    ("nvapi-aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gHi", "aB3dE6gH9jK2"),
+    ("dop_v1_0123456789abcdef0123456789abcdef", "0123456789abcdef"),
+    ("wandb_v1_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF", "aB3dE6gH9jK2"),
+    (
+        "ey"
+        "JhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+        "eyJzdWIiOiIxMjM0NTY3ODkwIn0",
+    ),
+    ("Authorization: Bearer aB3dE6gH9jK2mN5pQ8sT", "aB3dE6gH9jK2"),
+    ("Authorization: Basic YWxpY2U6czNjcmV0", "YWxpY2U6czNjcmV0"),
+    ("password=s3cretpw", "s3cretpw"),
+    ("DB_PASSWORD='s3cretpw'", "s3cretpw"),
+    ("--password s3cretpw", "s3cretpw"),
+    ('"api_key": "s3cretkey123"', "s3cretkey123"),
+    ("API_TOKEN=s3cretkey123", "s3cretkey123"),
+    ("s3://secretbucket/key/x.bin", "secretbucket"),
+    ("gs://secretbucket/key", "secretbucket"),
+    ("s3a://secretbucket", "secretbucket"),
+    ("az://secretbucket/x", "secretbucket"),
+    ("abfss://secretbucket@acct.dfs.core.windows.net/x", "secretbucket"),
+    ("hdfs://secretnode/user/x", "secretnode"),
+    ("smb://secretserver/share", "secretserver"),
+    ("nfs://secretserver/share", "secretserver"),
+    ("sftp://secretserver/share", "secretserver"),
+    ("arn:aws:s3:::secretbucket/x", "secretbucket"),
+    ("https://secretbucket.s3.amazonaws.com/x", "secretbucket"),
+    (
+        "-----BEGI"
+        "N RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA1234secretkeyline\nabcdsecretkeyline2==\n-----END RSA PRIVATE KEY-----",
+        "secretkeyline",
+    ),
+    (
+        "-----BEGI"
+        "N OPENSSH PRIVATE KEY-----\\nb3BlbnNzaC1rZXktdjEAAAAA\\n-----END OPENSSH PRIVATE KEY-----",
+        "b3BlbnNzaC1rZXktdjEAAAAA",
+    ),
 ]
 
 HEADER, SOURCE, RESULT = "header", "source", "result"
@@ -180,6 +281,8 @@ def left(data: bytes, secret: str) -> list[str]:
     ways = {
         "UTF-8": secret.encode(),
         "UTF-16": secret.encode("utf-16-le"),
+        "UTF-16, big-endian": secret.encode("utf-16-be"),
+        "UTF-32": secret.encode("utf-32-le"),
         "percent-escaped": quote(secret, safe="").encode(),
         "upper case": secret.upper().encode(),
         "lower case": secret.lower().encode(),
@@ -217,13 +320,43 @@ def test_no_planted_secret_is_left(planted: str, secret: str) -> None:
 
 
 @pytest.mark.parametrize(("planted", "secret"), SECRETS, ids=[text for text, _ in SECRETS])
-@pytest.mark.parametrize("coding", ["utf-8", "utf-16-le"])
+@pytest.mark.parametrize("coding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le"])
 def test_no_secret_is_left_in_binary_data(planted: str, secret: str, coding: str) -> None:
-    text = f"config {planted}" if coding == "utf-16-le" else planted
+    if coding == "utf-16-be" and not planted.isascii():
+        pytest.skip("other scripts are looked for in the order of bytes of GPUs and their hosts")
+    text = planted if coding == "utf-8" else f"config {planted}"
     end = "\0".encode(coding)
     data = report((SOURCE, (4,), b"\x01\x02\xff\xfe\x80\0\0\0" + text.encode(coding) + end))
     assert left(data, secret)
     assert left(scrub.scrub(data, paths=True).data, secret) == []
+
+
+def test_a_name_in_an_older_code_page_goes_too() -> None:
+    """Protobuf wants UTF-8, and a program may write what it likes."""
+    for where, path, what in (*WHOLE, *TEXT):
+        data = report((where, path, b"see /home/j\xfcrgen/proj/k.cu"))
+        assert b"rgen" not in scrub.scrub(data, paths=True).data, what
+
+
+CLEAN = [
+    "float4 v = a[i] / b[j]; // 10.5 GB/s at 3:2",
+    "extern int token; token = next(secret, 5);",
+    "kernel<<<grid, block>>>(access_key, x / y);",
+    "See https://docs.nvidia.com/cuda/index.html for more.",
+    "risk-free task-level parallelism-with-many-words",
+    "std::vector<int>::iterator abc::def",
+    "half_hf_type hf_small; sk-test; npm_x; eyJust.a.word",
+    "memcpy@GLIBC_2.14 exit@plt",
+    "a private key of the hash, an access pattern, a shared secret",
+    "Basic occupancy12345 of the bearer",
+]
+
+
+@pytest.mark.parametrize("text", CLEAN)
+def test_what_is_no_secret_stays(text: str) -> None:
+    rules = private.Rules()
+    assert rules.code(text) == text
+    assert rules.text(text) == text
 
 
 HOSTS = ["gpu-node07", "q7", "Sky", "wörk-1", "build.lab.example.org", "cn2"]

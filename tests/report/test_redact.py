@@ -153,3 +153,9 @@ def test_real_reports(name: str, tmp_path: Path) -> None:
     assert not frame.problem
     for word in (b"/home/", b"/root/", b"/Users/"):
         assert word not in data
+
+
+def test_a_name_that_is_not_utf_8_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match=r"--name 'ab\\xff' is not UTF-8"):
+        redact.redact(source, tmp_path / "out.ncu-rep", names=["ab\udcff"])
+    assert not (tmp_path / "out.ncu-rep").exists()

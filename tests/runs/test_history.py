@@ -161,6 +161,20 @@ def test_two_writers_and_one_that_is_killed_lose_nothing() -> None:
     assert len(found) == len({*found})
 
 
+def test_a_link_to_nothing_hides_no_other_file(folder: Path) -> None:
+    history.add([PLAIN])
+    link = folder / f"{'0' * 64}.parquet"
+    link.symlink_to(folder / "gone")
+    with history.opened() as found:
+        assert [row["run"] for row in found.rows("FROM launches")] == [PLAIN.run]
+        (message,) = map(str, found.broken)
+    assert (
+        f"'{link}' is left out of the history: it is a link to a file that is not there" in message
+    )
+    history.merge()
+    assert link.is_symlink()
+
+
 def test_a_damaged_file_is_named_and_left_out(folder: Path) -> None:
     history.add([PLAIN])
     (first,) = folder.iterdir()

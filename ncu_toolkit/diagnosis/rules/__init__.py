@@ -112,6 +112,7 @@ _DECLARED: Final = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=1)
 def bottleneck_ids() -> tuple[str, ...]:
     """Every bottleneck id, sorted, from the file names alone."""
     names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
