@@ -37,7 +37,7 @@ JOBS ?= 3
 NEEDED := import tomllib, click, jinja2, msgspec, ncu_report, pandas, plotly, pygments, rich
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score record test-gpu sanitize docs site clean
+.PHONY: help setup report test test-all test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score record test-gpu sanitize docs site clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -71,7 +71,10 @@ report:  ## Write reports/index.html from the recordings in the package; needs n
 	@at=$(PYTHON); $$at -c '$(NEEDED)' 2>/dev/null || { test -n '$(OFFLINE)' || { $(MAKE) --no-print-directory $(BASE_STAMP) && at=$(BIN)/python; }; } && \
 	PYTHONPATH=$(CURDIR):$$PYTHONPATH $$at -m ncu_toolkit report --output $(REPORTS)
 
-test: $(STAMP)  ## Run the tests that need no GPU.
+test: $(STAMP)  ## Run the quick tests that need no GPU.
+	$(RUN) -m pytest -m 'not gpu and not slow' -n auto --dist worksteal
+
+test-all: $(STAMP)  ## Run all tests that need no GPU.
 	$(RUN) -m pytest -m 'not gpu' -n auto --dist worksteal
 
 test-oldest: $(STAMP)  ## Run the same tests with the oldest versions that pyproject.toml allows, in an environment of its own.
@@ -79,11 +82,12 @@ test-oldest: $(STAMP)  ## Run the same tests with the oldest versions that pypro
 	$(BIN)/uv pip install --quiet --python $(VENV)-oldest/bin/python --resolution lowest-direct --editable '.[dev,toolchain]'
 	PYTHONPATH=$(CURDIR) $(VENV)-oldest/bin/python -m pytest -m 'not gpu' -n auto --dist worksteal
 
-check: $(STAMP)  ## Lint, types, import layers.
+check: $(STAMP)  ## Lint, types, import layers, and numbers that only fall.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(RUN) tests/ratchet.py
 
 benchmark: $(GPU_STAMP)  ## Verify and time the whole FP32 ladder on this machine's GPU.
 	$(RUN) -m ncu_toolkit bench --family gemm_fp32 --output $(REPORTS) $(if $(SIZES),--size $(SIZES))
@@ -132,5 +136,6 @@ lock: $(STAMP)  ## Rewrite requirements-dev.lock: one version of each package fo
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --extra docs --extra toolchain --no-emit-index-url --output-file requirements-dev.lock pyproject.toml
 
 clean:  ## Remove the environment, caches and build products; reports/ and what lies in it stay.
-	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache
+	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/ncu-toolkit-tests"
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,5 @@
-"""Tests leave nothing outside this checkout.
-
-What they compile and read is cached in .cache/, by content: workers share it, and so do runs.
-`make clean` deletes it."""
+"""What tests compile and read is kept in the cache folder, by content: workers share it, and so do
+runs and checkouts. `make clean` deletes it."""
 
 from __future__ import annotations
 

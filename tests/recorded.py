@@ -10,6 +10,7 @@ import ast
 import fcntl
 import hashlib
 import lzma
+import os
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
+from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze, judge
 from ncu_toolkit.core import cache
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Diagnosis, Profile
@@ -27,7 +28,10 @@ from ncu_toolkit.runs import store
 
 R = TypeVar("R")
 ROOT = Path(__file__).resolve().parent.parent
-CACHE = ROOT / ".cache"
+#: Outside the checkout, so that a fresh clone finds what another one made. `make clean` deletes it.
+CACHE = cache.cache_folder().with_name("ncu-toolkit-tests")
+#: Copies of one result that are kept, for as many checkouts that differ.
+COPIES = 6
 READERS = ("report.reader", "model.run", "model.codec", "runs.store")
 FOLDERS = store.recordings()
 #: The recording of the FP32 ladder that the tests of single modules read.
@@ -98,17 +102,21 @@ def _readers() -> str:
 
 def shared(name: str, read_from: Iterable[Path], code: str, make: Callable[[], R]) -> R:
     """What `make` returns, pickled in the cache under a name. One worker makes it, the others wait
-    for its copy; a copy of other files or of other code is deleted."""
+    for its copy; of those made from other files or by other code the last used are kept."""
     key = digest(read_from) + code
     kept = CACHE / "recorded" / f"{name}-{key}.pickle"
     kept.parent.mkdir(parents=True, exist_ok=True)
     with (kept.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.is_file():
-            for old in kept.parent.glob(f"{name}-{'?' * len(key)}.pickle"):
-                old.unlink()
+        if kept.is_file():
+            os.utime(kept)
+        else:
             cache.replace_file(kept, pickle.dumps(make()))
-    found: R = pickle.loads(kept.read_bytes())
+            copies = kept.parent.glob(f"{name}-{'?' * len(key)}.pickle")
+            for old in sorted(copies, key=lambda path: path.stat().st_mtime)[:-COPIES]:
+                old.unlink()
+        content = kept.read_bytes()
+    found: R = pickle.loads(content)
     return found
 
 
@@ -151,20 +159,32 @@ def launches(report: Path) -> tuple[LaunchResult, ...]:
         ToolkitError: the report cannot be read, or differs from its checksum.
     """
 
-    def read() -> tuple[LaunchResult, ...]:
+    def judged() -> tuple[LaunchResult, ...]:
+        found = (
+            judge(each, str(report), Options(profiles=True)) for each in _profiles(report, beside)
+        )
+        return tuple(
+            replace(each, profile=replace(each.profile, instructions=(), sources={}))
+            for each in found
+            if each.profile is not None
+        )
+
+    beside = [path for path in report.parent.glob(f"{report.name}*") if path.is_file()]
+    return shared(f"launches-{report.parent.name}-{report.name}", beside, _judges(), judged)
+
+
+def _profiles(report: Path, beside: Iterable[Path]) -> tuple[Profile, ...]:
+    """A report's launches as they are read. Kept apart from the verdicts on them: reading takes ten
+    times as long, and a change of a rule changes none of it."""
+
+    def read() -> tuple[Profile, ...]:
         analysis = analyze([report], Options(allow_partial=True, profiles=True), jobs=1)
         for file in analysis.files:
             if file.error is not None:
                 raise file.error
-        return tuple(
-            replace(
-                each, profile=each.profile and replace(each.profile, instructions=(), sources={})
-            )
-            for each in analysis.launches
-        )
+        return tuple(each.profile for each in analysis.launches if each.profile is not None)
 
-    beside = [path for path in report.parent.glob(f"{report.name}*") if path.is_file()]
-    return shared(f"launches-{report.parent.name}-{report.name}", beside, _judges(), read)
+    return shared(f"profiles-{report.parent.name}-{report.name}", beside, _readers(), read)
 
 
 @lru_cache

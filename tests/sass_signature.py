@@ -1,30 +1,56 @@
-"""Whether compiled code keeps what a rung's [expect.sass] promises."""
+"""The static signature of compiled code, and whether it keeps what a rung's [expect.sass]
+promises."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from ncu_toolkit.build.nvcc import Cubin
 from ncu_toolkit.ladder.rung import SassExpectation
 from ncu_toolkit.model.profile import matches_opcode
 from ncu_toolkit.sass.disassembly import Function
 
 
-def check_signature(
-    expected: SassExpectation, functions: Sequence[Function], registers: Mapping[str, int]
-) -> list[str]:
-    """Where a rung's code differs from its static signature, a sentence each with what was found;
-    empty where nothing differs.
+class Code(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a signature asks of one function. `registers` are of a thread, None for a function that
+    is no kernel; spills are in bytes; `released` and `claimed` hold the registers that each
+    USETMAXREG asks for."""
 
-    Args:
-        expected: the header's [expect.sass].
-        functions: the rung's disassembly; a pattern is present where any function has it, absent
-            where none has.
-        registers: registers per thread by kernel, from ptxas.
-    """
-    counts: Counter[str] = Counter()
+    opcodes: dict[str, int]
+    registers: int | None = None
+    spill_stores: int = 0
+    spill_loads: int = 0
+    released: tuple[int, ...] = ()
+    claimed: tuple[int, ...] = ()
+
+
+def signature(cubin: Cubin, functions: Sequence[Function]) -> dict[str, Code]:
+    """The code of each function of a compiled rung, by name."""
+    found = {}
     for function in functions:
-        counts.update(i.opcode for i in function.instructions)
+        used = cubin.entries.get(function.name)
+        counts = Counter(row.opcode for row in function.instructions)
+        found[function.name] = Code(
+            dict(sorted(counts.items())),
+            used.registers if used else None,
+            used.spill_stores if used else 0,
+            used.spill_loads if used else 0,
+            _amounts(function, "DEALLOC"),
+            _amounts(function, "TRY_ALLOC"),
+        )
+    return found
+
+
+def check_signature(expected: SassExpectation, code: Mapping[str, Code]) -> list[str]:
+    """Where a rung's code differs from its static signature, a sentence each with what was found;
+    empty where nothing differs. A pattern is present where any function has it, absent where none
+    has."""
+    counts: Counter[str] = Counter()
+    for function in code.values():
+        counts.update(function.opcodes)
     problems = []
     for pattern in expected.present:
         if not any(matches_opcode(opcode, pattern) for opcode in counts):
@@ -35,12 +61,10 @@ def check_signature(
         found = {opcode: n for opcode, n in counts.items() if matches_opcode(opcode, pattern)}
         if found:
             problems.append(f"{pattern} must be absent, but the code has {_listed(found)}")
-    if expected.max_registers is not None:
-        for kernel, used in registers.items():
-            if used > expected.max_registers:
-                problems.append(
-                    f"{kernel} uses {used} registers, at most {expected.max_registers} are promised"
-                )
+    for name, function in code.items():
+        used, most = function.registers or 0, expected.max_registers
+        if most is not None and used > most:
+            problems.append(f"{name} uses {used} registers, at most {most} are promised")
     return problems
 
 
@@ -57,34 +81,32 @@ def _listed(counts: Mapping[str, int]) -> str:
     )
 
 
-def check_register_pool(
-    functions: Sequence[Function], registers: Mapping[str, int], threads: Mapping[str, int]
-) -> list[str]:
+def check_register_pool(code: Mapping[str, Code], threads: Mapping[str, int]) -> list[str]:
     """Kernels that claim more registers by setmaxnreg than their block was launched with: the
     last claim would wait for ever. One warpgroup is taken to release at each USETMAXREG.DEALLOC,
     and all others to claim.
 
     Args:
-        functions: the disassembly. registers, threads: of a thread and of a block, by kernel.
+        threads: threads of a block, by kernel.
     """
     found = []
-    for function in functions:
-        released, claimed = _amounts(function, "DEALLOC"), _amounts(function, "TRY_ALLOC")
-        if not claimed or function.name not in threads:
+    for name, function in code.items():
+        if not function.claimed or name not in threads:
             continue
-        groups = threads[function.name] // 128
-        wanted = sum(released) + (groups - len(released)) * max(claimed)
-        if wanted > groups * registers[function.name]:
+        groups = threads[name] // 128
+        wanted = sum(function.released) + (groups - len(function.released)) * max(function.claimed)
+        registers = function.registers or 0
+        if wanted > groups * registers:
             found.append(
-                f"{function.name} claims {wanted} registers for {groups} warpgroups, which have {groups} x {registers[function.name]}: it would hang"
+                f"{name} claims {wanted} registers for {groups} warpgroups, which have {groups} x {registers}: it would hang"
             )
     return found
 
 
-def _amounts(function: Function, kind: str) -> list[int]:
+def _amounts(function: Function, kind: str) -> tuple[int, ...]:
     """The registers that each USETMAXREG of a kind asks for."""
-    return [
+    return tuple(
         int(row.sass.split()[-1].rstrip(";"), 16)
         for row in function.instructions
         if row.opcode.startswith(f"USETMAXREG.{kind}")
-    ]
+    )

@@ -1,19 +1,29 @@
 """The static signature of every rung on every architecture: it compiles, spills nothing unplanned,
 and its code holds what its header says.
 
-Cubins and disassemblies are cached by content, so a second run compiles only what changed. Without
-xdist they are made on all CPUs at once before the first test; with it, each worker makes its own.
+signatures.json holds what was compiled last, by the digest of what can change it. The quick tests
+compare headers with it and compile what has changed since; the slow ones compile all and compare
+the code with it.
+
+    python tests/ladder/test_signatures.py     compile all and write signatures.json
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (2, 1)]
+
+import msgspec
 import pytest
-from sass_signature import check_register_pool, check_signature
+from sass_signature import Code, check_register_pool, check_signature, signature
 
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
@@ -24,6 +34,26 @@ from ncu_toolkit.model import matches_opcode
 from ncu_toolkit.sass.disassembly import disassemble
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
+SIGNATURES = Path(__file__).with_name("signatures.json")
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A rung's code on an architecture, and the digest of what it was compiled from."""
+
+    source: str
+    functions: dict[str, Code]
+
+
+class Signatures(msgspec.Struct, frozen=True):
+    """All that was compiled last, by case, and with which nvcc."""
+
+    compiler: str
+    rungs: dict[str, Compiled]
+
+
+@lru_cache
+def kept() -> Signatures:
+    return msgspec.json.decode(SIGNATURES.read_bytes(), type=Signatures)
 
 
 def missing_tools() -> str:
@@ -36,7 +66,6 @@ def missing_tools() -> str:
 
 
 MISSING = missing_tools()
-pytestmark = [pytest.mark.toolchain, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 
 @dataclass(frozen=True)
@@ -69,42 +98,55 @@ def name_of(case: Case) -> str:
     return f"{case.rung.name if case.rung else case.path.name}-{case.arch}"
 
 
-def violations(case: Case) -> list[str]:
-    """What does not hold of a case, in words."""
+def macros_of(rung: Rung) -> dict[str, str]:
+    problem = problem_for(rung.family)
+    return dict(problem.macros(problem.dtypes[0]))
+
+
+def source(case: Case) -> str:
+    """A digest of all that can change a case's code, but the compiler."""
+    assert case.rung is not None
+    parts = (nvcc.source_digest(case.rung), nvcc.FLAGS, case.arch, macros_of(case.rung))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def compiled(case: Case) -> tuple[dict[str, Code], list[str]]:
+    """A case's code, compiled or from the cache, and nvcc's warnings."""
     rung = case.rung or load_rung(case.path)
-    macros = problem_for(rung.family).macros(problem_for(rung.family).dtypes[0])
-    cubin = nvcc.compile_rung(rung, case.arch, macros=macros)
-    found = list(cubin.warnings)
-    missing = {launch.kernel for launch in rung.launches} - set(cubin.entries)
-    if missing:
+    cubin = nvcc.compile_rung(rung, case.arch, macros=macros_of(rung))
+    return signature(cubin, disassemble(cubin.path)), list(cubin.warnings)
+
+
+def violations(rung: Rung, code: dict[str, Code]) -> list[str]:
+    """What does not hold of a rung's code, in words."""
+    found = []
+    kernels = {name for name, function in code.items() if function.registers is not None}
+    if missing := {launch.kernel for launch in rung.launches} - kernels:
         found.append(
-            f'the cubin has no kernel {", ".join(sorted(missing))}: only {", ".join(sorted(cubin.entries))}; is extern "C" missing?'
+            f'the cubin has no kernel {", ".join(sorted(missing))}: only {", ".join(sorted(kernels))}; is extern "C" missing?'
         )
     local_is_planted = any(
         matches_opcode(opcode, pattern)
         for pattern in rung.expect.sass.present
         for opcode in ("LDL", "STL")
     )
-    for kernel, used in cubin.entries.items():
-        if used.spills and not local_is_planted:
+    for kernel, used in code.items():
+        if (used.spill_stores or used.spill_loads) and not local_is_planted:
             found.append(
                 f"{kernel} spills: {used.spill_stores} bytes stored, {used.spill_loads} loaded, with {used.registers} registers"
             )
-    registers = {kernel: used.registers for kernel, used in cubin.entries.items()}
-    problem = problem_for(rung.family)
+    problem, macros = problem_for(rung.family), macros_of(rung)
     sizes = map(problem.parse_size, problem.record_sizes)
     size = next(each for each in sizes if problem.macros(problem.dtypes[0], each) == macros)
     scalars = problem.scalars(size, problem.dtypes[0], rung.problem)
     names = {**{name: each.value for name, each in scalars.items()}, **size.as_dict()}
     threads = {each.kernel: each.threads for each in rung.launch_geometry(names, None, 132)}
-    functions = disassemble(cubin.path)
-    found += check_register_pool(functions, registers, threads)
-    return found + check_signature(rung.expect.sass, functions, registers)
+    return [*found, *check_register_pool(code, threads), *check_signature(rung.expect.sass, code)]
 
 
-def attempt(case: Case) -> list[str] | ToolkitError:
+def attempt(case: Case) -> tuple[dict[str, Code], list[str]] | ToolkitError:
     try:
-        return violations(case)
+        return compiled(case)
     except ToolkitError as error:
         return error
 
@@ -112,29 +154,53 @@ def attempt(case: Case) -> list[str] | ToolkitError:
 CASES = cases()
 
 
-@pytest.fixture(scope="module")
-def prepared(request: pytest.FixtureRequest) -> dict[str, list[str] | ToolkitError]:
-    """Violations of all cases that are to run here, found on all CPUs; empty under xdist, which
-    spreads the tests itself."""
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        return {}
-    wanted = {
-        item.callspec.params["case"]
-        for item in request.session.items
-        if hasattr(item, "callspec") and "case" in item.callspec.params
-    }
-    chosen = [case for case in CASES if case in wanted]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(map(name_of, chosen), pool.map(attempt, chosen), strict=True))
-
-
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_signature(case: Case, prepared: dict[str, list[str] | ToolkitError]) -> None:
+def test_signature(case: Case) -> None:
     assert case.arch != "nowhere", f"{case.path} runs on none of {', '.join(ARCHITECTURES)}"
-    outcome = prepared.get(name_of(case))
-    if outcome is None:
-        outcome = attempt(case)
+    rung = case.rung or load_rung(case.path)
+    code = kept().rungs.get(name_of(case))
+    if code is not None and code.source == source(case):
+        functions = code.functions
+    elif MISSING:
+        pytest.skip(f"{name_of(case)} has changed since it was compiled, and here: {MISSING}")
+    else:
+        functions, _ = compiled(case)
+    if found := violations(rung, functions):
+        pytest.fail(f"{name_of(case)}: " + "; ".join(found), pytrace=False)
+
+
+@pytest.mark.slow
+@pytest.mark.toolchain
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_compiled(case: Case) -> None:
+    outcome = attempt(case)
     if isinstance(outcome, ToolkitError):
         pytest.fail(str(outcome), pytrace=False)
-    if outcome:
-        pytest.fail(f"{name_of(case)}: " + "; ".join(outcome), pytrace=False)
+    functions, warnings = outcome
+    assert not warnings
+    assert not violations(case.rung or load_rung(case.path), functions)
+    if toolchain.find_tool("nvcc").version == kept().compiler:
+        recorded = kept().rungs.get(name_of(case))
+        assert recorded == Compiled(source(case), functions), (
+            "the code differs from signatures.json: run `python tests/ladder/test_signatures.py`"
+        )
+
+
+def test_no_signature_is_left_over() -> None:
+    assert set(kept().rungs) <= set(map(name_of, CASES))
+
+
+def write() -> None:
+    """Compile every case on all CPUs and write signatures.json."""
+    cases = [case for case in CASES if case.rung]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        made = dict(zip(map(name_of, cases), pool.map(compiled, cases), strict=True))
+    rungs = {name_of(case): Compiled(source(case), made[name_of(case)][0]) for case in cases}
+    text = msgspec.json.encode(Signatures(toolchain.find_tool("nvcc").version, rungs))
+    lines = text.replace(b'},"', b'},\n"') + b"\n"
+    SIGNATURES.write_bytes(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(MISSING or write())

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from sass_signature import check_signature
+from sass_signature import Code, check_signature
 
 from ncu_toolkit.build import nvcc, toolchain
 from ncu_toolkit.core import cache
@@ -248,11 +248,9 @@ def test_loads_in_flight(body: str, expected: InFlight) -> None:
 
 
 def test_signature_says_what_was_found() -> None:
-    code = [function("LDS R2, [R3]\nLDS R4, [R5]\nSTL [R6], R4\nEXIT")]
-    assert check_signature(SassExpectation(("LDS",), ("LDG",), 32), code, {"k": 32}) == []
-    assert check_signature(
-        SassExpectation(("LDS.128", "HMMA"), ("LDL", "STL"), 30), code, {"k": 32}
-    ) == [
+    code = {"k": Code({"LDS": 2, "STL": 1, "EXIT": 1}, 32)}
+    assert check_signature(SassExpectation(("LDS",), ("LDG",), 32), code) == []
+    assert check_signature(SassExpectation(("LDS.128", "HMMA"), ("LDL", "STL"), 30), code) == [
         "LDS.128 is promised, but the code has none; nearest are 2 x LDS",
         "HMMA is promised, but the code has none; nearest are none",
         "STL must be absent, but the code has 1 x STL",
