@@ -309,7 +309,7 @@ def _entry(code: Code | None, executed: Mapping[int, float]) -> Iterator[Check]:
         foreign = code.base not in executed
         yield Check(
             "the kernel's entry was executed",
-            (registry.SOURCE_METRICS["executed"],),
+            (registry.SOURCE_METRICS["executed"][0],),
             "its counts by instruction are of other machine code" if foreign else "",
         )
 
