@@ -177,6 +177,7 @@ def test_schemas_describe_what_is_sent(many: Report) -> None:
     jsonschema.validate(json.loads(encoded(analysed(many))), schema)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", planted.names())
 def test_planted_causes_are_in_the_digest(name: str) -> None:
     """The table of docs/agents.md, a row a set; nine kernels of ten are told."""

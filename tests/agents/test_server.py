@@ -414,6 +414,7 @@ def test_profile_runs_only_programs_below_the_root(
     assert here.call("profile", command=["app", "1"], kernel="naive")["launches"]
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 def test_code_is_analysed_and_reads_no_file_outside(served: Served) -> None:
     folder = served.folder / "code"

@@ -672,6 +672,7 @@ def test_the_error_of_a_worker_keeps_its_remedy() -> None:
     assert done.error.remedy
 
 
+@pytest.mark.slow
 def test_time_and_memory_grow_with_the_launches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -739,6 +740,7 @@ def test_shares_keep_code_together_and_are_even() -> None:
     assert max(sizes) < 1.25 * sum(sizes) / 4
 
 
+@pytest.mark.slow
 def test_a_file_read_by_several_processes_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -561,6 +561,7 @@ def test_messages_that_nobody_can_be_told_change_no_exit_code() -> None:
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1:strict", "utf-8:strict"])
 def test_any_encoding_of_the_output_will_do(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "na\udcffme.ncu-rep").write_bytes(report_files.first_launches(1))

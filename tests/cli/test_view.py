@@ -161,6 +161,7 @@ def called(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_serving_ends_with_ctrl_c_and_leaves_nothing(
     reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def test_help_uses_no_banned_phrase() -> None:
     assert {name: found for name, text in helps().items() if (found := banned(text))} == {}
 
 
+@pytest.mark.slow
 def test_strings_use_no_banned_phrase() -> None:
     paths = [*PACKAGE.rglob("*.py")]
     assert len(paths) > 100

@@ -21,6 +21,7 @@ def test_control_and_direction_marks_are_spelled_out() -> None:
     assert safe.visible("x\ty\n", keep="\t") == "x\ty\\x0a"
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300))
 def test_nothing_invisible_is_left(text: str) -> None:
     assert all(

@@ -51,6 +51,7 @@ def test_what_is_not_worth_a_fork_is_done_here(
     assert len(list(tmp_path.iterdir())) == count
 
 
+@pytest.mark.slow
 def test_errors_come_back() -> None:
     def refuse(n: int) -> None:
         if n == 3:

@@ -32,6 +32,7 @@ def calibration() -> Calibration:
     )
 
 
+@pytest.mark.slow
 def test_reach_is_held() -> None:
     found = calibration().ours
     assert found.cases >= 30

@@ -30,6 +30,7 @@ def verdict(name: str, launch: int = 0) -> Diagnosis:
     return diagnose(profiles(name)[launch])
 
 
+@pytest.mark.slow
 def test_every_launch_has_a_verdict() -> None:
     for path in sorted(CORPUS.glob("*.ncu-rep")):
         for profile in profiles(path.stem):

@@ -110,6 +110,7 @@ def different_texts(folder: Path) -> dict[str, bytes]:
 LADDERS = sorted((score.HERE / "ladders").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "folder", [*(score.HERE / name for name in FOLDERS), *LADDERS], ids=lambda folder: folder.name
 )
@@ -133,6 +134,7 @@ def test_private_text_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
             test_recordings.test_nothing_private_is_in_a_recording(score.HERE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.label)
 def test_reports_are_of_these_sources(recording: Recording) -> None:
     assert recording.report.stat().st_size < MAX_BYTES

@@ -23,6 +23,7 @@ def test_the_file_in_the_package_is_current() -> None:
     assert fit.FITTED.read_text(encoding="utf-8") == fit.fitted(CASES), "run tests/heldout/fit.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "cases", "least", "most", "width"),
     [

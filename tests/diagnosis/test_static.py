@@ -391,6 +391,7 @@ extern "C" __global__ void __launch_bounds__(1024) k(float* a, int n) {
 """
 
 
+@pytest.mark.slow
 class TestCompiled:
     pytestmark = needs_toolchain
 

@@ -43,6 +43,7 @@ def test_the_code_of_a_recorded_launch() -> None:
     assert found.facts.occupancy.fraction == pytest.approx(profile.value("theoretical_occupancy"))
 
 
+@pytest.mark.slow
 @needs_recording
 def test_every_recorded_rung_is_analysed() -> None:
     """All of our own code has a page section; libraries' code is scrubbed, and has none."""

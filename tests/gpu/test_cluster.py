@@ -646,6 +646,8 @@ def test_another_service_is_one_line_at_once(here: Path, first: bytes | None) ->
 from ncu_toolkit.gpu import cluster
 cluster.CONNECT_SECONDS = 1.0
 from ncu_toolkit.cli import main
+
+pytestmark = pytest.mark.slow
 main([*{TUNE!r}, "--cluster", "tcp://127.0.0.1:{server.getsockname()[1]}"])"""]  # fmt: skip
         ended = subprocess.run(words, cwd=here, capture_output=True, text=True, timeout=60)
         for each in held:

@@ -30,6 +30,8 @@ from ncu_toolkit.model.run import LadderOptions, Run
 from ncu_toolkit.report import checksums
 from ncu_toolkit.runs import store
 
+pytestmark = pytest.mark.slow
+
 RUNGS = ("naive", "coalesced", "b_transposed", "flat_index", "smem_tiled")
 ARGUMENTS = ("profile", "--kernel", ",".join(RUNGS), "--size", "1024", "--alone")
 

@@ -183,6 +183,7 @@ def test_all_fail() -> None:
         Searcher(grid(3, "pruned"), lambda _: None).run(FakeGpu())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [0, 1, 37, 100, 130])
 def test_an_interrupted_search_goes_on(stop_after: int) -> None:
     """What was measured is kept and not measured again, and the same setting wins."""
@@ -454,6 +455,7 @@ def have(tool: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 @pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install '.[toolchain]'")
 def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ from ncu_toolkit.gpu import watch
 from ncu_toolkit.gpu.watch import Watched
 from ncu_toolkit.runs import history
 
+pytestmark = pytest.mark.slow
+
 Edit = Callable[[], object]
 
 

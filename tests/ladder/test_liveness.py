@@ -196,6 +196,7 @@ RUNGS = [rung for family in load_families().values() for rung in family.rungs if
 EQUAL, OFF_BY = 0.985, 4
 
 
+@pytest.mark.slow
 @pytest.mark.toolchain
 @pytest.mark.skipif(not have("nvcc", "nvdisasm"), reason="no nvcc or nvdisasm here")
 def test_agrees_with_nvdisasm_on_rungs_of_every_ladder() -> None:

@@ -46,6 +46,7 @@ def test_there_are_recordings_of_the_fp32_ladder() -> None:
     assert recorded.FP32 is not None
 
 
+@pytest.mark.slow
 @FOLDERS
 def test_nothing_private_is_in_a_recording(folder: Path) -> None:
     found = []
@@ -106,6 +107,7 @@ def test_reports_are_whole(folder: Path) -> None:
             assert frame.declared_launches > 0, name
 
 
+@pytest.mark.slow
 @FOLDERS
 def test_what_is_kept_of_the_reports_is_what_they_hold(folder: Path) -> None:
     assert recorded.is_current(folder), "run `make docs`, which reads the reports again"

@@ -189,6 +189,7 @@ def test_ranges_go_through_the_library_that_is_imported(monkeypatch: pytest.Monk
     assert calls.told == ["torch start", "torch push b", "torch pop", "torch wait", "torch stop"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DOCUMENT.is_file(), reason="docs/python-api.md is not in this installation")
 def test_examples_of_the_document_run(report: Path, tmp_path: Path) -> None:
     examples = re.findall(
@@ -391,6 +392,7 @@ def test_marks_in_a_script_are_seen(tmp_path: Path, script: str, marked: bool) -
     assert program_run.marks_ranges(["python", "-m", "train"]) is False
 
 
+@pytest.mark.slow
 def test_interrupt(fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends the program; the report is written and the run kept."""
     monkeypatch.setattr(collect, "GRACE_SECONDS", 20.0)

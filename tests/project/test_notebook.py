@@ -6,6 +6,9 @@ import json
 import re
 
 import execute
+import pytest
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_notebook_shows_what_it_showed() -> None:

@@ -25,7 +25,10 @@ from ncu_toolkit.render import markdown, run_view
 from ncu_toolkit.render.text import plain_text
 from ncu_toolkit.report import framing, integrity
 
-pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the recording is not here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(recorded.FP32 is None, reason="the recording is not here"),
+]
 
 #: Seconds within which a page must be there; the goal on an idle machine is 2.
 OPEN_SECONDS = 8.0

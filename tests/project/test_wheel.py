@@ -16,6 +16,8 @@ import recorded
 from ncu_toolkit.ladder.catalogue import rung_files
 from ncu_toolkit.runs import store
 
+pytestmark = pytest.mark.slow
+
 #: Largest wheel in bytes: what the package indexes take without asking is 100 MB; a report tool
 #: should stay far below.
 MAX_BYTES = 25 * 2**20

@@ -22,7 +22,7 @@ from ncu_toolkit.render.analysis_run import write_standalone
 from ncu_toolkit.render.book import open_book
 from ncu_toolkit.render.html import write_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 PANEL = "document.querySelector('.panel:not([data-off])')"
 

@@ -300,6 +300,7 @@ def test_pages_tell_the_step(view: RunView) -> None:
     assert any(fact.label == "Other size" for fact in page.siblings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -377,6 +378,7 @@ def test_repeated_launches_are_grouped_not_overwritten() -> None:
     assert [row[1].value for row in view.repeats.rows] == [10.0 + n for n in range(5)]
 
 
+@pytest.mark.slow
 def test_very_many_launches_get_pages_for_each_kind_first() -> None:
     template = replace(render_fixture.profile("naive", 1024), context=None, instructions=())
     strangers = tuple(

@@ -24,6 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_states_verdicts_and_totals(folder: Path) -> None:
     rows = [field_check.check(path) for path in sorted(folder.iterdir())]
     assert [row.state for row in rows] == ["unreadable", "contradictory", "complete"]

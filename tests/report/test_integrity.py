@@ -71,6 +71,7 @@ def test_a_recording_is_not_accused() -> None:
 REAL = sorted((*CORPUS.glob("*.ncu-rep"), *REFUSED.glob("*.ncu-rep")))
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 @pytest.mark.skipif(not REAL, reason="the folders of real reports are not here")
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
@@ -88,6 +89,7 @@ ORIGIN_REPORTS = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ORIGIN_REPORTS, reason="no reports of other origins were made yet")
 def test_no_report_of_any_origin_is_accused() -> None:
     for path in ORIGIN_REPORTS:
@@ -204,6 +206,7 @@ def test_a_newer_format_is_not_called_damaged(small: Path, tmp_path: Path) -> No
 # ---- incomplete
 
 
+@pytest.mark.slow
 def test_a_file_cut_at_a_block(small: Path, tmp_path: Path) -> None:
     """Every cut before the end of the session data is named; so is one after a kernel's code. What
     is there is read. A cut after a whole launch leaves a whole file."""
@@ -305,6 +308,7 @@ def test_a_doubled_time_is_named(stock: bytes, tmp_path: Path) -> None:
         assert finding.confidence != "high"
 
 
+@pytest.mark.slow
 def test_doubled_figures_that_are_seen(stock: bytes) -> None:
     seen = dict(mutation.every_figure(stock))
     assert seen[b"gpu__time_duration.sum"]
@@ -538,6 +542,7 @@ def sources(small: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 def test_no_mutation_is_silent_beside_a_checksum(sources: list[Path]) -> None:
     tally = mutation.campaign(sources, 200, 1, with_checksum=True)
     assert sum(tally.outcomes.values()) == 200
@@ -546,6 +551,7 @@ def test_no_mutation_is_silent_beside_a_checksum(sources: list[Path]) -> None:
     assert tally.outcomes["reported"] > 150
 
 
+@pytest.mark.slow
 def test_mutations_give_no_traceback_and_cuts_are_reported(sources: list[Path]) -> None:
     tally = mutation.campaign(sources, 150, 7, with_checksum=False)
     assert not tally.broken

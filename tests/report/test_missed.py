@@ -75,6 +75,7 @@ def filtered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_output_says_what_was_left_out(filtered: Path, tmp_path: Path) -> None:
     says = "Profiled 2 of at least 5 launches: only kernels that match naive"
 

@@ -174,6 +174,7 @@ def test_no_traceback_where_the_frontend_fails(
     load().apply(object())
 
 
+@pytest.mark.slow
 def test_the_profiler_itself_gave_our_verdict(rules: Any, report_as_recorded: Any) -> None:
     """The FP32 ladder was recorded by ncu 2025.3.1 with the rule in place: what it posted there is
     what the file is diagnosed to."""

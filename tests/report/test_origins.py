@@ -40,6 +40,7 @@ def report(name: str) -> LoadedReport:
     return load_report(REPORTS / f"{name}.ncu-rep.xz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_is_read_whole(name: str) -> None:
     """Every launch is there, without a contradiction; those not finished are named."""

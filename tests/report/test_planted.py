@@ -513,6 +513,7 @@ def full(text: bytes, path: bytes) -> tuple[bytes, bytes, bytes]:
     return header, source, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remove_source", [False, True])
 def test_a_real_report_full_of_secrets(real: bytes, tmp_path: Path, remove_source: bool) -> None:
     """All of them in all fields at once: none is left, and the profiler's own module reads the same

@@ -143,6 +143,7 @@ def test_what_counts_as_private(text: bytes, expected: bytes | None) -> None:
     assert cleaned == (text if expected is None else expected)
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of real reports is not here")
 @pytest.mark.parametrize("name", sorted(path.stem for path in CORPUS.glob("*.ncu-rep")))

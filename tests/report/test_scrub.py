@@ -120,6 +120,7 @@ def test_a_host_name_goes_however_short_it_is(place: int) -> None:
     assert scrub.scrub(data).data == data.replace(b"q7", b"xx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
 def test_no_recording_names_its_machine(folder: Path) -> None:
     data = lzma.decompress((folder / "profile.ncu-rep.xz").read_bytes())

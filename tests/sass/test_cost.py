@@ -13,6 +13,8 @@ from types import ModuleType
 import pytest
 import report_files
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
