@@ -27,6 +27,7 @@ compared_with = "wgmma_persistent"
 #define LOW_BYTES ((LOW_BM * BK + TILE_B) * 2)
 #define STORE_N (BN % 64 == 0 ? 64 : 32)  // columns that leave at a time
 #define PIECE_PITCH (STORE_N + 8)         // 16 bytes more than a row: eight rows at the same column then meet all 32 banks
+#define WARP_QUARTETS (BN / 8)            // that a lane has of its warp's 16 x BN sums
 
 // The ring takes what shared memory the outgoing piece leaves. A stage has two barriers.
 constexpr int FITTING = (SHARED_BYTES - BM * PIECE_PITCH * 2) / (STAGE_BYTES + 2 * (int)sizeof(mbarrier)), STAGES = FITTING < 8 ? FITTING : 8;
@@ -100,6 +101,62 @@ __device__ __forceinline__ void store_through(elem16* piece, elem16* C, const fl
     }
 }
 
+// The k-steps that a block has of a tile: the tile itself, and from .. to - 1 of its steps.
+struct Share {
+    int tile, part, from, to;
+};
+
+// Share `index` where each of `tiles` tiles is cut into `parts` along k. Clusters that run at the same time have the same part of different tiles.
+__device__ __forceinline__ Share share_of(int index, int tiles, int parts, int steps) {
+    if (SPLIT == 1) return {index, 0, 0, steps};
+    const int part = index / tiles;
+    return {index - part * tiles, part, steps * part / parts, steps * (part + 1) / parts};
+}
+
+// Adds up what the `parts` warps that have a part of the same 16 x BN sums found. True for the one that finished last, which has them then; the
+// others leave theirs in memory. Parts are added in their order along k, so that the result is the same each time. `*arrived` counts warps that
+// have finished in its lower half and those whose sums are in memory in its upper half: the last one waits for warps that are already writing.
+__device__ __forceinline__ bool last_adds_up(float (&sum)[BN / 2], float4* partial, unsigned* arrived, int part, int parts) {
+    const int lane = threadIdx.x % WARP_SIZE;
+    const auto slot = [&](int p) { return partial + p * (WARP_QUARTETS * WARP_SIZE) + lane; };
+    const auto quartet = [&](int i) { return make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]); };
+    unsigned before = 0;
+    if (lane == 0) before = atomicAdd(arrived, 1u);
+    before = __shfl_sync(0xffffffff, before, 0) & 0xffff;
+    if (before != parts - 1) {
+#pragma unroll
+        for (int i = 0; i < WARP_QUARTETS; ++i)
+            __stcg(slot(part) + i * WARP_SIZE, quartet(i));
+        __threadfence();
+        __syncwarp();
+        if (lane == 0) atomicAdd(arrived, 0x10000u);
+        return false;
+    }
+    unsigned written;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(written) : "l"(arrived) : "memory");
+    while (written >> 16 != parts - 1);
+    __syncwarp();
+    if (lane == 0) *arrived = 0;  // for the next launch
+#pragma unroll
+    for (int i = 0; i < WARP_QUARTETS; i += 4) {
+        float4 total[4] = {};
+        const auto add = [&](int q, float4 v) { total[q] = make_float4(total[q].x + v.x, total[q].y + v.y, total[q].z + v.z, total[q].w + v.w); };
+        const auto add_others = [&](int begin, int end) {
+#pragma unroll 1
+            for (int p = begin; p < end; ++p)
+#pragma unroll
+                for (int q = 0; q < 4; ++q) add(q, __ldcg(slot(p) + (i + q) * WARP_SIZE));
+        };
+        add_others(0, part);
+#pragma unroll
+        for (int q = 0; q < 4; ++q) add(q, quartet(i + q));
+        add_others(part + 1, parts);
+#pragma unroll
+        for (int q = 0; q < 4; ++q) sum[4 * (i + q)] = total[q].x, sum[4 * (i + q) + 1] = total[q].y, sum[4 * (i + q) + 2] = total[q].z, sum[4 * (i + q) + 3] = total[q].w;
+    }
+    return true;
+}
+
 // Meets the other blocks of the cluster after mbarrier_init_fence, where nothing else is handed over: unlike cluster_sync, nobody waits until
 // earlier writes have arrived everywhere. All lanes of a warp come together.
 __device__ __forceinline__ void cluster_meet() {
@@ -108,16 +165,18 @@ __device__ __forceinline__ void cluster_meet() {
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (CONSUMERS + 1), 1)
 wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_low,
-              const __grid_constant__ CUtensorMap map_b, elem16* __restrict__ C, int M, int N, int K) {
+              const __grid_constant__ CUtensorMap map_b, elem16* __restrict__ C, int M, int N, int K, float4* partial, unsigned* arrived) {
     extern __shared__ __align__(1024) elem16 ring_a[];  // swizzled tiles start at a multiple of 1024 bytes
     elem16* ring_b = ring_a + STAGES * TILE_A;
     elem16* pieces = ring_b + STAGES * TILE_B;
     mbarrier *full = reinterpret_cast<mbarrier*>(pieces + BM * PIECE_PITCH), *empty = full + STAGES;
 
     const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
-    const int steps = ceil_div(K, BK), early = min(EARLY, steps);
+    const int steps = ceil_div(K, BK), parts = min(SPLIT, steps);
     const int tile_rows = ceil_div(max(M - LOW * CLUSTER * LOW_BM, 0), BM * CLUSTER), tile_cols = ceil_div(N, BN), tiles = (tile_rows + LOW) * tile_cols;
-    const int stride = gridDim.x / CLUSTER, first = place(blockIdx.x / CLUSTER, stride, tiles);
+    const int shares = tiles * parts, stride = gridDim.x / CLUSTER, first = place(blockIdx.x / CLUSTER, stride, shares);
+    const Share first_share = share_of(first, tiles, parts, steps);
+    const int early = min(EARLY, first_share.to - first_share.from);
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
@@ -126,13 +185,14 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         }
         mbarrier_init_fence();
         // The first copies, in the first lines of the machine code and before the cluster has met: each block fetches all for itself.
-        const Corner tile = corner(first, tile_rows, tile_cols, rank);
+        const Corner tile = corner(first_share.tile, tile_rows, tile_cols, rank);
         for (int s = 0; s < early; ++s) {
+            const int k0 = (first_share.from + s) * BK;
             mbarrier_arrive_expect(&full[s], tile.low ? LOW_BYTES : STAGE_BYTES);
-            tma_load(ring_a + s * TILE_A, tile.low ? &map_low : &map_a, s * BK, tile.row, &full[s]);
+            tma_load(ring_a + s * TILE_A, tile.low ? &map_low : &map_a, k0, tile.row, &full[s]);
 #pragma unroll
             for (int part = 0; part < CLUSTER; ++part)
-                tma_load(ring_b + s * TILE_B + part * SHARE_ROWS * BK, &map_b, s * BK, tile.col + part * SHARE_ROWS, &full[s]);
+                tma_load(ring_b + s * TILE_B + part * SHARE_ROWS * BK, &map_b, k0, tile.col + part * SHARE_ROWS, &full[s]);
         }
     }
     unsigned phase = 0;  // parity of the current round through the ring
@@ -144,16 +204,17 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         if (threadIdx.x == 0) {
             int t = early, stage = early;
             bool backward = false;
-            for (int index = first; index < tiles; index += stride) {
-                const Corner tile = corner(index, tile_rows, tile_cols, rank);
-                for (; t < steps; ++t) {
-                    const int k0 = (backward ? steps - 1 - t : t) * BK;
+            for (int index = first; index < shares; index += stride) {
+                const Share share = share_of(index, tiles, parts, steps);
+                const Corner tile = corner(share.tile, tile_rows, tile_cols, rank);
+                for (; t < share.to - share.from; ++t) {
+                    const int k0 = (backward ? share.to - 1 - t : share.from + t) * BK;
                     // Free in every block: this block's part of B lands in all of them.
                     mbarrier_wait(&empty[stage], phase ^ 1);
                     mbarrier_arrive_expect(&full[stage], tile.low ? LOW_BYTES : STAGE_BYTES);
                     tma_load(ring_a + stage * TILE_A, tile.low ? &map_low : &map_a, k0, tile.row, &full[stage]);
-                    elem16* share = ring_b + stage * TILE_B + rank * SHARE_ROWS * BK;
-                    tma_load_multicast(share, &map_b, k0, tile.col + rank * SHARE_ROWS, &full[stage], (1 << CLUSTER) - 1);
+                    elem16* own = ring_b + stage * TILE_B + rank * SHARE_ROWS * BK;
+                    tma_load_multicast(own, &map_b, k0, tile.col + rank * SHARE_ROWS, &full[stage], (1 << CLUSTER) - 1);
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
                 t = 0;
@@ -178,17 +239,19 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         };
         float sum[BN / 2];
         int stage = 0;
-        for (int index = first; index < tiles; index += stride) {
-            const Corner tile = corner(index, tile_rows, tile_cols, rank);
+        for (int index = first; index < shares; index += stride) {
+            const Share share = share_of(index, tiles, parts, steps);
+            const Corner tile = corner(share.tile, tile_rows, tile_cols, rank);
+            const int own_steps = share.to - share.from;
             if (tile.low && band >= LOW_BM) {  // the last consumer has no rows of a low tile
-                for (int t = 0; t < steps; ++t) {
+                for (int t = 0; t < own_steps; ++t) {
                     mbarrier_wait(&full[stage], phase);
                     release(stage);
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
                 continue;
             }
-            for (int t = 0; t < steps; ++t) {
+            for (int t = 0; t < own_steps; ++t) {
                 mbarrier_wait(&full[stage], phase);
                 const unsigned long long a = wgmma_tile(ring_a + stage * TILE_A + band * BK), b = wgmma_tile(ring_b + stage * TILE_B);
                 wgmma_fence();
@@ -202,6 +265,10 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             }
             wgmma_wait<0>();
             release(stage == 0 ? STAGES - 1 : stage - 1);
+            if (SPLIT > 1 && parts > 1) {
+                const int unit = ((share.tile * CLUSTER + rank) * CONSUMERS + warpgroup - 1) * 4 + warp;  // the same warp of all parts
+                if (!last_adds_up(sum, partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit, share.part, parts)) continue;
+            }
             if (N % CHUNK == 0) store_through(piece, C, sum, tile.row + band + warp * 16, tile.col, M, N);
             else store_accumulators(C, sum, tile.row + band, tile.col, M, N);  // rows off the 16-byte grid
         }
@@ -224,6 +291,7 @@ CLUSTER = 2
 BAND = 8                  # rows of clusters' tiles taken together
 EARLY = 2                 # stages filled before the blocks of a cluster have met
 LOW = 0                   # rows of clusters' tiles, at the bottom, that have 64 rows a block less
+SPLIT = 1                 # parts along k that each tile is cut into, where tiles are too few
 
 [search]
 BM = [64, 128, 192]
@@ -231,6 +299,7 @@ BN = [128, 192, 224, 256]
 BAND = [4, 7, 8, 9, 10, 14, 16]
 EARLY = [2, 3, 7]
 LOW = [0, 2, 4, 8]
+SPLIT = [1, 2, 3, 4, 6, 8]
 
 [[constraint]]
 check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (BN == 128 or BN == 192 or BN == 256 or BM <= 128 and BN == 224) and (CLUSTER == 1 or CLUSTER == 2)"
@@ -239,19 +308,55 @@ a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of
 instructions of 128; a row of a tile is one 128-byte swizzle span"""
 
 [[constraint]]
-check = "LOW == 0 or BM > 64"
-says = "a low tile has 64 rows a block less, and one consumer idle"
+check = "LOW == 0 or BM > 64 and SPLIT == 1"
+says = "a low tile has 64 rows a block less, and one consumer idle; what is cut along k has tiles of one height"
+
+[[constraint]]
+check = "SPLIT == 1 or BM < 192 or BN < 256"
+says = "adding up the parts of 192 x 256 needs more registers than a thread of four warpgroups has"
 
 [[constraint]]
 check = "EARLY < min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16))"
 says = "the ring has one stage more than are filled early"
 
+[model]
+says = "PLACEHOLDER"
+time_us = "start + whole * (steps * step + tile + (part if SPLIT > 1 else 0)) + low * (steps * step * 1.07 * (BM - 64) / BM + tile)"
+[model.over]
+BM = [64, 128, 192]
+BN = [128, 192, 224, 256]
+SPLIT = [1, 2, 3, 4, 6, 8]
+LOW = [0, 2, 4, 8]
+CLUSTER = [1, 2]
+[model.set]
+EARLY = "5 if BM == 64 and BN == 128 else 3 if BN < 224 else 2"
+BAND = "8"
+[model.let]
+columns = "ceil_div(N, BN)"
+high = "ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) * columns * SPLIT"
+rounds = "ceil_div(high + LOW * columns, sm_count // CLUSTER)"
+whole = "ceil_div(high, ceil_div(high + LOW * columns, rounds))"
+low = "rounds - whole"
+steps = "ceil_div(ceil_div(K, BK), SPLIT)"
+step = "max(BM * BN / 32, 1.86 * (BM + BN), 2.3 * (BM + BN / CLUSTER)) / 1600"
+start = "4"
+tile = "1.3"
+part = "3"
+
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
-grid = ["ceil_div((ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) + LOW) * ceil_div(N, BN), ceil_div((ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) + LOW) * ceil_div(N, BN), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
+grid = ["ceil_div((ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) + LOW) * ceil_div(N, BN) * min(SPLIT, ceil_div(K, BK)), ceil_div((ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) + LOW) * ceil_div(N, BN) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
 block = ["128 * (BM // 64 + 1)", "1", "1"]
 shared = "min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + BM * ((64 if BN % 64 == 0 else 32) + 8) * 2"
-args = ["map_a", "map_low", "map_b", "C", "M", "N", "K"]
+args = ["map_a", "map_low", "map_b", "C", "M", "N", "K", "partial", "arrived"]
+
+[scratch.partial]         # sums of the parts of a tile
+dtype = "float32"
+count = "ceil_div(M, BM * CLUSTER) * CLUSTER * BM * ceil_div(N, BN) * BN * SPLIT if SPLIT > 1 else 1"
+
+[scratch.arrived]         # a word for each warp's rows of a tile; all zero again after every launch
+dtype = "int32"
+count = "ceil_div(M, BM * CLUSTER) * CLUSTER * BM // 16 * ceil_div(N, BN) if SPLIT > 1 else 1"
 
 [tensor_maps.map_a]
 array = "A_pitched"

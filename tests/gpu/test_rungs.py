@@ -58,3 +58,46 @@ def test_right_result(
         pytest.skip(f"refused by name: {refusal}")
     for _ in range(3):  # a race moves between runs
         assert all(verdict.passed for verdict in runnable.verify())
+
+
+def _modelled() -> Iterator[tuple[str, str, str, int]]:
+    """The best setting by a rung's model, and one of each number of parts along k."""
+    for name, family in load_families().items():
+        for rung in family.rungs:
+            problem = problem_for(name) if rung.model else None
+            for size in problem.test_sizes if problem else ():
+                for dtype in problem.dtypes if problem else ():
+                    for parts in (0, 2, 4, 8):
+                        yield f"{name}/{rung.name}", size, dtype, parts
+
+
+@pytest.mark.parametrize(("name", "size", "dtype", "parts"), list(_modelled()))
+def test_right_result_as_the_model_chooses(
+    name: str, size: str, dtype: str, parts: int, workspaces: dict[tuple[str, ...], Workspace]
+) -> None:
+    if not cuda.available():
+        pytest.skip("no GPU here")
+    rung = find_rung(name)
+    problem = problem_for(rung.family)
+    shape = problem.parse_size(size)
+    found = [
+        setting
+        for _, setting in rung.modelled(shape.as_dict(), cuda.device().sm_count)
+        if parts in (0, setting.get("SPLIT"))
+    ]
+    if not found:
+        pytest.skip("the model has no such setting")
+    key = (rung.family, size, dtype, repr(sorted(rung.problem.items())))
+    if key not in workspaces:
+        workspaces.clear()
+        cuda.cupy().get_default_memory_pool().free_all_blocks()
+        workspaces[key] = Workspace(problem, shape, dtype, rung.problem, seed=7)
+    try:
+        runnable = Runnable(rung, workspaces[key], found[0])
+    except (EnvironmentProblem, UsageProblem) as refusal:
+        pytest.skip(f"refused by name: {refusal}")
+    outputs = []
+    for _ in range(3):  # what is added up in another order has other bits
+        assert all(verdict.passed for verdict in runnable.verify())
+        outputs.append(workspaces[key].arrays["C"].copy())
+    assert all((other == outputs[0]).all() for other in outputs[1:])

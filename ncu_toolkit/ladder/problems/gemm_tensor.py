@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy
 
+from ncu_toolkit.ladder.problems._cublaslt import Operand, fastest
 from ncu_toolkit.ladder.problems.base import (
     MAX_DIMENSION,
     Array,
@@ -160,18 +161,20 @@ class GemmTensor(Problem):
         """`cublas`: cublasGemmEx on A and B as they lie. Its column-major view of the three arrays
         is C^T = B^T * A^T. Sums of parts stay in float32: by default cuBLAS may round each of them
         to the output's type, and did at 4097, beyond what one rounding explains
-        (docs/decisions/20-tops.md).
+        (docs/decisions/20-tops.md). `cublaslt`: the fastest of cuBLASLt's algorithms, likewise.
 
         Raises:
             UsageProblem: another name.
         """
-        if name != "cublas":
-            return super().library(xp, name, arrays, size, dtype, options)
-        cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         runtime = xp.cuda.runtime
         element = runtime.CUDA_R_16BF if dtype == "bfloat16" else runtime.CUDA_R_16F
         m, n, k = size["M"], size["N"], size["K"]
         a, b, c = arrays["A"], arrays["B"], arrays["C"]
+        if name == "cublaslt":
+            return fastest(xp, m, n, k, *(Operand(array, element) for array in (a, b, c)))
+        if name != "cublas":
+            return super().library(xp, name, arrays, size, dtype, options)
+        cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         handle = xp.cuda.device.get_cublas_handle()
         one, zero = (
             numpy.ones(1, numpy.float32),

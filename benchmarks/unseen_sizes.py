@@ -1,0 +1,225 @@
+"""The tops of the matrix products at sizes that nobody tuned for, beside cuBLAS and cuBLASLt.
+
+    python benchmarks/unseen_sizes.py --seed 36                       # 48 sizes, both ladders
+    python benchmarks/unseen_sizes.py --seed 36 --predict             # what the models expect, without a GPU
+    python benchmarks/unseen_sizes.py --size 3000,512x512x16384 --field 12
+
+Sizes are drawn after the kernels were last changed. Every form is verified, then all forms of a size
+run in turns in an order drawn by lot, and the GPU rests after each run as long as it took. `--field`
+times that many settings of a rung by its model: from that the model's constants come.
+Writes a JSON file and a table in Markdown; docs/decisions/36-unseen-sizes.md has the outcome."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ncu_toolkit.build import nvcc
+from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.problems._cublaslt import Operand, fastest
+from ncu_toolkit.ladder.rung import Rung
+
+#: Family, rung, element type, and the arrays of A and B that the rung reads.
+TOPS = {
+    "bf16": ("gemm_tensor", "wgmma_fitted", "bfloat16", ("A_pitched", "B_t")),
+    "fp32": ("gemm_fp32", "register_blocked_tma", "float32", ("A_pitched", "B_pitched")),
+}
+LIBRARIES = ("cublas", "cublaslt")
+LIMITS = {"bf16": (1.02, 0.97), "fp32": (1.10, 1.00)}
+#: Seconds of runs a form, and the fewest and most rounds.
+SECONDS, FEWEST, MOST = 0.15, 7, 60
+
+
+def draw(seed: int) -> list[str]:
+    """24 squares of 1000 to 12000 and 24 shapes whose sides are 512 to 16384, drawn by their
+    logarithm. Of each, half are multiples of 64, a quarter other multiples of 8, the rest any
+    number: there rows of 16-bit elements are off the 16-byte grid, and libraries are slow."""
+    lot = random.Random(seed)
+
+    def side(low: int, high: int, index: int, *, by_logarithm: bool) -> int:
+        while True:
+            value = round(low * (high / low) ** lot.random()) if by_logarithm else lot.randint(low, high)
+            unit = 64 if index % 2 == 0 else 8 if index % 4 == 1 else 1
+            value = round(value / unit) * unit
+            if low <= value <= high and (unit == 64 or value % 64):
+                return value
+
+    squares = [str(side(1000, 12000, index, by_logarithm=False)) for index in range(24)]
+    shapes = ["x".join(str(side(512, 16384, index, by_logarithm=True)) for _ in "MNK") for index in range(24)]
+    return squares + shapes
+
+
+def settings(rung: Rung, names: dict[str, int], sm_count: int, field: int) -> list[tuple[float | None, dict[str, int]]]:
+    """Settings to time, each with the time that the model expects: the first `field` by the model, with
+    the two best of a shape at most."""
+    found: list[tuple[float | None, dict[str, int]]] = []
+    shapes: Counter[tuple[int | None, ...]] = Counter()
+    for expected, parameters in rung.modelled(names, sm_count):
+        shape = tuple(map(parameters.get, ("BM", "BN", "CLUSTER")))
+        shapes[shape] += 1
+        found += [(expected, parameters)] if shapes[shape] <= 2 else []
+    return found[:field] or [(None, dict(rung.parameters))]
+
+
+def label(parameters: dict[str, int], rung: Rung) -> str:
+    changed = [f"{name}={value}" for name, value in parameters.items() if rung.parameters[name] != value]
+    return " ".join(changed) or "header"
+
+
+def measure(top: str, sizes: Sequence[str], field: int, seconds: float) -> list[dict[str, Any]]:
+    """One row a size: median microseconds of each form, and why a form has none."""
+    from ncu_toolkit.gpu import cuda, launch, timing
+
+    cuda.disable_tf32()
+    family, name, dtype, arrays = TOPS[top]
+    rung, problem, device = find_rung(f"{family}/{name}"), problem_for(family), cuda.device()
+    asked = {size: settings(rung, problem.parse_size(size).as_dict(), device.sm_count, field) for size in sizes}
+    unique = {label(each, rung): each for found in asked.values() for _, each in found}
+    requests = [nvcc.BuildRequest(rung, device.arch, each, problem.macros(dtype)) for each in unique.values()]
+    started = time.monotonic()
+    for outcome in nvcc.build_many(requests):
+        if outcome.error is not None:
+            raise outcome.error
+    print(f"{top}: {len(requests)} settings built in {time.monotonic() - started:.0f} s", flush=True)
+    watch, rows = timing.Stopwatch("warm"), []
+    for size in sizes:
+        started = time.monotonic()
+        shape = problem.parse_size(size)
+        space = launch.Workspace(problem, shape, dtype, rung.problem)
+        row: dict[str, Any] = {"top": top, "size": size, "dims": shape.as_dict(), "expected_us": {}, "us": {}, "spread": {}, "wrong": {}}
+        runs: dict[str, Callable[[], None]] = {}
+
+        def add(form: str, make: Callable[[], launch.Runnable], row: Any = row, runs: Any = runs) -> None:
+            try:
+                bound = make()
+                bound.verify()
+                runs[form] = bound.run
+            except Exception as error:  # DEV
+                row["wrong"][form] = str(error)
+
+        for expected, parameters in asked[size]:
+            form = label(parameters, rung)
+            row["expected_us"][form] = expected
+            add(form, lambda parameters=parameters: launch.Runnable(rung, space, parameters))
+        row["ours"] = list(row["expected_us"])
+        baseline = find_rung(f"{family}/{problem.baseline}")
+        add("cublas", lambda: launch.Runnable(baseline, space))
+        library = launch.Runnable(baseline, space)  # verified with another call in place of its own
+        for form in ("cublaslt", "cublaslt, our copies"):
+
+            def lt(form: str = form) -> launch.Runnable:
+                if form == "cublaslt":
+                    call = problem.library(cuda.cupy(), form, space.arrays, shape, dtype, {})
+                else:
+                    element = 0 if dtype == "float32" else 14  # CUDA_R_32F, CUDA_R_16BF
+                    a, b = (Operand(space.arrays[each], element, each == "B_t") for each in arrays)
+                    call = fastest(cuda.cupy(), *shape.as_dict().values(), a, b, Operand(space.arrays["C"], element))
+                library._library = call
+                return library
+
+            add(form, lt)
+            if form in runs:
+                runs[form] = library._library
+        row.update(_rounds(watch, runs, seconds, row))
+        rows.append(row)
+        best = min((row["us"][each] for each in LIBRARIES if each in row["us"]), default=float("nan"))
+        order = sorted((each for each in row["ours"] if each in row["us"]), key=row["us"].__getitem__)
+        shown = "; ".join(f"{each} {best / row['us'][each]:.3f}" for each in order[:4])
+        first = best / row["us"][row["ours"][0]] if row["ours"][0] in row["us"] else float("nan")
+        print(f"{top} {size}: {first:.3f} of {best:.1f} us ({time.monotonic() - started:.1f} s) | {shown} {row['wrong'] or ''}", flush=True)
+        del space, library, runs
+        cuda.cupy().get_default_memory_pool().free_all_blocks()
+    return rows
+
+
+def _rounds(watch: Any, runs: dict[str, Callable[[], None]], seconds: float, row: dict[str, Any]) -> dict[str, Any]:
+    times: dict[str, list[float]] = {form: [] for form in runs}
+    lot = random.Random(row["size"])
+    longest = max(watch.elapsed_us(watch.enqueue(run)) for _ in range(2) for run in runs.values())
+    count = max(FEWEST, min(MOST, int(seconds / (longest * 1e-6))))
+    for _ in range(count):
+        order = list(runs)
+        lot.shuffle(order)
+        for form in order:
+            times[form].append(watch.elapsed_us(watch.enqueue(runs[form])))
+            time.sleep(min(times[form][-1] * 1e-6, 0.05))
+    return {
+        "rounds": count,
+        "us": {form: statistics.median(found) for form, found in times.items()},
+        "spread": {form: [sorted(found)[len(found) // 10], sorted(found)[-1 - len(found) // 10]] for form, found in times.items()},
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Ratios by size, in Markdown, and whether the limits hold."""
+    lines = []
+    for top in dict.fromkeys(row["top"] for row in rows):
+        mine = [row for row in rows if row["top"] == top]
+        lines += ["", f"| {top} | setting | expected | time | cuBLAS | cuBLASLt | with our copies | ratio |", "|---|---|---:|---:|---:|---:|---:|---:|"]
+        ratios = {}
+        for row in mine:
+            us, own = row["us"], row["ours"][0]
+            if own not in us:
+                lines.append(f"| {row['size']} | {own} | | wrong | | | | |")
+                ratios[row["size"]] = 0.0
+                continue
+            ratios[row["size"]] = min(us[each] for each in LIBRARIES if each in us) / us[own]
+            cells = [f"{us[each]:.1f}" if each in us else "refused" for each in (own, *LIBRARIES, "cublaslt, our copies")]
+            expected = row["expected_us"][own]
+            lines.append(f"| {row['size']} | {own} | {'' if expected is None else format(expected, '.1f')} | {' | '.join(cells)} | {ratios[row['size']]:.3f} |")
+        median, least = statistics.median(ratios.values()), min(ratios.values())
+        on_grid = [ratio for size, ratio in ratios.items() if all(int(side) % 8 == 0 for side in size.split("x"))]
+        wanted = LIMITS[top]
+        lines += [
+            "",
+            f"{top}: median {median:.3f} (goal {wanted[0]:.2f}), least {least:.3f} (goal {wanted[1]:.2f}), ahead at {sum(r >= 1 for r in ratios.values())} of {len(ratios)}; "
+            f"where all sides are multiples of 8: median {statistics.median(on_grid):.3f} of {len(on_grid)}" if on_grid else "",
+        ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--size", help="these sizes in place of drawn ones")
+    parser.add_argument("--top", choices=list(TOPS), action="append")
+    parser.add_argument("--field", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--predict", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path())
+    asked = parser.parse_args()
+    if (asked.seed is None) == (asked.size is None):
+        parser.error("give --seed or --size")
+    sizes = asked.size.split(",") if asked.size else draw(asked.seed)
+    tops = asked.top or list(TOPS)
+    if asked.predict:
+        for top in tops:
+            family, name, _, _ = TOPS[top]
+            rung, problem = find_rung(f"{family}/{name}"), problem_for(family)
+            for size in sizes:
+                expected, parameters = settings(rung, problem.parse_size(size).as_dict(), 132, 1)[0]
+                print(f"{top} {size}: {label(parameters, rung)}{'' if expected is None else f', {expected:.1f} us'}")
+        return 0
+    rows: list[dict[str, Any]] = []
+    for top in tops:
+        rows += measure(top, sizes, asked.field, asked.seconds)
+        (asked.out / "unseen.json").write_text(json.dumps(rows))
+        (asked.out / "unseen.md").write_text(table(rows))
+    print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
