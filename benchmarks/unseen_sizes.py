@@ -33,7 +33,7 @@ from ncu_toolkit.ladder.rung import Rung
 
 #: Family, rung, element type, and the arrays of A and B that the rung reads.
 TOPS = {
-    "bf16": ("gemm_tensor", "wgmma_fitted", "bfloat16", ("A_pitched", "B_t")),
+    "bf16": ("gemm_tensor", "wgmma_fitted", "bfloat16", ("A_lines", "B_lines")),
     "fp32": ("gemm_fp32", "register_blocked_tma", "float32", ("A_pitched", "B_pitched")),
 }
 LIBRARIES = ("cublas", "cublaslt")
@@ -67,7 +67,7 @@ def settings(rung: Rung, names: dict[str, int], sm_count: int, field: int) -> li
     found: list[tuple[float | None, dict[str, int]]] = []
     shapes: Counter[tuple[int | None, ...]] = Counter()
     for expected, parameters in rung.modelled(names, sm_count):
-        shape = tuple(map(parameters.get, ("BM", "BN", "CLUSTER")))
+        shape = tuple(map(parameters.get, ("BM", "BN", "CLUSTER", "ACROSS")))
         shapes[shape] += 1
         found += [(expected, parameters)] if shapes[shape] <= 2 else []
     return found[:field] or [(None, dict(rung.parameters))]
@@ -124,7 +124,7 @@ def measure(top: str, sizes: Sequence[str], field: int, seconds: float) -> list[
                     call = problem.library(cuda.cupy(), form, space.arrays, shape, dtype, {})
                 else:
                     element = 0 if dtype == "float32" else 14  # CUDA_R_32F, CUDA_R_16BF
-                    a, b = (Operand(space.arrays[each], element, each == "B_t") for each in arrays)
+                    a, b = (Operand(space.arrays[each], element, each == "B_lines") for each in arrays)
                     call = fastest(cuda.cupy(), *shape.as_dict().values(), a, b, Operand(space.arrays["C"], element))
                 library._library = call
                 return library

@@ -21,11 +21,15 @@ compared_with = "wgmma_persistent"
 #define TILE_A (BM * BK)
 #define TILE_B (BN * BK)
 #define HALVES (CONSUMERS == 3 && BN == 256)  // a row of the tile in two instructions: one would need more registers than a block of 512 threads has
-#define SHARE_ROWS (BN / CLUSTER)  // what each block of a cluster fetches of a tile of B, for all of them
+#define DOWN (ACROSS ? 1 : CLUSTER)   // rows and columns of tiles that a cluster takes: the tiles need the same part of B or, side by side, of A
+#define SIDE (ACROSS ? CLUSTER : 1)
+#define SHARE_A (BM / SIDE)           // rows that each block of a cluster fetches of what they share, for all of them
+#define SHARE_B (BN / DOWN)
 #define STAGE_BYTES ((TILE_A + TILE_B) * 2)
 #define LOW_BM (BM - 64)  // rows of a block's tile in the last LOW rows of tiles, in which the last consumer has nothing to do
+#define LOW_SHARE (LOW_BM / SIDE)
 #define LOW_BYTES ((LOW_BM * BK + TILE_B) * 2)
-#define STORE_N (BN % 64 == 0 ? 64 : 32)  // columns that leave at a time
+#define STORE_N (BN % 64 == 0 ? 64 : BN % 80 == 0 ? 80 : BN % 32 == 0 ? 32 : 16)  // columns that leave at a time
 #define PIECE_PITCH (STORE_N + 8)         // 16 bytes more than a row: eight rows at the same column then meet all 32 banks
 #define WARP_QUARTETS (BN / 8)            // that a lane has of its warp's 16 x BN sums
 
@@ -35,10 +39,10 @@ static_assert(EARLY < STAGES, "one stage is left for what the cluster fetches to
 
 // The place in a round of tiles where a cluster starts. Requests for one line of A that come from one GPC (the part of the chip that a cluster
 // cannot leave) at about the same time are merged on their way to the L2; those for B, which are multicast, are not. So the clusters of a GPC start
-// side by side in a row of tiles. How an H200 deals out clusters of two was measured: four to SMs that are in none of its eight GPCs, then four
+// side by side in a row of tiles. Where A is multicast they start one below the other, as they come. How an H200 deals out clusters of two was measured: four to SMs that are in none of its eight GPCs, then four
 // rounds of all GPCs, the small one first, then four rounds without it. Elsewhere this is just another order.
 __device__ __forceinline__ int place(int cluster, int clusters, int tiles) {
-    if (clusters < 64 || tiles <= clusters) return cluster;
+    if (ACROSS || clusters < 64 || tiles <= clusters) return cluster;
     const int gpc = cluster < 4 ? 7 : cluster < 36 ? (cluster + 3) % 8 : (cluster - 36) % 7;  // the small one is 7
     const int member = cluster < 4 ? 4 + cluster : cluster < 36 ? (cluster - 4) / 8 : 4 + (cluster - 36) / 7;
     const int across = cluster < 64 ? gpc * 8 + member : cluster, cols = clusters / BAND;
@@ -50,17 +54,18 @@ struct Corner {
     bool low;  // the tile has LOW_BM rows in place of BM
 };
 
-// Where a block's tile lies. The tiles of a cluster lie one below the other and need the same part of B. Below `tile_rows` rows of whole tiles lie
+// Where a block's tile lies. Below `tile_rows` rows of whole tiles lie
 // LOW rows of low ones, which are taken last: the clusters then finish at more nearly the same time.
 __device__ __forceinline__ Corner corner(int index, int tile_rows, int tile_cols, int rank) {
+    const int down = ACROSS ? 0 : rank, side = ACROSS ? rank : 0;
     if (LOW > 0 && index >= tile_rows * tile_cols) {
         const TileIndex tile = banded_tile(index - tile_rows * tile_cols, LOW, tile_cols, BAND);
-        return {tile_rows * CLUSTER * BM + (tile.row * CLUSTER + rank) * LOW_BM, tile.col * BN, true};
+        return {tile_rows * DOWN * BM + (tile.row * DOWN + down) * LOW_BM, (tile.col * SIDE + side) * BN, true};
     }
     // The first band, if it is whole, needs no division: the copies of a block's first tile wait for this.
     const bool easy = index < BAND * tile_cols && tile_rows >= BAND;
     const TileIndex tile = easy ? TileIndex{index % BAND, index / BAND} : banded_tile(index, tile_rows, tile_cols, BAND);
-    return {(tile.row * CLUSTER + rank) * BM, tile.col * BN, false};
+    return {(tile.row * DOWN + down) * BM, (tile.col * SIDE + side) * BN, false};
 }
 
 // sum (64 x BN, fp32) += a (64 x 16) * b (16 x BN), or = where `accumulate` is false.
@@ -137,22 +142,27 @@ __device__ __forceinline__ bool last_adds_up(float (&sum)[BN / 2], float4* parti
     while (written >> 16 != parts - 1);
     __syncwarp();
     if (lane == 0) *arrived = 0;  // for the next launch
+    // As many loads under way as registers allow: each takes as long as the L2 needs to answer.
+    constexpr int AT_ONCE = BN <= 160 ? 8 : 4, AHEAD = BN <= 224 ? 2 : 1;
 #pragma unroll
-    for (int i = 0; i < WARP_QUARTETS; i += 4) {
-        float4 total[4] = {};
+    for (int i = 0; i < WARP_QUARTETS; i += AT_ONCE) {
+        float4 total[AT_ONCE] = {};
         const auto add = [&](int q, float4 v) { total[q] = make_float4(total[q].x + v.x, total[q].y + v.y, total[q].z + v.z, total[q].w + v.w); };
         const auto add_others = [&](int begin, int end) {
-#pragma unroll 1
+#pragma unroll AHEAD
             for (int p = begin; p < end; ++p)
 #pragma unroll
-                for (int q = 0; q < 4; ++q) add(q, __ldcg(slot(p) + (i + q) * WARP_SIZE));
+                for (int q = 0; q < AT_ONCE; ++q)
+                    if (i + q < WARP_QUARTETS) add(q, __ldcg(slot(p) + (i + q) * WARP_SIZE));
         };
         add_others(0, part);
 #pragma unroll
-        for (int q = 0; q < 4; ++q) add(q, quartet(i + q));
+        for (int q = 0; q < AT_ONCE; ++q)
+            if (i + q < WARP_QUARTETS) add(q, quartet(i + q));
         add_others(part + 1, parts);
 #pragma unroll
-        for (int q = 0; q < 4; ++q) sum[4 * (i + q)] = total[q].x, sum[4 * (i + q) + 1] = total[q].y, sum[4 * (i + q) + 2] = total[q].z, sum[4 * (i + q) + 3] = total[q].w;
+        for (int q = 0; q < AT_ONCE; ++q)
+            if (i + q < WARP_QUARTETS) sum[4 * (i + q)] = total[q].x, sum[4 * (i + q) + 1] = total[q].y, sum[4 * (i + q) + 2] = total[q].z, sum[4 * (i + q) + 3] = total[q].w;
     }
     return true;
 }
@@ -173,7 +183,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
 
     const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
     const int steps = ceil_div(K, BK), parts = min(SPLIT, steps);
-    const int tile_rows = ceil_div(max(M - LOW * CLUSTER * LOW_BM, 0), BM * CLUSTER), tile_cols = ceil_div(N, BN), tiles = (tile_rows + LOW) * tile_cols;
+    const int tile_rows = ceil_div(max(M - LOW * DOWN * LOW_BM, 0), BM * DOWN), tile_cols = ceil_div(N, BN * SIDE), tiles = (tile_rows + LOW) * tile_cols;
     const int shares = tiles * parts, stride = gridDim.x / CLUSTER, first = place(blockIdx.x / CLUSTER, stride, shares);
     const Share first_share = share_of(first, tiles, parts, steps);
     const int early = min(EARLY, first_share.to - first_share.from);
@@ -189,10 +199,14 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         for (int s = 0; s < early; ++s) {
             const int k0 = (first_share.from + s) * BK;
             mbarrier_arrive_expect(&full[s], tile.low ? LOW_BYTES : STAGE_BYTES);
-            tma_load(ring_a + s * TILE_A, tile.low ? &map_low : &map_a, k0, tile.row, &full[s]);
 #pragma unroll
-            for (int part = 0; part < CLUSTER; ++part)
-                tma_load(ring_b + s * TILE_B + part * SHARE_ROWS * BK, &map_b, k0, tile.col + part * SHARE_ROWS, &full[s]);
+            for (int part = 0; part < SIDE; ++part) {
+                const int rows = part * (tile.low ? LOW_SHARE : SHARE_A);
+                tma_load(ring_a + s * TILE_A + rows * BK, tile.low ? &map_low : &map_a, k0, tile.row + rows, &full[s]);
+            }
+#pragma unroll
+            for (int part = 0; part < DOWN; ++part)
+                tma_load(ring_b + s * TILE_B + part * SHARE_B * BK, &map_b, k0, tile.col + part * SHARE_B, &full[s]);
         }
     }
     unsigned phase = 0;  // parity of the current round through the ring
@@ -209,12 +223,19 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                 const Corner tile = corner(share.tile, tile_rows, tile_cols, rank);
                 for (; t < share.to - share.from; ++t) {
                     const int k0 = (backward ? share.to - 1 - t : share.from + t) * BK;
-                    // Free in every block: this block's part of B lands in all of them.
+                    // Free in every block: this block's part of what they share lands in all of them.
                     mbarrier_wait(&empty[stage], phase ^ 1);
                     mbarrier_arrive_expect(&full[stage], tile.low ? LOW_BYTES : STAGE_BYTES);
-                    tma_load(ring_a + stage * TILE_A, tile.low ? &map_low : &map_a, k0, tile.row, &full[stage]);
-                    elem16* own = ring_b + stage * TILE_B + rank * SHARE_ROWS * BK;
-                    tma_load_multicast(own, &map_b, k0, tile.col + rank * SHARE_ROWS, &full[stage], (1 << CLUSTER) - 1);
+                    constexpr unsigned short all = (1 << CLUSTER) - 1;
+                    elem16 *to_a = ring_a + stage * TILE_A, *to_b = ring_b + stage * TILE_B;
+                    if (ACROSS) {
+                        const int rows = rank * (tile.low ? LOW_SHARE : SHARE_A);
+                        tma_load_multicast(to_a + rows * BK, tile.low ? &map_low : &map_a, k0, tile.row + rows, &full[stage], all);
+                        tma_load(to_b, &map_b, k0, tile.col, &full[stage]);
+                    } else {
+                        tma_load(to_a, tile.low ? &map_low : &map_a, k0, tile.row, &full[stage]);
+                        tma_load_multicast(to_b + rank * SHARE_B * BK, &map_b, k0, tile.col + rank * SHARE_B, &full[stage], all);
+                    }
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
                 t = 0;
@@ -291,18 +312,20 @@ CLUSTER = 2
 BAND = 8                  # rows of clusters' tiles taken together
 EARLY = 2                 # stages filled before the blocks of a cluster have met
 LOW = 0                   # rows of clusters' tiles, at the bottom, that have 64 rows a block less
+ACROSS = 0                # 1: the tiles of a cluster lie side by side and share A, 0: one below the other, and share B
 SPLIT = 1                 # parts along k that each tile is cut into, where tiles are too few
 
 [search]
 BM = [64, 128, 192]
-BN = [128, 192, 224, 256]
+BN = [128, 160, 192, 208, 224, 240, 256]
 BAND = [4, 7, 8, 9, 10, 14, 16]
 EARLY = [2, 3, 7]
 LOW = [0, 2, 4, 8]
+ACROSS = [0, 1]
 SPLIT = [1, 2, 3, 4, 6, 8]
 
 [[constraint]]
-check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (BN == 128 or BN == 192 or BN == 256 or BM <= 128 and BN == 224) and (CLUSTER == 1 or CLUSTER == 2)"
+check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (BN == 128 or BN == 160 or BN == 192 or BN == 256 or BM <= 128 and (BN == 208 or BN == 224 or BN == 240)) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
 says = """\
 a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of three only in two \
 instructions of 128; a row of a tile is one 128-byte swizzle span"""
@@ -316,7 +339,7 @@ check = "SPLIT == 1 or BM < 192 or BN < 256"
 says = "adding up the parts of 192 x 256 needs more registers than a thread of four warpgroups has"
 
 [[constraint]]
-check = "EARLY < min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16))"
+check = "EARLY < min(8, (232448 - BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2) // ((BM + BN) * BK * 2 + 16))"
 says = "the ring has one stage more than are filled early"
 
 [model]
@@ -324,16 +347,18 @@ says = "PLACEHOLDER"
 time_us = "start + whole * (steps * step + tile + (part if SPLIT > 1 else 0)) + low * (steps * step * 1.07 * (BM - 64) / BM + tile)"
 [model.over]
 BM = [64, 128, 192]
-BN = [128, 192, 224, 256]
+BN = [128, 160, 192, 208, 224, 240, 256]
 SPLIT = [1, 2, 3, 4, 6, 8]
 LOW = [0, 2, 4, 8]
 CLUSTER = [1, 2]
+ACROSS = [0, 1]
 [model.set]
-EARLY = "5 if BM == 64 and BN == 128 else 3 if BN < 224 else 2"
+EARLY = "5 if BM == 64 and BN == 128 else 3 if BN < 208 else 2"
 BAND = "8"
 [model.let]
-columns = "ceil_div(N, BN)"
-high = "ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) * columns * SPLIT"
+down = "1 if ACROSS else CLUSTER"
+columns = "ceil_div(N, BN * CLUSTER // down)"
+high = "ceil_div(max(0, M - LOW * down * (BM - 64)), BM * down) * columns * SPLIT"
 rounds = "ceil_div(high + LOW * columns, sm_count // CLUSTER)"
 whole = "ceil_div(high, ceil_div(high + LOW * columns, rounds))"
 low = "rounds - whole"
@@ -345,32 +370,32 @@ part = "3"
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
-grid = ["ceil_div((ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) + LOW) * ceil_div(N, BN) * min(SPLIT, ceil_div(K, BK)), ceil_div((ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) + LOW) * ceil_div(N, BN) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
+grid = ["ceil_div((ceil_div(max(0, M - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div(N, BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), ceil_div((ceil_div(max(0, M - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div(N, BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
 block = ["128 * (BM // 64 + 1)", "1", "1"]
-shared = "min(8, (232448 - BM * ((64 if BN % 64 == 0 else 32) + 8) * 2) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + BM * ((64 if BN % 64 == 0 else 32) + 8) * 2"
+shared = "min(8, (232448 - BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2"
 args = ["map_a", "map_low", "map_b", "C", "M", "N", "K", "partial", "arrived"]
 
 [scratch.partial]         # sums of the parts of a tile
 dtype = "float32"
-count = "ceil_div(M, BM * CLUSTER) * CLUSTER * BM * ceil_div(N, BN) * BN * SPLIT if SPLIT > 1 else 1"
+count = "ceil_div(M, BM * CLUSTER) * ceil_div(N, BN * CLUSTER) * CLUSTER * CLUSTER * BM * BN * SPLIT if SPLIT > 1 else 1"
 
 [scratch.arrived]         # a word for each warp's rows of a tile; all zero again after every launch
 dtype = "int32"
-count = "ceil_div(M, BM * CLUSTER) * CLUSTER * BM // 16 * ceil_div(N, BN) if SPLIT > 1 else 1"
+count = "ceil_div(M, BM * CLUSTER) * ceil_div(N, BN * CLUSTER) * CLUSTER * CLUSTER * BM // 16 if SPLIT > 1 else 1"
 
 [tensor_maps.map_a]
-array = "A_pitched"
-box = ["BK", "BM"]
+array = "A_lines"
+box = ["BK", "BM // (CLUSTER if ACROSS else 1)"]
 swizzle = 128
 
 [tensor_maps.map_low]
-array = "A_pitched"
-box = ["BK", "max(64, BM - 64)"]
+array = "A_lines"
+box = ["BK", "max(64, BM - 64) // (CLUSTER if ACROSS else 1)"]
 swizzle = 128
 
 [tensor_maps.map_b]
-array = "B_t"
-box = ["BK", "BN // CLUSTER"]
+array = "B_lines"
+box = ["BK", "BN // (1 if ACROSS else CLUSTER)"]
 swizzle = 128
 
 [expect.sass]
@@ -380,7 +405,7 @@ max_registers = 168
 
 [[expect.profile]]
 says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds, half of that where a row takes two, in whole tiles"
-check = "executed('HGMMA') * 16 * (BN // 2 if BM == 192 and BN == 256 else BN) * 16 == (ceil_div(max(0, M - LOW * CLUSTER * (BM - 64)), BM * CLUSTER) * BM + LOW * (BM - 64)) * CLUSTER * ceil_div(N, BN) * BN * ceil_div(K, BK) * BK"
+check = "executed('HGMMA') * 16 * (BN // 2 if BM == 192 and BN == 256 else BN) * 16 == (ceil_div(max(0, M - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) * BM + LOW * (BM - 64)) * CLUSTER * ceil_div(N, BN * (CLUSTER if ACROSS else 1)) * BN * ceil_div(K, BK) * BK"
 
 [[measured]]
 gpu = "NVIDIA H200"

@@ -22,9 +22,9 @@ _COMPUTE_32F = 68  # cublasComputeType_t: float32 arithmetic, for float32 inputs
 _REAL_32F = 0  # cudaDataType_t: the scale
 _TRANSPOSED_A = 3  # CUBLASLT_MATMUL_DESC_TRANSA
 _PREFER_WORKSPACE, _PREFER_REDUCTION = 1, 3  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEME_MASK
-#: CUBLASLT_REDUCTION_SCHEME_INPLACE | _COMPUTE_TYPE: parts are added up in float32, as `cublas` is
-#: asked to, and never in the output's type.
-_FLOAT32_REDUCTION = 3
+#: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts are added up in float32, as `cublas` is
+#: asked to, and not in the output, in its type (_INPLACE, _OUTPUT_TYPE).
+_FLOAT32_REDUCTION = 2
 #: Turns of all algorithms, microseconds of runs in a row in each, and the most runs.
 _TURNS, _ROW_US, _LONGEST_ROW = 3, 200.0, 16
 

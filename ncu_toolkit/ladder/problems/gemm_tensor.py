@@ -29,6 +29,8 @@ from ncu_toolkit.ladder.problems.base import (
 #: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
 #: API, cuTensorMapEncodeTiled).
 PITCH_ELEMENTS = 8
+#: Elements in a line of the L2, 128 bytes.
+LINE_ELEMENTS = 64
 #: Unit roundoff of the output: half a unit in the last of 8 (bfloat16) or 11 (float16) significant
 #: bits, relative to the value.
 UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -51,7 +53,11 @@ class GemmTensor(Problem):
 
     For copies that need rows at multiples of 16 bytes there are `A_pitched` (M x K') and `B_t` (N x
     K', B transposed), where K' is K rounded up to a multiple of 8 and the columns past K are zero.
-    Where K is such a multiple, `A_pitched` is A itself."""
+    Where K is such a multiple, `A_pitched` is A itself.
+
+    `B_lines` is `B_t` with rows at multiples of 128 bytes, so that a copy of 64 elements is one line
+    of the L2 and not parts of two. `A_lines` is A itself where its rows lie at multiples of 16
+    bytes, else a copy with rows as those of `B_lines`: A is padded only where it must be."""
 
     family = "gemm_tensor"
     title = "Matrix product on tensor cores"
@@ -95,6 +101,8 @@ class GemmTensor(Problem):
             "B": ArraySpec((k, n), dtype),
             "A_pitched": ArraySpec((m, pitch), dtype, "derived"),
             "B_t": ArraySpec((n, pitch), dtype, "derived"),
+            "A_lines": ArraySpec((m, padded(k, a_unit(k))), dtype, "derived"),
+            "B_lines": ArraySpec((n, padded(k, LINE_ELEMENTS)), dtype, "derived"),
             "C": ArraySpec((m, n), dtype, "output"),
         }
 
@@ -105,16 +113,20 @@ class GemmTensor(Problem):
         depend on which others are asked for."""
         made: dict[str, Array] = {}
         k = size["K"]
-        if "A" in names or "A_pitched" in names:
+        if not {"A", "A_pitched", "A_lines"}.isdisjoint(names):
             a = to_bits(xp, _uniform(xp, 2 * seed, (size["M"], k)), dtype)
             made["A"] = a
             if "A_pitched" in names:
                 made["A_pitched"] = pad_rows(xp, a, PITCH_ELEMENTS)
-        if "B" in names or "B_t" in names:
+            if "A_lines" in names:
+                made["A_lines"] = pad_rows(xp, a, a_unit(k))
+        if not {"B", "B_t", "B_lines"}.isdisjoint(names):
             b = to_bits(xp, _uniform(xp, 2 * seed + 1, (k, size["N"])), dtype)
             made["B"] = b
             if "B_t" in names:
                 made["B_t"] = pad_rows(xp, b.T, PITCH_ELEMENTS)
+            if "B_lines" in names:
+                made["B_lines"] = pad_rows(xp, b.T, LINE_ELEMENTS)
         return {name: array for name, array in made.items() if name in names}
 
     def reference(
@@ -191,6 +203,11 @@ class GemmTensor(Problem):
             )  # fmt: skip
 
         return call
+
+
+def a_unit(k: int) -> int:
+    """What the rows of `A_lines` are rounded up to, in elements."""
+    return PITCH_ELEMENTS if k % PITCH_ELEMENTS == 0 else LINE_ELEMENTS
 
 
 def to_bits(xp: Any, values: Array, dtype: str) -> Array:
