@@ -195,6 +195,26 @@ says = "accumulators, fragments and addresses of all resident threads must fit i
 check = "2 * (4 * BK * (BM + BN) + 1024) <= 233472 // BLOCKS_PER_SM - 2048"
 says = "the two stages of all resident blocks must fit in the shared memory of an SM"
 
+[model]
+says = """\
+Time follows the products that tiles make, edges included: what is left of a round is dealt out \
+evenly. Two blocks of 64 x 128 take no longer than one of 128 x 128, and leave less beside the \
+edges. Constants fitted to an H200: 58 TFLOP/s, and microseconds to start and to add up parts."""
+time_us = "tiles * BM * BN * steps * BK / 29e6 * (1.15 if BM + BN == 128 else 1) + (20 if BM + BN == 128 else 25)"
+
+[model.over]
+BM = [64, 128]
+BN = [128, 64]
+
+[model.set]
+BLOCKS_PER_SM = "2 if BM + BN == 256 else 4 if BM + BN == 192 else 6"
+MIN_STEPS = "2 if BM + BN == 128 else 4"
+WORTH = "4 if BM + BN == 256 else 1"
+
+[model.let]
+tiles = "ceil_div(M, BM) * ceil_div(N, BN)"
+steps = "ceil_div(K, BK)"
+
 [[launch]]
 kernel = "register_blocked_tma"
 grid = ["sm_count * BLOCKS_PER_SM", "ceil_div(ceil_div(M, BM) * ceil_div(N, BN), sm_count * BLOCKS_PER_SM)", "1"]

@@ -98,7 +98,7 @@ __device__ __forceinline__ void store_through(elem16* piece, elem16* C, const fl
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 16 * ROW_CHUNKS / WARP_SIZE; ++i) {
-            const int r = (i * WARP_SIZE + lane) / ROW_CHUNKS, c = lane % ROW_CHUNKS * CHUNK;
+            const int at = i * WARP_SIZE + lane, r = at / ROW_CHUNKS, c = at % ROW_CHUNKS * CHUNK;
             const uint4 chunk = *reinterpret_cast<const uint4*>(piece + r * PIECE_PITCH + c);
             if (row0 + r < M && col0 + n0 + c < N) __stcs(reinterpret_cast<uint4*>(C + (size_t)(row0 + r) * N + (col0 + n0 + c)), chunk);
         }
@@ -118,51 +118,46 @@ __device__ __forceinline__ Share share_of(int index, int tiles, int parts, int s
     return {index - part * tiles, part, steps * part / parts, steps * (part + 1) / parts};
 }
 
-// Adds up what the `parts` warps that have a part of the same 16 x BN sums found. True for the one that finished last, which has them then; the
-// others leave theirs in memory. Parts are added in their order along k, so that the result is the same each time. `*arrived` counts warps that
-// have finished in its lower half and those whose sums are in memory in its upper half: the last one waits for warps that are already writing.
-__device__ __forceinline__ bool last_adds_up(float (&sum)[BN / 2], float4* partial, unsigned* arrived, int part, int parts) {
+// Adds up what the `parts` warps that have a part of the same 16 x BN sums found: in pairs, then pairs of pairs. The first of a pair leaves its sums in
+// memory and is done; the second adds them to its own and goes on. Which is which changes nothing, so the result is the same each time. The second waits
+// for a warp that is already writing, never for one that has yet to start. True for the one that has them all.
+__device__ __forceinline__ bool add_parts(float (&sum)[BN / 2], float4* partial, unsigned* arrived, int part, int parts) {
     const int lane = threadIdx.x % WARP_SIZE;
-    const auto slot = [&](int p) { return partial + p * (WARP_QUARTETS * WARP_SIZE) + lane; };
-    const auto quartet = [&](int i) { return make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]); };
-    unsigned before = 0;
-    if (lane == 0) before = atomicAdd(arrived, 1u);
-    before = __shfl_sync(0xffffffff, before, 0) & 0xffff;
-    if (before != parts - 1) {
+#pragma unroll 1
+    for (int width = 1; width < parts; width *= 2) {
+        const int mine = part / width;
+        if ((mine ^ 1) * width >= parts) continue;  // nobody to add
+        const int pair = (mine | 1) * width;        // where its second half starts: no other pair's does
+        float4* slot = partial + pair * (WARP_QUARTETS * WARP_SIZE) + lane;
+        unsigned before = 0;
+        if (lane == 0) before = atomicAdd(arrived + pair, 1u);
+        if (__shfl_sync(0xffffffff, before, 0) == 0) {
 #pragma unroll
-        for (int i = 0; i < WARP_QUARTETS; ++i)
-            __stcg(slot(part) + i * WARP_SIZE, quartet(i));
-        __threadfence();
+            for (int i = 0; i < WARP_QUARTETS; ++i) __stcg(slot + i * WARP_SIZE, make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]));
+            __threadfence();
+            __syncwarp();
+            if (lane == 0) atomicAdd(arrived + pair, 2u);
+            return false;
+        }
+        unsigned state;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(state) : "l"(arrived + pair) : "memory");
+        while (state < 4);
         __syncwarp();
-        if (lane == 0) atomicAdd(arrived, 0x10000u);
-        return false;
-    }
-    unsigned written;
-    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(written) : "l"(arrived) : "memory");
-    while (written >> 16 != parts - 1);
-    __syncwarp();
-    if (lane == 0) *arrived = 0;  // for the next launch
-    // As many loads under way as registers allow: each takes as long as the L2 needs to answer.
-    constexpr int AT_ONCE = BN <= 160 ? 8 : 4, AHEAD = BN <= 224 ? 2 : 1;
+        if (lane == 0) arrived[pair] = 0;  // for the next launch
+        constexpr int AT_ONCE = 8;         // loads under way: each takes as long as the L2 needs to answer
 #pragma unroll
-    for (int i = 0; i < WARP_QUARTETS; i += AT_ONCE) {
-        float4 total[AT_ONCE] = {};
-        const auto add = [&](int q, float4 v) { total[q] = make_float4(total[q].x + v.x, total[q].y + v.y, total[q].z + v.z, total[q].w + v.w); };
-        const auto add_others = [&](int begin, int end) {
-#pragma unroll AHEAD
-            for (int p = begin; p < end; ++p)
+        for (int i = 0; i < WARP_QUARTETS; i += AT_ONCE) {
+            float4 other[AT_ONCE];
 #pragma unroll
-                for (int q = 0; q < AT_ONCE; ++q)
-                    if (i + q < WARP_QUARTETS) add(q, __ldcg(slot(p) + (i + q) * WARP_SIZE));
-        };
-        add_others(0, part);
+            for (int q = 0; q < AT_ONCE; ++q)
+                if (i + q < WARP_QUARTETS) other[q] = __ldcg(slot + (i + q) * WARP_SIZE);
 #pragma unroll
-        for (int q = 0; q < AT_ONCE; ++q)
-            if (i + q < WARP_QUARTETS) add(q, quartet(i + q));
-        add_others(part + 1, parts);
-#pragma unroll
-        for (int q = 0; q < AT_ONCE; ++q)
-            if (i + q < WARP_QUARTETS) sum[4 * (i + q)] = total[q].x, sum[4 * (i + q) + 1] = total[q].y, sum[4 * (i + q) + 2] = total[q].z, sum[4 * (i + q) + 3] = total[q].w;
+            for (int q = 0; q < AT_ONCE; ++q)
+                if (i + q < WARP_QUARTETS) {
+                    float* own = sum + 4 * (i + q);
+                    own[0] += other[q].x, own[1] += other[q].y, own[2] += other[q].z, own[3] += other[q].w;
+                }
+        }
     }
     return true;
 }
@@ -288,7 +283,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             release(stage == 0 ? STAGES - 1 : stage - 1);
             if (SPLIT > 1 && parts > 1) {
                 const int unit = ((share.tile * CLUSTER + rank) * CONSUMERS + warpgroup - 1) * 4 + warp;  // the same warp of all parts
-                if (!last_adds_up(sum, partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit, share.part, parts)) continue;
+                if (!add_parts(sum, partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit * SPLIT, share.part, parts)) continue;
             }
             if (N % CHUNK == 0) store_through(piece, C, sum, tile.row + band + warp * 16, tile.col, M, N);
             else store_accumulators(C, sum, tile.row + band, tile.col, M, N);  // rows off the 16-byte grid
@@ -344,17 +339,18 @@ says = "the ring has one stage more than are filled early"
 
 [model]
 says = "PLACEHOLDER"
-time_us = "start + whole * (steps * step + tile + (part if SPLIT > 1 else 0)) + low * (steps * step * 1.07 * (BM - 64) / BM + tile)"
+time_us = "start + whole * (steps * step + tile + merge) + low * (steps * step * 1.07 * (BM - 64) / BM + tile)"
+
 [model.over]
 BM = [64, 128, 192]
 BN = [128, 160, 192, 208, 224, 240, 256]
-SPLIT = [1, 2, 3, 4, 6, 8]
-LOW = [0, 2, 4, 8]
-CLUSTER = [1, 2]
+LOW = [0, 2, 4]
 ACROSS = [0, 1]
+SPLIT = [1, 2, 3, 4, 6, 8]
+
 [model.set]
 EARLY = "5 if BM == 64 and BN == 128 else 3 if BN < 208 else 2"
-BAND = "8"
+
 [model.let]
 down = "1 if ACROSS else CLUSTER"
 columns = "ceil_div(N, BN * CLUSTER // down)"
@@ -363,10 +359,12 @@ rounds = "ceil_div(high + LOW * columns, sm_count // CLUSTER)"
 whole = "ceil_div(high, ceil_div(high + LOW * columns, rounds))"
 low = "rounds - whole"
 steps = "ceil_div(ceil_div(K, BK), SPLIT)"
-step = "max(BM * BN / 32, 1.86 * (BM + BN), 2.3 * (BM + BN / CLUSTER)) / 1600"
-start = "4"
-tile = "1.3"
-part = "3"
+astray = "1.3 if K % 8 == 0 and K % BK else 1"
+load = "max(1.65 * (BM * astray + BN), 2.6 * (BM * astray * down / CLUSTER + BN / down))"
+step = "((BM * BN / 32) ** 6 + load ** 6) ** (1 / 6) / 1650 * (1.01 if ACROSS and astray == 1 else 1)"
+start = "4.7"
+tile = "BM * BN * (0.3 if N % 8 else 0.067) / 1024"
+merge = "0 if SPLIT == 1 else 3 if SPLIT == 2 else 6 if SPLIT <= 4 else 9"
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
@@ -379,9 +377,9 @@ args = ["map_a", "map_low", "map_b", "C", "M", "N", "K", "partial", "arrived"]
 dtype = "float32"
 count = "ceil_div(M, BM * CLUSTER) * ceil_div(N, BN * CLUSTER) * CLUSTER * CLUSTER * BM * BN * SPLIT if SPLIT > 1 else 1"
 
-[scratch.arrived]         # a word for each warp's rows of a tile; all zero again after every launch
+[scratch.arrived]         # a word for each pair of parts of a warp's rows of a tile; all zero again after every launch
 dtype = "int32"
-count = "ceil_div(M, BM * CLUSTER) * ceil_div(N, BN * CLUSTER) * CLUSTER * CLUSTER * BM // 16 if SPLIT > 1 else 1"
+count = "ceil_div(M, BM * CLUSTER) * ceil_div(N, BN * CLUSTER) * CLUSTER * CLUSTER * BM // 16 * SPLIT if SPLIT > 1 else 1"
 
 [tensor_maps.map_a]
 array = "A_lines"

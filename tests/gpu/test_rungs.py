@@ -67,9 +67,8 @@ PICKS: tuple[dict[str, tuple[int, ...]], ...] = (
     {"SPLIT": (3, 6)},
     {"SPLIT": (8,), "ACROSS": (1,)},
     {"ACROSS": (1,), "LOW": (2, 4, 8)},
-    {"CLUSTER": (1,)},
     {"BN": (160, 240), "ACROSS": (1,)},
-    {"BN": (208,)},
+    {"BN": (208,), "ACROSS": (0,)},
 )
 
 
