@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ TOPS = {
 LIBRARIES = ("cublas", "cublaslt")
 LIMITS = {"bf16": (1.02, 0.97), "fp32": (1.10, 1.00)}
 #: Seconds of runs a form, and the fewest and most rounds.
-SECONDS, FEWEST, MOST = 0.15, 7, 60
+SECONDS, FEWEST, MOST = 0.1, 5, 40
 
 
 def draw(seed: int) -> list[str]:
@@ -78,14 +78,19 @@ def label(parameters: dict[str, int], rung: Rung) -> str:
     return " ".join(changed) or "header"
 
 
-def measure(top: str, sizes: Sequence[str], field: int, seconds: float) -> list[dict[str, Any]]:
+def measure(
+    top: str, sizes: Sequence[str], field: int, seconds: float, predicted: Mapping[str, Any] | None = None, copies: bool = False
+) -> Iterator[dict[str, Any]]:
     """One row a size: median microseconds of each form, and why a form has none."""
     from ncu_toolkit.gpu import cuda, launch, timing
 
     cuda.disable_tf32()
     family, name, dtype, arrays = TOPS[top]
     rung, problem, device = find_rung(f"{family}/{name}"), problem_for(family), cuda.device()
-    asked = {size: settings(rung, problem.parse_size(size).as_dict(), device.sm_count, field) for size in sizes}
+    asked = {
+        size: [tuple(predicted[size])] if predicted else settings(rung, problem.parse_size(size).as_dict(), device.sm_count, field)
+        for size in sizes
+    }
     unique = {label(each, rung): each for found in asked.values() for _, each in found}
     requests = [nvcc.BuildRequest(rung, device.arch, each, problem.macros(dtype)) for each in unique.values()]
     started = time.monotonic()
@@ -93,7 +98,7 @@ def measure(top: str, sizes: Sequence[str], field: int, seconds: float) -> list[
         if outcome.error is not None:
             raise outcome.error
     print(f"{top}: {len(requests)} settings built in {time.monotonic() - started:.0f} s", flush=True)
-    watch, rows = timing.Stopwatch("warm"), []
+    watch = timing.Stopwatch("warm")
     for size in sizes:
         started = time.monotonic()
         shape = problem.parse_size(size)
@@ -106,7 +111,7 @@ def measure(top: str, sizes: Sequence[str], field: int, seconds: float) -> list[
                 bound = make()
                 bound.verify()
                 runs[form] = bound.run
-            except Exception as error:  # DEV
+            except Exception as error:  # a form that fails must not end a long run
                 row["wrong"][form] = str(error)
 
         for expected, parameters in asked[size]:
@@ -117,7 +122,7 @@ def measure(top: str, sizes: Sequence[str], field: int, seconds: float) -> list[
         baseline = find_rung(f"{family}/{problem.baseline}")
         add("cublas", lambda: launch.Runnable(baseline, space))
         library = launch.Runnable(baseline, space)  # verified with another call in place of its own
-        for form in ("cublaslt", "cublaslt, our copies") if top == "bf16" else ("cublaslt",):
+        for form in ("cublaslt", "cublaslt, our copies") if copies else ("cublaslt",):
 
             def lt(form: str = form) -> launch.Runnable:
                 if form == "cublaslt":
@@ -133,7 +138,6 @@ def measure(top: str, sizes: Sequence[str], field: int, seconds: float) -> list[
             if form in runs:
                 runs[form] = library._library
         row.update(_rounds(watch, runs, seconds, row))
-        rows.append(row)
         best = min((row["us"][each] for each in LIBRARIES if each in row["us"]), default=float("nan"))
         order = sorted((each for each in row["ours"] if each in row["us"]), key=row["us"].__getitem__)
         shown = "; ".join(f"{each} {best / row['us'][each]:.3f}" for each in order[:4])
@@ -141,7 +145,7 @@ def measure(top: str, sizes: Sequence[str], field: int, seconds: float) -> list[
         print(f"{top} {size}: {first:.3f} of {best:.1f} us ({time.monotonic() - started:.1f} s) | {shown} {row['wrong'] or ''}", flush=True)
         del space, library, runs
         cuda.cupy().get_default_memory_pool().free_all_blocks()
-    return rows
+        yield row
 
 
 def _rounds(watch: Any, runs: dict[str, Callable[[], None]], seconds: float, row: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +201,9 @@ def main() -> int:
     parser.add_argument("--top", choices=list(TOPS), action="append")
     parser.add_argument("--field", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    parser.add_argument("--predict", action="store_true")
+    parser.add_argument("--copies", action="store_true", help="cuBLASLt on the rung's own copies of A and B too")
+    parser.add_argument("--predict", action="store_true", help="choose settings and write predictions.json, without a GPU")
+    parser.add_argument("--predictions", type=Path, help="run what a predictions.json has chosen")
     parser.add_argument("--out", type=Path, default=Path())
     asked = parser.parse_args()
     if (asked.seed is None) == (asked.size is None):
@@ -205,18 +211,22 @@ def main() -> int:
     sizes = asked.size.split(",") if asked.size else draw(asked.seed)
     tops = asked.top or list(TOPS)
     if asked.predict:
+        chosen: dict[str, Any] = {}
         for top in tops:
             family, name, _, _ = TOPS[top]
             rung, problem = find_rung(f"{family}/{name}"), problem_for(family)
-            for size in sizes:
-                expected, parameters = settings(rung, problem.parse_size(size).as_dict(), 132, 1)[0]
+            chosen[top] = {size: settings(rung, problem.parse_size(size).as_dict(), 132, 1)[0] for size in sizes}
+            for size, (expected, parameters) in chosen[top].items():
                 print(f"{top} {size}: {label(parameters, rung)}{'' if expected is None else f', {expected:.1f} us'}")
+        (asked.out / "predictions.json").write_text(json.dumps(chosen, indent=1) + "\n")
         return 0
+    predicted = json.loads(asked.predictions.read_text()) if asked.predictions else {}
     rows: list[dict[str, Any]] = []
     for top in tops:
-        rows += measure(top, sizes, asked.field, asked.seconds)
-        (asked.out / "unseen.json").write_text(json.dumps(rows))
-        (asked.out / "unseen.md").write_text(table(rows))
+        for row in measure(top, sizes, asked.field, asked.seconds, predicted.get(top), asked.copies):
+            rows.append(row)
+            (asked.out / "unseen.json").write_text(json.dumps(rows))
+    (asked.out / "unseen.md").write_text(table(rows))
     print(table(rows))
     return 0
 

@@ -338,8 +338,13 @@ check = "EARLY < min(8, (232448 - BM * ((64 if BN % 64 == 0 else 80 if BN % 80 =
 says = "the ring has one stage more than are filled early"
 
 [model]
-says = "PLACEHOLDER"
-time_us = "start + whole * (steps * step + tile + merge) + low * (steps * step * 1.07 * (BM - 64) / BM + tile)"
+says = """\
+The longest cluster decides: whole rounds of tiles, then low ones. A step takes as long as the \
+products or the rows that come from the L2, of which a row off the 128-byte lines needs more; a tile \
+is stored while nothing is multiplied; long runs are slowed by the power cap, less so where SMs are \
+idle. Constants fitted to 72 fields of settings on two H200s (docs/decisions/36-unseen-sizes.md), in \
+microseconds and steps of 1640 cycles."""
+time_us = "(4.3 + 0.4 * low + rounds * tile + whole * merge + work * (1 + (0.07 + 0.06 * (100 * rows / (BM * BN) - 1)) * heat)) * (1 - 0.55 * idle * heat)"
 
 [model.over]
 BM = [64, 128, 192]
@@ -355,16 +360,19 @@ EARLY = "5 if BM == 64 and BN == 128 else 3 if BN < 208 else 2"
 down = "1 if ACROSS else CLUSTER"
 columns = "ceil_div(N, BN * CLUSTER // down)"
 high = "ceil_div(max(0, M - LOW * down * (BM - 64)), BM * down) * columns * SPLIT"
-rounds = "ceil_div(high + LOW * columns, sm_count // CLUSTER)"
-whole = "ceil_div(high, ceil_div(high + LOW * columns, rounds))"
+tiles = "high + LOW * columns"
+rounds = "ceil_div(tiles, sm_count // CLUSTER)"
+whole = "ceil_div(high, ceil_div(tiles, rounds))"
 low = "rounds - whole"
-steps = "ceil_div(ceil_div(K, BK), SPLIT)"
-astray = "1.3 if K % 8 == 0 and K % BK else 1"
-load = "max(1.65 * (BM * astray + BN), 2.6 * (BM * astray * down / CLUSTER + BN / down))"
-step = "((BM * BN / 32) ** 6 + load ** 6) ** (1 / 6) / 1650 * (1.01 if ACROSS and astray == 1 else 1)"
-start = "4.7"
-tile = "BM * BN * (0.3 if N % 8 else 0.067) / 1024"
-merge = "0 if SPLIT == 1 else 3 if SPLIT == 2 else 6 if SPLIT <= 4 else 9"
+idle = "1 - tiles / (rounds * (sm_count // CLUSTER))"
+off_lines = "K % 8 == 0 and K % BK != 0"
+rows = "BM * (1.38 if off_lines else 1) * down / CLUSTER + BN / down"
+cycles = "((BM * BN / 32) ** 8 + (2.43 * rows) ** 8) ** 0.125 * (0.98 if BM == 192 and BN == 256 else 1.05 if BM == 64 and BN > 128 else 1)"
+step = "cycles / 1640 * (1 if not ACROSS else 1.03 if off_lines else 1.015)"
+work = "(whole + low * 1.12 * (BM - 64) / BM) * ceil_div(ceil_div(K, BK), SPLIT) * step"
+heat = "work / (work + 300)"
+tile = "BM * BN / 1024 * (0.066 + (0.2 if N % 8 else 0) + (0.029 if BN == 208 else 0))"
+merge = "(2.2 + BM * BN / 16750) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 if SPLIT <= 4 else 3)"
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"

@@ -25,8 +25,9 @@ _PREFER_WORKSPACE, _PREFER_REDUCTION = 1, 3  # CUBLASLT_MATMUL_PREF_MAX_WORKSPAC
 #: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts are added up in float32, as `cublas` is
 #: asked to, and not in the output, in its type (_INPLACE, _OUTPUT_TYPE).
 _FLOAT32_REDUCTION = 2
-#: Turns of all algorithms, microseconds of runs in a row in each, and the most runs.
-_TURNS, _ROW_US, _LONGEST_ROW = 3, 200.0, 16
+#: Turns of all algorithms that took less than _NEAR times the shortest at first, one turn where a run
+#: takes longer than _LONG_US; microseconds of runs in a row in each, and the most runs.
+_TURNS, _NEAR, _LONG_US, _ROW_US, _LONGEST_ROW = 3, 1.25, 3000.0, 200.0, 16
 
 
 #: Bytes to fill first: about 100 microseconds on an H200.
@@ -152,12 +153,13 @@ def _fastest(xp: Any, runs: list[Callable[[], None]]) -> Callable[[], None]:
         return spent / count
 
     for run in runs:
-        time_us(run, 1)
+        run()
     once = [time_us(run, 1) for run in runs]
-    runs = [run for run, first in zip(runs, once, strict=True) if first < 1.5 * min(once)]
+    runs = [run for run, first in zip(runs, once, strict=True) if first < _NEAR * min(once)]
     row = max(1, min(_LONGEST_ROW, int(_ROW_US / min(once))))
+    turns = _TURNS if min(once) < _LONG_US else 1
     times: list[list[float]] = [[] for _ in runs]
-    for turn in range(_TURNS):
+    for turn in range(turns):
         for index in range(len(runs))[:: -1 if turn % 2 else 1]:
             times[index].append(time_us(runs[index], row))
     return runs[min(range(len(runs)), key=lambda index: statistics.median(times[index]))]
