@@ -25,7 +25,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.problems._cublaslt import Operand, fastest
@@ -50,18 +49,27 @@ def draw(seed: int) -> list[str]:
 
     def side(low: int, high: int, index: int, *, by_logarithm: bool) -> int:
         while True:
-            value = round(low * (high / low) ** lot.random()) if by_logarithm else lot.randint(low, high)
+            value = (
+                round(low * (high / low) ** lot.random())
+                if by_logarithm
+                else lot.randint(low, high)
+            )
             unit = 64 if index % 2 == 0 else 8 if index % 4 == 1 else 1
             value = round(value / unit) * unit
             if low <= value <= high and (unit == 64 or value % 64):
                 return value
 
     squares = [str(side(1000, 12000, index, by_logarithm=False)) for index in range(24)]
-    shapes = ["x".join(str(side(512, 16384, index, by_logarithm=True)) for _ in "MNK") for index in range(24)]
+    shapes = [
+        "x".join(str(side(512, 16384, index, by_logarithm=True)) for _ in "MNK")
+        for index in range(24)
+    ]
     return squares + shapes
 
 
-def settings(rung: Rung, names: dict[str, int], sm_count: int, field: int) -> list[tuple[float | None, dict[str, int]]]:
+def settings(
+    rung: Rung, names: dict[str, int], sm_count: int, field: int
+) -> list[tuple[float | None, dict[str, int]]]:
     """Settings to time, each with the time that the model expects: the first `field` by the model, with
     the two best of a shape at most."""
     found: list[tuple[float | None, dict[str, int]]] = []
@@ -74,12 +82,19 @@ def settings(rung: Rung, names: dict[str, int], sm_count: int, field: int) -> li
 
 
 def label(parameters: dict[str, int], rung: Rung) -> str:
-    changed = [f"{name}={value}" for name, value in parameters.items() if rung.parameters[name] != value]
+    changed = [
+        f"{name}={value}" for name, value in parameters.items() if rung.parameters[name] != value
+    ]
     return " ".join(changed) or "header"
 
 
 def measure(
-    top: str, sizes: Sequence[str], field: int, seconds: float, predicted: Mapping[str, Any] | None = None, copies: bool = False
+    top: str,
+    sizes: Sequence[str],
+    field: int,
+    seconds: float,
+    predicted: Mapping[str, Any] | None = None,
+    copies: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """One row a size: median microseconds of each form, and why a form has none."""
     from ncu_toolkit.gpu import cuda, launch, timing
@@ -88,25 +103,42 @@ def measure(
     family, name, dtype, arrays = TOPS[top]
     rung, problem, device = find_rung(f"{family}/{name}"), problem_for(family), cuda.device()
     asked = {
-        size: [tuple(predicted[size])] if predicted else settings(rung, problem.parse_size(size).as_dict(), device.sm_count, field)
+        size: [tuple(predicted[size])]
+        if predicted
+        else settings(rung, problem.parse_size(size).as_dict(), device.sm_count, field)
         for size in sizes
     }
     unique = {label(each, rung): each for found in asked.values() for _, each in found}
-    requests = [nvcc.BuildRequest(rung, device.arch, each, problem.macros(dtype)) for each in unique.values()]
+    requests = [
+        nvcc.BuildRequest(rung, device.arch, each, problem.macros(dtype))
+        for each in unique.values()
+    ]
     started = time.monotonic()
     for outcome in nvcc.build_many(requests):
         if outcome.error is not None:
             raise outcome.error
-    print(f"{top}: {len(requests)} settings built in {time.monotonic() - started:.0f} s", flush=True)
+    print(
+        f"{top}: {len(requests)} settings built in {time.monotonic() - started:.0f} s", flush=True
+    )
     watch = timing.Stopwatch("warm")
     for size in sizes:
         started = time.monotonic()
         shape = problem.parse_size(size)
         space = launch.Workspace(problem, shape, dtype, rung.problem)
-        row: dict[str, Any] = {"top": top, "size": size, "dims": shape.as_dict(), "expected_us": {}, "us": {}, "spread": {}, "wrong": {}}
+        row: dict[str, Any] = {
+            "top": top,
+            "size": size,
+            "dims": shape.as_dict(),
+            "expected_us": {},
+            "us": {},
+            "spread": {},
+            "wrong": {},
+        }
         runs: dict[str, Callable[[], None]] = {}
 
-        def add(form: str, make: Callable[[], launch.Runnable], row: Any = row, runs: Any = runs) -> None:
+        def add(
+            form: str, make: Callable[[], launch.Runnable], row: Any = row, runs: Any = runs
+        ) -> None:
             try:
                 bound = make()
                 bound.verify()
@@ -129,8 +161,16 @@ def measure(
                     call = problem.library(cuda.cupy(), form, space.arrays, shape, dtype, {})
                 else:
                     element = 0 if dtype == "float32" else 14  # CUDA_R_32F, CUDA_R_16BF
-                    a, b = (Operand(space.arrays[each], element, each == "B_lines") for each in arrays)
-                    call = fastest(cuda.cupy(), *shape.as_dict().values(), a, b, Operand(space.arrays["C"], element))
+                    a, b = (
+                        Operand(space.arrays[each], element, each == "B_lines") for each in arrays
+                    )
+                    call = fastest(
+                        cuda.cupy(),
+                        *shape.as_dict().values(),
+                        a,
+                        b,
+                        Operand(space.arrays["C"], element),
+                    )
                 library._library = call
                 return library
 
@@ -138,17 +178,26 @@ def measure(
             if form in runs:
                 runs[form] = library._library
         row.update(_rounds(watch, runs, seconds, row))
-        best = min((row["us"][each] for each in LIBRARIES if each in row["us"]), default=float("nan"))
-        order = sorted((each for each in row["ours"] if each in row["us"]), key=row["us"].__getitem__)
+        best = min(
+            (row["us"][each] for each in LIBRARIES if each in row["us"]), default=float("nan")
+        )
+        order = sorted(
+            (each for each in row["ours"] if each in row["us"]), key=row["us"].__getitem__
+        )
         shown = "; ".join(f"{each} {best / row['us'][each]:.3f}" for each in order[:4])
         first = best / row["us"][row["ours"][0]] if row["ours"][0] in row["us"] else float("nan")
-        print(f"{top} {size}: {first:.3f} of {best:.1f} us ({time.monotonic() - started:.1f} s) | {shown} {row['wrong'] or ''}", flush=True)
+        print(
+            f"{top} {size}: {first:.3f} of {best:.1f} us ({time.monotonic() - started:.1f} s) | {shown} {row['wrong'] or ''}",
+            flush=True,
+        )
         del space, library, runs
         cuda.cupy().get_default_memory_pool().free_all_blocks()
         yield row
 
 
-def _rounds(watch: Any, runs: dict[str, Callable[[], None]], seconds: float, row: dict[str, Any]) -> dict[str, Any]:
+def _rounds(
+    watch: Any, runs: dict[str, Callable[[], None]], seconds: float, row: dict[str, Any]
+) -> dict[str, Any]:
     times: dict[str, list[float]] = {form: [] for form in runs}
     lot = random.Random(row["size"])
     longest = max(watch.elapsed_us(watch.enqueue(run)) for _ in range(2) for run in runs.values())
@@ -162,7 +211,10 @@ def _rounds(watch: Any, runs: dict[str, Callable[[], None]], seconds: float, row
     return {
         "rounds": count,
         "us": {form: statistics.median(found) for form, found in times.items()},
-        "spread": {form: [sorted(found)[len(found) // 10], sorted(found)[-1 - len(found) // 10]] for form, found in times.items()},
+        "spread": {
+            form: [sorted(found)[len(found) // 10], sorted(found)[-1 - len(found) // 10]]
+            for form, found in times.items()
+        },
     }
 
 
@@ -171,7 +223,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = []
     for top in dict.fromkeys(row["top"] for row in rows):
         mine = [row for row in rows if row["top"] == top]
-        lines += ["", f"| {top} | setting | expected | time | cuBLAS | cuBLASLt | with our copies | ratio |", "|---|---|---:|---:|---:|---:|---:|---:|"]
+        lines += [
+            "",
+            f"| {top} | setting | expected | time | cuBLAS | cuBLASLt | with our copies | ratio |",
+            "|---|---|---:|---:|---:|---:|---:|---:|",
+        ]
         ratios = {}
         for row in mine:
             us, own = row["us"], row["ours"][0]
@@ -180,29 +236,48 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 ratios[row["size"]] = 0.0
                 continue
             ratios[row["size"]] = min(us[each] for each in LIBRARIES if each in us) / us[own]
-            cells = [f"{us[each]:.1f}" if each in us else "" for each in (own, *LIBRARIES, "cublaslt, our copies")]
+            cells = [
+                f"{us[each]:.1f}" if each in us else ""
+                for each in (own, *LIBRARIES, "cublaslt, our copies")
+            ]
             expected = row["expected_us"][own]
-            lines.append(f"| {row['size']} | {own} | {'' if expected is None else format(expected, '.1f')} | {' | '.join(cells)} | {ratios[row['size']]:.3f} |")
+            lines.append(
+                f"| {row['size']} | {own} | {'' if expected is None else format(expected, '.1f')} | {' | '.join(cells)} | {ratios[row['size']]:.3f} |"
+            )
         median, least = statistics.median(ratios.values()), min(ratios.values())
-        on_grid = [ratio for size, ratio in ratios.items() if all(int(side) % 8 == 0 for side in size.split("x"))]
+        on_grid = [
+            ratio
+            for size, ratio in ratios.items()
+            if all(int(side) % 8 == 0 for side in size.split("x"))
+        ]
         wanted = LIMITS[top]
         lines += [
             "",
             f"{top}: median {median:.3f} (goal {wanted[0]:.2f}), least {least:.3f} (goal {wanted[1]:.2f}), ahead at {sum(r >= 1 for r in ratios.values())} of {len(ratios)}; "
-            f"where all sides are multiples of 8: median {statistics.median(on_grid):.3f} of {len(on_grid)}" if on_grid else "",
+            f"where all sides are multiples of 8: median {statistics.median(on_grid):.3f} of {len(on_grid)}"
+            if on_grid
+            else "",
         ]
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int)
     parser.add_argument("--size", help="these sizes in place of drawn ones")
     parser.add_argument("--top", choices=list(TOPS), action="append")
     parser.add_argument("--field", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    parser.add_argument("--copies", action="store_true", help="cuBLASLt on the rung's own copies of A and B too")
-    parser.add_argument("--predict", action="store_true", help="choose settings and write predictions.json, without a GPU")
+    parser.add_argument(
+        "--copies", action="store_true", help="cuBLASLt on the rung's own copies of A and B too"
+    )
+    parser.add_argument(
+        "--predict",
+        action="store_true",
+        help="choose settings and write predictions.json, without a GPU",
+    )
     parser.add_argument("--predictions", type=Path, help="run what a predictions.json has chosen")
     parser.add_argument("--out", type=Path, default=Path())
     asked = parser.parse_args()
@@ -215,15 +290,22 @@ def main() -> int:
         for top in tops:
             family, name, _, _ = TOPS[top]
             rung, problem = find_rung(f"{family}/{name}"), problem_for(family)
-            chosen[top] = {size: settings(rung, problem.parse_size(size).as_dict(), 132, 1)[0] for size in sizes}
+            chosen[top] = {
+                size: settings(rung, problem.parse_size(size).as_dict(), 132, 1)[0]
+                for size in sizes
+            }
             for size, (expected, parameters) in chosen[top].items():
-                print(f"{top} {size}: {label(parameters, rung)}{'' if expected is None else f', {expected:.1f} us'}")
+                print(
+                    f"{top} {size}: {label(parameters, rung)}{'' if expected is None else f', {expected:.1f} us'}"
+                )
         (asked.out / "predictions.json").write_text(json.dumps(chosen, indent=1) + "\n")
         return 0
     predicted = json.loads(asked.predictions.read_text()) if asked.predictions else {}
     rows: list[dict[str, Any]] = []
     for top in tops:
-        for row in measure(top, sizes, asked.field, asked.seconds, predicted.get(top), asked.copies):
+        for row in measure(
+            top, sizes, asked.field, asked.seconds, predicted.get(top), asked.copies
+        ):
             rows.append(row)
             (asked.out / "unseen.json").write_text(json.dumps(rows))
     (asked.out / "unseen.md").write_text(table(rows))

@@ -277,7 +277,9 @@ class Rung:
             for name, expression in model.set.items():
                 names[name] = evaluate_int(expression, names, where=f"{self.label}: model.{name}")
             try:
-                parameters = self.with_parameters({name: int(names[name]) for name in self.parameters})
+                parameters = self.with_parameters(
+                    {name: int(names[name]) for name in self.parameters}
+                )
             except UsageProblem:
                 continue
             for name, expression in model.let.items():

@@ -107,7 +107,9 @@ def test_right_result_as_the_model_chooses(
         workspaces[key] = Workspace(problem, shape, dtype, rung.problem, seed=7)
     runnable = Runnable(rung, workspaces[key], found[0])
     outputs = []
-    for _ in range(3):  # a race moves between runs; what is added up in another order has other bits
+    for _ in range(
+        3
+    ):  # a race moves between runs; what is added up in another order has other bits
         assert all(verdict.passed for verdict in runnable.verify())
         outputs.append(workspaces[key].arrays["C"].copy())
     assert all((other == outputs[0]).all() for other in outputs[1:])

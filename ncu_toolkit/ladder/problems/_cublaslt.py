@@ -21,7 +21,10 @@ _WORKSPACE: Final = 32 * 2**20
 _COMPUTE_32F = 68  # cublasComputeType_t: float32 arithmetic, for float32 inputs too (no TF32)
 _REAL_32F = 0  # cudaDataType_t: the scale
 _TRANSPOSED_A = 3  # CUBLASLT_MATMUL_DESC_TRANSA
-_PREFER_WORKSPACE, _PREFER_REDUCTION = 1, 3  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEME_MASK
+_PREFER_WORKSPACE, _PREFER_REDUCTION = (
+    1,
+    3,
+)  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEME_MASK
 #: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts are added up in float32, as `cublas` is
 #: asked to, and not in the output, in its type (_INPLACE, _OUTPUT_TYPE).
 _FLOAT32_REDUCTION = 2
@@ -56,7 +59,9 @@ class Operand:
     transposed: bool = False
 
 
-def fastest(xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand) -> Callable[[], None]:
+def fastest(
+    xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand
+) -> Callable[[], None]:
     """A callable that runs C = A B by the fastest of the algorithms that cuBLASLt's heuristics name,
     timed here in turns, the GPU resting between them.
 
@@ -70,7 +75,8 @@ def fastest(xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand)
         library = ctypes.CDLL(f"libcublasLt.so.{version}")
     except OSError as error:
         raise EnvironmentProblem(
-            f"cuBLASLt cannot be loaded ({error})", "It comes with cuBLAS: pip install nvidia-cublas"
+            f"cuBLASLt cannot be loaded ({error})",
+            "It comes with cuBLAS: pip install nvidia-cublas",
         ) from error
 
     def call(function: str, *arguments: Any) -> None:
@@ -87,7 +93,11 @@ def fastest(xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand)
         # A row-major matrix is its transpose to a library that counts by columns.
         if operand.transposed:
             rows, columns = columns, rows
-        sizes = ctypes.c_uint64(columns), ctypes.c_uint64(rows), ctypes.c_int64(operand.array.shape[1])
+        sizes = (
+            ctypes.c_uint64(columns),
+            ctypes.c_uint64(rows),
+            ctypes.c_int64(operand.array.shape[1]),
+        )
         return made("cublasLtMatrixLayoutCreate", operand.type, *sizes)
 
     def attribute(function: str, handle: ctypes.c_void_p, key: int, value: Any) -> None:
@@ -97,7 +107,9 @@ def fastest(xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand)
     operation = made("cublasLtMatmulDescCreate", _COMPUTE_32F, _REAL_32F)
     # C^T = B^T A^T: what the library calls A is B.
     for key, operand in ((_TRANSPOSED_A, b), (_TRANSPOSED_A + 1, a)):
-        attribute("cublasLtMatmulDescSetAttribute", operation, key, ctypes.c_int32(operand.transposed))
+        attribute(
+            "cublasLtMatmulDescSetAttribute", operation, key, ctypes.c_int32(operand.transposed)
+        )
     left, right, out = layout(b, k, n), layout(a, m, k), layout(c, m, n)
     wanted = made("cublasLtMatmulPreferenceCreate")
     for key, value in (
@@ -106,11 +118,24 @@ def fastest(xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand)
     ):
         attribute("cublasLtMatmulPreferenceSetAttribute", wanted, key, value)
     found, count = (_Heuristic * ALGORITHMS)(), ctypes.c_int()
-    arguments = (handle, operation, left, right, out, out, wanted, ALGORITHMS, found, ctypes.byref(count))
+    arguments = (
+        handle,
+        operation,
+        left,
+        right,
+        out,
+        out,
+        wanted,
+        ALGORITHMS,
+        found,
+        ctypes.byref(count),
+    )
     status = library.cublasLtMatmulAlgoGetHeuristic(*arguments)
     usable = [each for each in found[: count.value] if each.state == 0]
     if status or not usable:
-        raise EnvironmentProblem(f"cuBLASLt has no algorithm for {m}x{n}x{k}", "Choose another size")
+        raise EnvironmentProblem(
+            f"cuBLASLt has no algorithm for {m}x{n}x{k}", "Choose another size"
+        )
     workspace = xp.empty(_WORKSPACE, dtype=xp.uint8)
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
     pointers = [ctypes.c_void_p(operand.array.data.ptr) for operand in (b, a, c)]

@@ -48,6 +48,7 @@ class GemmFp32(Problem):
     dtypes = ("float32",)
     rate = "flop"
     baseline = "cublas"
+    rivals: ClassVar = {"lt": "cublaslt"}
     roof = "fp32"
     bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
     curve_sizes = ("256", *bench_sizes, "12288", "16384")

@@ -69,6 +69,7 @@ class GemmTensor(Problem):
     dtypes = ("bfloat16", "float16")
     rate = "flop"
     baseline = "cublas_bf16"
+    rivals: ClassVar = {"lt": "cublaslt"}
     roof = "tensor"
     bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
     curve_sizes = ("256", *bench_sizes, "12288", "16384")
@@ -178,14 +179,14 @@ class GemmTensor(Problem):
         Raises:
             UsageProblem: another name.
         """
+        if name not in ("cublas", "cublaslt"):
+            return super().library(xp, name, arrays, size, dtype, options)
         runtime = xp.cuda.runtime
         element = runtime.CUDA_R_16BF if dtype == "bfloat16" else runtime.CUDA_R_16F
         m, n, k = size["M"], size["N"], size["K"]
         a, b, c = arrays["A"], arrays["B"], arrays["C"]
         if name == "cublaslt":
             return fastest(xp, m, n, k, *(Operand(array, element) for array in (a, b, c)))
-        if name != "cublas":
-            return super().library(xp, name, arrays, size, dtype, options)
         cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         handle = xp.cuda.device.get_cublas_handle()
         one, zero = (
