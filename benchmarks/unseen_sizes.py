@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,13 @@ TOPS = {
     "fp32": ("gemm_fp32", "register_blocked_tma", "float32", ("A_pitched", "B_pitched")),
 }
 LIBRARIES = ("cublas", "cublaslt")
+COPIES = "cublaslt, our copies"
 LIMITS = {"bf16": (1.02, 0.97), "fp32": (1.10, 1.00)}
 #: Seconds of runs a form, and the fewest and most rounds.
 SECONDS, FEWEST, MOST = 0.1, 5, 40
+LONGEST_REST = 0.05
+#: The time that a model expects, None without one, and parameters.
+Setting = tuple[float | None, dict[str, int]]
 
 
 def draw(seed: int) -> list[str]:
@@ -67,12 +74,10 @@ def draw(seed: int) -> list[str]:
     return squares + shapes
 
 
-def settings(
-    rung: Rung, names: dict[str, int], sm_count: int, field: int
-) -> list[tuple[float | None, dict[str, int]]]:
+def settings(rung: Rung, names: dict[str, int], sm_count: int, field: int) -> list[Setting]:
     """Settings to time, each with the time that the model expects: the first `field` by the model, with
     the two best of a shape at most."""
-    found: list[tuple[float | None, dict[str, int]]] = []
+    found: list[Setting] = []
     shapes: Counter[tuple[int | None, ...]] = Counter()
     for expected, parameters in rung.modelled(names, sm_count):
         shape = tuple(map(parameters.get, ("BM", "BN", "CLUSTER", "ACROSS")))
@@ -97,10 +102,10 @@ def measure(
     copies: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """One row a size: median microseconds of each form, and why a form has none."""
-    from ncu_toolkit.gpu import cuda, launch, timing
+    from ncu_toolkit.gpu import cuda, timing
 
     cuda.disable_tf32()
-    family, name, dtype, arrays = TOPS[top]
+    family, name, dtype, _ = TOPS[top]
     rung, problem, device = find_rung(f"{family}/{name}"), problem_for(family), cuda.device()
     asked = {
         size: [tuple(predicted[size])]
@@ -122,143 +127,104 @@ def measure(
     )
     watch = timing.Stopwatch("warm")
     for size in sizes:
-        started = time.monotonic()
-        shape = problem.parse_size(size)
-        space = launch.Workspace(problem, shape, dtype, rung.problem)
-        row: dict[str, Any] = {
-            "top": top,
-            "size": size,
-            "dims": shape.as_dict(),
-            "expected_us": {},
-            "us": {},
-            "spread": {},
-            "wrong": {},
-        }
-        runs: dict[str, Callable[[], None]] = {}
-
-        def add(
-            form: str, make: Callable[[], launch.Runnable], row: Any = row, runs: Any = runs
-        ) -> None:
-            try:
-                bound = make()
-                bound.verify()
-                runs[form] = bound.run
-            except Exception as error:  # a form that fails must not end a long run
-                row["wrong"][form] = str(error)
-
-        for expected, parameters in asked[size]:
-            form = label(parameters, rung)
-            row["expected_us"][form] = expected
-            add(form, lambda parameters=parameters: launch.Runnable(rung, space, parameters))
-        row["ours"] = list(row["expected_us"])
-        baseline = find_rung(f"{family}/{problem.baseline}")
-        add("cublas", lambda: launch.Runnable(baseline, space))
-        library = launch.Runnable(baseline, space)  # verified with another call in place of its own
-        for form in ("cublaslt", "cublaslt, our copies") if copies else ("cublaslt",):
-
-            def lt(form: str = form) -> launch.Runnable:
-                if form == "cublaslt":
-                    call = problem.library(cuda.cupy(), form, space.arrays, shape, dtype, {})
-                else:
-                    element = 0 if dtype == "float32" else 14  # CUDA_R_32F, CUDA_R_16BF
-                    a, b = (
-                        Operand(space.arrays[each], element, each == "B_lines") for each in arrays
-                    )
-                    call = fastest(
-                        cuda.cupy(),
-                        *shape.as_dict().values(),
-                        a,
-                        b,
-                        Operand(space.arrays["C"], element),
-                    )
-                library._library = call
-                return library
-
-            add(form, lt)
-            if form in runs:
-                runs[form] = library._library
-        row.update(_rounds(watch, runs, seconds, row))
-        best = min(
-            (row["us"][each] for each in LIBRARIES if each in row["us"]), default=float("nan")
-        )
-        order = sorted(
-            (each for each in row["ours"] if each in row["us"]), key=row["us"].__getitem__
-        )
-        shown = "; ".join(f"{each} {best / row['us'][each]:.3f}" for each in order[:4])
-        first = best / row["us"][row["ours"][0]] if row["ours"][0] in row["us"] else float("nan")
-        print(
-            f"{top} {size}: {first:.3f} of {best:.1f} us ({time.monotonic() - started:.1f} s) | {shown} {row['wrong'] or ''}",
-            flush=True,
-        )
-        del space, library, runs
+        yield _time_size(watch, top, size, asked[size], seconds, copies)
         cuda.cupy().get_default_memory_pool().free_all_blocks()
-        yield row
+
+
+def _time_size(
+    watch: Any, top: str, size: str, chosen: Sequence[Setting], seconds: float, copies: bool
+) -> dict[str, Any]:
+    """The row of one size. A form that cannot run, or is wrong, is left out of the timing."""
+    from ncu_toolkit.gpu import cuda, launch
+
+    started = time.monotonic()
+    family, name, dtype, arrays = TOPS[top]
+    rung, problem = find_rung(f"{family}/{name}"), problem_for(family)
+    baseline, shape = find_rung(f"{family}/{problem.baseline}"), problem.parse_size(size)
+    space = launch.Workspace(problem, shape, dtype, rung.problem)
+    runs: dict[str, Callable[[], None]] = {}
+    wrong: dict[str, str] = {}
+
+    def add(form: str, make: Callable[[], launch.Runnable]) -> None:
+        try:
+            bound = make()
+            bound.verify()
+            runs[form] = bound.run
+        except Exception as error:  # one form that fails must not end a long run
+            wrong[form] = str(error)
+
+    def on_copies() -> launch.Runnable:
+        element = 0 if dtype == "float32" else 14  # CUDA_R_32F, CUDA_R_16BF
+        a, b = (Operand(space.arrays[each], element, each == "B_lines") for each in arrays)
+        c = Operand(space.arrays["C"], element)
+        bound = launch.Runnable(baseline, space)
+        bound._library = fastest(cuda.cupy(), *shape.as_dict().values(), a, b, c)
+        return bound
+
+    for _, parameters in chosen:
+        add(label(parameters, rung), partial(launch.Runnable, rung, space, parameters))
+    for library in LIBRARIES:
+        add(library, partial(launch.Runnable, replace(baseline, library=library), space))
+    if copies:
+        add(COPIES, on_copies)
+    expected = {label(parameters, rung): time_us for time_us, parameters in chosen}
+    row = {"top": top, "size": size, "dims": shape.as_dict(), "ours": list(expected)}
+    row |= {"expected_us": expected, "wrong": wrong, **_rounds(watch, runs, seconds, size)}
+    us = row["us"]
+    best = min((us[each] for each in LIBRARIES if each in us), default=math.nan)
+    order = sorted((each for each in expected if each in us), key=us.__getitem__)
+    ratios = "; ".join(f"{each} {best / us[each]:.3f}" for each in order[:4])
+    spent = time.monotonic() - started
+    print(f"{top} {size}: {best:.1f} us ({spent:.1f} s) | {ratios} {wrong or ''}", flush=True)
+    return row
 
 
 def _rounds(
-    watch: Any, runs: dict[str, Callable[[], None]], seconds: float, row: dict[str, Any]
+    watch: Any, runs: Mapping[str, Callable[[], None]], seconds: float, seed: str
 ) -> dict[str, Any]:
     times: dict[str, list[float]] = {form: [] for form in runs}
-    lot = random.Random(row["size"])
+    lot = random.Random(seed)
     longest = max(watch.elapsed_us(watch.enqueue(run)) for _ in range(2) for run in runs.values())
     count = max(FEWEST, min(MOST, int(seconds / (longest * 1e-6))))
     for _ in range(count):
-        order = list(runs)
-        lot.shuffle(order)
-        for form in order:
+        for form in lot.sample(list(runs), len(runs)):
             times[form].append(watch.elapsed_us(watch.enqueue(runs[form])))
-            time.sleep(min(times[form][-1] * 1e-6, 0.05))
-    return {
-        "rounds": count,
-        "us": {form: statistics.median(found) for form, found in times.items()},
-        "spread": {
-            form: [sorted(found)[len(found) // 10], sorted(found)[-1 - len(found) // 10]]
-            for form, found in times.items()
-        },
-    }
+            time.sleep(min(times[form][-1] * 1e-6, LONGEST_REST))
+    us = {form: statistics.median(found) for form, found in times.items()}
+    return {"rounds": count, "us": us, "times_us": times}
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Ratios by size, in Markdown, and whether the limits hold."""
     lines = []
     for top in dict.fromkeys(row["top"] for row in rows):
-        mine = [row for row in rows if row["top"] == top]
-        lines += [
-            "",
-            f"| {top} | setting | expected | time | cuBLAS | cuBLASLt | with our copies | ratio |",
-            "|---|---|---:|---:|---:|---:|---:|---:|",
-        ]
+        heads = [top, "setting", "expected", "time", "cuBLAS", "cuBLASLt", "ratio"]
+        lines += ["", f"| {' | '.join(heads)} |", "|---|---|---:|---:|---:|---:|---:|"]
         ratios = {}
-        for row in mine:
+        for row in (row for row in rows if row["top"] == top):
             us, own = row["us"], row["ours"][0]
-            if own not in us:
-                lines.append(f"| {row['size']} | {own} | | wrong | | | | |")
-                ratios[row["size"]] = 0.0
-                continue
-            ratios[row["size"]] = min(us[each] for each in LIBRARIES if each in us) / us[own]
-            cells = [
-                f"{us[each]:.1f}" if each in us else ""
-                for each in (own, *LIBRARIES, "cublaslt, our copies")
-            ]
+            beside = [us[each] for each in LIBRARIES if each in us]
+            ratios[row["size"]] = min(beside) / us[own] if own in us and beside else 0.0
             expected = row["expected_us"][own]
-            lines.append(
-                f"| {row['size']} | {own} | {'' if expected is None else format(expected, '.1f')} | {' | '.join(cells)} | {ratios[row['size']]:.3f} |"
-            )
-        median, least = statistics.median(ratios.values()), min(ratios.values())
-        on_grid = [
-            ratio
-            for size, ratio in ratios.items()
-            if all(int(side) % 8 == 0 for side in size.split("x"))
-        ]
-        wanted = LIMITS[top]
-        lines += [
-            "",
-            f"{top}: median {median:.3f} (goal {wanted[0]:.2f}), least {least:.3f} (goal {wanted[1]:.2f}), ahead at {sum(r >= 1 for r in ratios.values())} of {len(ratios)}; "
-            f"where all sides are multiples of 8: median {statistics.median(on_grid):.3f} of {len(on_grid)}"
-            if on_grid
-            else "",
-        ]
+            cells = [row["size"], own, "" if expected is None else f"{expected:.1f}"]
+            cells += [f"{us[each]:.1f}" if each in us else "wrong" for each in (own, *LIBRARIES)]
+            lines.append(f"| {' | '.join(cells)} | {ratios[row['size']]:.3f} |")
+        lines += ["", summary(top, ratios)]
     return "\n".join(lines)
+
+
+def summary(top: str, ratios: Mapping[str, float]) -> str:
+    """Median and least of the ratios beside their goals; of a size in which something was wrong the
+    ratio is 0."""
+    median, least = LIMITS[top]
+    found = list(ratios.values())
+    ahead = sum(ratio >= 1 for ratio in found)
+    middle, worst = statistics.median(found), min(found)
+    words = f"{top}: median {middle:.3f} (goal {median:.2f}), least {worst:.3f} (goal {least:.2f}), ahead at {ahead} of {len(found)}"
+    on_grid = [ratios[size] for size in ratios if all(int(n) % 8 == 0 for n in size.split("x"))]
+    if on_grid:
+        words += f"; where all sides are multiples of 8: median {statistics.median(on_grid):.3f} of {len(on_grid)}"
+    return words
 
 
 def main() -> int:
@@ -281,6 +247,7 @@ def main() -> int:
     parser.add_argument("--predictions", type=Path, help="run what a predictions.json has chosen")
     parser.add_argument("--out", type=Path, default=Path())
     asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
     if (asked.seed is None) == (asked.size is None):
         parser.error("give --seed or --size")
     sizes = asked.size.split(",") if asked.size else draw(asked.seed)
@@ -295,9 +262,8 @@ def main() -> int:
                 for size in sizes
             }
             for size, (expected, parameters) in chosen[top].items():
-                print(
-                    f"{top} {size}: {label(parameters, rung)}{'' if expected is None else f', {expected:.1f} us'}"
-                )
+                words = "" if expected is None else f", {expected:.1f} us"
+                print(f"{top} {size}: {label(parameters, rung)}{words}")
         (asked.out / "predictions.json").write_text(json.dumps(chosen, indent=1) + "\n")
         return 0
     predicted = json.loads(asked.predictions.read_text()) if asked.predictions else {}
