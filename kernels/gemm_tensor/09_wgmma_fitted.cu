@@ -5,9 +5,8 @@ A round of tiles lasts as long whether it is full or not: 3072 takes 2.18 rounds
 and pays for three. It takes 1.94 of 192 x 192, with a third warpgroup that multiplies. The power \
 cap sets the clock, so bytes cost time: large tiles read less, and clusters of one part of the \
 chip take tiles in one row, whose reads of A are merged on the way to the L2. The last rows of \
-tiles may be lower, so that clusters finish together, and few tiles are cut along k. A model has \
-the shape for each size. First copies start before the cluster has met, and no barrier ends the \
-kernel."""
+tiles may be lower, so that clusters finish together; few tiles are cut along k. A model has the \
+shape for each size. First copies start before the cluster has met; no barrier ends the kernel."""
 kind = "step"
 compared_with = "wgmma_persistent"
 +++*/
