@@ -195,6 +195,28 @@ says = "accumulators, fragments and addresses of all resident threads must fit i
 check = "2 * (4 * BK * (BM + BN) + 1024) <= 233472 // BLOCKS_PER_SM - 2048"
 says = "the two stages of all resident blocks must fit in the shared memory of an SM"
 
+[model]
+says = """\
+Time follows the products that tiles make, edges included: what is left of a round is dealt out \
+evenly. Two blocks of 64 x 128 take no longer than one of 128 x 128, and leave less beside the \
+edges. Small tiles are slower and start sooner, and with them few tiles are cut into fewer parts. \
+Constants fitted to an H200 (docs/decisions/36-unseen-sizes.md), in microseconds."""
+time_us = "tiles * BM * BN * steps * BK / 29e6 * slower + (17 if BM + BN == 128 else 21 if tiles > 0.2 * sm_count * BLOCKS_PER_SM else 29)"
+
+[model.over]
+BM = [64, 128]
+BN = [128, 64]
+
+[model.set]
+BLOCKS_PER_SM = "2 if BM + BN == 256 else 4"
+MIN_STEPS = "2 if BM + BN == 128 else 4"
+WORTH = "4 if BM + BN == 256 else 1"
+
+[model.let]
+tiles = "ceil_div(M, BM) * ceil_div(N, BN)"
+steps = "ceil_div(K, BK)"
+slower = "1.12 if BM + BN == 128 else 1.01 if BM + BN == 256 else 1.003 if BN == 64 else 1"
+
 [[launch]]
 kernel = "register_blocked_tma"
 grid = ["sm_count * BLOCKS_PER_SM", "ceil_div(ceil_div(M, BM) * ceil_div(N, BN), sm_count * BLOCKS_PER_SM)", "1"]

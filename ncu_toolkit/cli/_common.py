@@ -263,12 +263,12 @@ def timeout_option(what: str, default: float) -> Callable[[F], F]:
 
 def tuned_option(function: F) -> F:
     """--tuned / --no-tuned: whether kernels run with what `ncu-toolkit tune` found for this GPU and
-    size."""
+    size, or what their models choose."""
     return click.option(
         "--tuned/--no-tuned",
         default=True,
         show_default=True,
-        help="Run kernels with the parameters tuned for this GPU and size, or with their headers' own.",
+        help="Run kernels with the parameters tuned for this GPU and size, else chosen by their models, or with their headers' own.",
     )(function)
 
 

@@ -23,7 +23,7 @@ from ncu_toolkit.cli._common import (
 from ncu_toolkit.cli.history import keep
 from ncu_toolkit.cli.profile import title_of
 from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.gpu import cuda, ladder_run, selection
 from ncu_toolkit.gpu import session as stages
 from ncu_toolkit.ladder.problems import problem_for
@@ -41,10 +41,15 @@ from ncu_toolkit.runs import intake, store
     type=click.Choice(["warm", "flushed"]),
     help="State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]",
 )
+@click.option(
+    "--against",
+    type=click.Choice(["lt"]),
+    help="Time one more library with the kernels: 'lt' is cuBLASLt by the fastest of the algorithms that it names, for matrix products.",
+)
 @format_option(["text", "csv", "json"], "Format to print. CSV and JSON files are always written.")
 def command(
     kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
-    reports: Path, tuned: bool, cluster: str | None, slow_boards: bool, cache: str | None, form: str,
+    reports: Path, tuned: bool, cluster: str | None, slow_boards: bool, cache: str | None, against: str | None, form: str,
 ) -> None:  # fmt: skip
     """Verify and time kernels without profiling them.
 
@@ -63,6 +68,11 @@ def command(
         default_sizes=lambda problem: problem.bench_sizes,
         overrides=parse_params(params, names),
     )
+    if against and not any(against in problem_for(case.family).rivals for case in cases):
+        raise UsageProblem(
+            f"--against {against} is for matrix products, and none of these kernels is one",
+            "Choose a family such as gemm_tensor, or leave it out",
+        )
     where = executor_of(cluster, slow_boards)
     if cluster is None:
         cuda.cupy()
@@ -92,7 +102,9 @@ def command(
             for line in lines:
                 progress.note(line)
             stages.build_all(session, cases, progress, executor)
-            stages.time_all(session, cases, progress, cache, executor=executor)
+            stages.time_all(
+                session, cases, progress, cache, executor=executor, against=against or ""
+            )
             stages.measure_ceilings(session, progress, executor)
         except (ToolkitError, KeyboardInterrupt) as error:
             if session is None or not session.measured:

@@ -165,24 +165,33 @@ def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tu
 
 def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tuple[Cases, list[str]]:
     """The cases with their parameters, which are those tuned for a GPU (this machine's where
-    `device` is None) and size where there are any, and lines that tell the user which kernels run
-    as tuned.
+    `device` is None) and size where there are any, else those that the rung's model chooses, and
+    lines that tell the user which kernels run so.
 
     Raises:
         InputProblem: a table of tuned parameters cannot be read.
     """
-    gpu = (device or cuda.device()).name
+    device = device or cuda.device()
+    gpu = device.name
     done: list[RunCase] = []
     sizes: dict[tuple[str, str, str], list[str]] = {}
+    modelled: dict[str, list[str]] = {}
     for case in cases:
         if not case.parameters:
             rung = rung_of(case)
             entry = tables.lookup(rung, case.size, case.dtype, gpu) if use_tuned else None
             best = entry.parameters if entry else {}
+            if use_tuned and entry is None and rung.model:
+                _, best = rung.modelled(case.dims, device.sm_count)[0]
+                modelled.setdefault(rung.name, []).append(tables.change(rung, best, case.size))
             case = replace(case, parameters=rung.with_parameters(best))
             sizes.setdefault((case.family, case.rung, case.dtype), []).append(case.size)
         done.append(case)
     lines = []
     for (family, name, dtype), labels in sizes.items() if use_tuned else ():
         lines += tables.notes(find_rung(f"{family}/{name}"), labels, dtype, gpu)
+    lines += [
+        f"{name} runs as its model chooses, with {'; '.join(found)}; --no-tuned runs it as its header says"
+        for name, found in modelled.items()
+    ]
     return tuple(done), lines

@@ -176,6 +176,7 @@ def time_all(
     cache: str | None = None,
     seconds: float | None = None,
     executor: Executor = HERE,
+    against: str = "",
 ) -> None:
     """Verify and time every case that is not timed yet, and save after each group of rungs that are
     timed side by side, which is on one GPU. A wrong rung is recorded as failed and never timed; the
@@ -184,6 +185,8 @@ def time_all(
     Args:
         cache: state of the L2, "warm" or "flushed"; by the family's rate where None.
         seconds: GPU time spent on one case (timing.SECONDS_PER_RUNG where None).
+        against: a family's further library (`Problem.rivals`), timed as one more rung where it has
+            it.
 
     Raises:
         ToolkitError: the first refusal (size, memory), where not a single case could run.
@@ -196,7 +199,7 @@ def time_all(
     ]
     reporter.stage("Verify and time", len(left))
     tasks = (
-        (session.apart() if executor.boards else session, group, cache, seconds)
+        (session.apart() if executor.boards else session, group, cache, seconds, against)
         for group in groups_of(left)
     )
     for done in executor.run(time_there if executor.boards else time_group, tasks, reporter):
@@ -219,7 +222,12 @@ def time_all(
 
 
 def time_group(
-    session: Session, group: Cases, cache: str | None, seconds: float | None, reporter: Reporter
+    session: Session,
+    group: Cases,
+    cache: str | None,
+    seconds: float | None,
+    against: str,
+    reporter: Reporter,
 ) -> Session:
     """Verify and time cases of one problem and size, side by side on this process's GPU, into the
     session, which is returned.
@@ -230,7 +238,7 @@ def time_group(
     cuda.disable_tf32()
     cuda.cupy()
     try:
-        _time_group(session, group, reporter, cache, seconds)
+        _time_group(session, group, reporter, cache, seconds, against)
     except ToolkitError:
         raise
     except Exception as error:
@@ -245,11 +253,16 @@ def time_group(
 
 
 def time_there(
-    session: Session, group: Cases, cache: str | None, seconds: float | None, reporter: Reporter
+    session: Session,
+    group: Cases,
+    cache: str | None,
+    seconds: float | None,
+    against: str,
+    reporter: Reporter,
 ) -> Session:
     """`time_group` on a worker; raises EnvironmentProblem where its kernels are not the client's."""
     check_sources(group)
-    found = time_group(session, group, cache, seconds, reporter)
+    found = time_group(session, group, cache, seconds, against, reporter)
     if cuda.context_works():
         cuda.cupy().get_default_memory_pool().free_all_blocks()
     return found
@@ -267,7 +280,12 @@ def cache_of(problem: Problem, cache: str | None) -> str:
 
 
 def _time_group(
-    session: Session, group: Cases, reporter: Reporter, cache: str | None, seconds: float | None
+    session: Session,
+    group: Cases,
+    reporter: Reporter,
+    cache: str | None,
+    seconds: float | None,
+    against: str,
 ) -> None:
     from ncu_toolkit.gpu import timing
 
@@ -305,6 +323,9 @@ def _time_group(
     except EnvironmentProblem as error:
         reporter.note(f"the baseline is not timed at {first.size}: {error.message}")
         baseline = None
+    rival = _rival(problem, space, against, reporter)
+    if rival is not None:
+        ready.append(rival)
     budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
     measured = timing.measure_ladder(
         ready,
@@ -319,6 +340,20 @@ def _time_group(
     where = f"{first.family} {first.size}{operation_of(rung_of(first))}"
     for label, spent in asdict(costs).items() if costs is not None else ():
         session.add_cost(f"{label} {where}", spent)
+
+
+def _rival(problem: Problem, space: Any, against: str, reporter: Reporter) -> Any:
+    """The verified runnable of a family's further library; None where it has none, or it cannot run
+    or is wrong at this size, which is told."""
+    library = problem.rivals.get(against)
+    if library is None:
+        return None
+    rung = replace(find_rung(f"{problem.family}/{problem.baseline}"), name=library, library=library)
+    try:
+        return launch.bind_verified(rung, space)
+    except ToolkitError as error:
+        reporter.note(f"{library} is not timed at {space.size.label}: {error.message}")
+        return None
 
 
 def measure_ceilings(session: Session, reporter: Reporter, executor: Executor = HERE) -> None:

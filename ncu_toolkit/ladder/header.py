@@ -39,6 +39,7 @@ from ncu_toolkit.ladder.rung import (
     Scratch,
     Source,
     TensorMap,
+    TimeModel,
     TomlTable,
 )
 from ncu_toolkit.model.codec import Misfit, convert
@@ -121,6 +122,7 @@ class _Tail(TomlTable, frozen=True):
     parameters: dict[str, int] = field(default_factory=dict)
     search: dict[str, Annotated[tuple[int, ...], Meta(min_length=1)]] = field(default_factory=dict)
     constraint: tuple[Requirement, ...] = ()
+    model: TimeModel | None = None
     launch: tuple[LaunchSpec, ...] = ()
     scratch: dict[str, _Buffer] = field(default_factory=dict)
     tensor_maps: dict[str, _Map] = field(default_factory=dict)
@@ -130,7 +132,7 @@ class _Tail(TomlTable, frozen=True):
 
 _KNOWN = {
     name
-    for table in (_Head, _Tail, _Buffer, _Map, Expectation, LaunchSpec, Measured, ProfileExpectation, Requirement, SassExpectation, Source)
+    for table in (_Head, _Tail, _Buffer, _Map, Expectation, LaunchSpec, Measured, ProfileExpectation, Requirement, SassExpectation, Source, TimeModel)
     for name in table.__struct_fields__
 }  # fmt: skip
 _T = TypeVar("_T", _Head, _Tail)
@@ -194,6 +196,7 @@ def parse_rung(path: Path, text: str, family: str) -> Rung:
         title=head.title, idea=head.idea, kind=head.kind, compared_with=head.compared_with or "", removes=head.removes,
         minimum_cc=(int(major), int(minor)), arch_specific=tail.arch_specific, shapes=tail.shapes, source=tail.source,
         parameters=MappingProxyType(tail.parameters), search=MappingProxyType(tail.search), constraints=tail.constraint,
+        model=tail.model,
         launches=tail.launch, scratch=tuple(Scratch(name, b.dtype, b.count, b.zeroed) for name, b in tail.scratch.items()),
         tensor_maps=tuple(TensorMap(name, m.array, m.box, m.swizzle) for name, m in tail.tensor_maps.items()),
         expect=tail.expect, measured=tail.measured, problem=MappingProxyType(tail.problem), baseline=tail.baseline,
@@ -268,6 +271,10 @@ def _check(label: str, name: str, family: str, head: _Head, tail: _Tail, code: s
         if key not in tail.parameters:
             known = ", ".join(tail.parameters) or "none"
             raise wrong(f"search.{key} is no parameter of this rung", f"Parameters are {known}")
+    for key in (*tail.model.over, *tail.model.set) if tail.model else ():
+        if key not in tail.parameters:
+            known = ", ".join(tail.parameters) or "none"
+            raise wrong(f"model.{key} is no parameter of this rung", f"Parameters are {known}")
     for launch in tail.launch:
         if not re.search(rf"\b{re.escape(launch.kernel)}\b", code):
             raise wrong(

@@ -4,6 +4,7 @@ Reading headers is in `header.py`."""
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,6 +153,21 @@ class Expectation(TomlTable, frozen=True):
     ratio_at_least: float | None = None
 
 
+class TimeModel(TomlTable, frozen=True):
+    """How long a rung takes at a size, from which its parameters are chosen where no search has
+    found them. Expressions read the parameters, the problem's scalars, `sm_count`, and names above
+    them."""
+
+    says: Filled
+    over: dict[str, Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]]
+    """Values to choose among; the header's constraints hold for what they make together."""
+    time_us: Expression
+    set: dict[str, Expression] = msgspec.field(default_factory=dict)
+    """Parameters that follow from the others and the size."""
+    let: dict[str, Expression] = msgspec.field(default_factory=dict)
+    """Names for what is computed on the way, in their order."""
+
+
 class Measured(TomlTable, frozen=True):
     """Where reality disagrees with the design: on which GPU, what was measured and why."""
 
@@ -185,6 +201,7 @@ class Rung:
     parameters: Mapping[str, int] = field(default_factory=dict)
     search: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constraints: tuple[Requirement, ...] = ()
+    model: TimeModel | None = None
     launches: tuple[LaunchSpec, ...] = ()
     scratch: tuple[Scratch, ...] = ()
     tensor_maps: tuple[TensorMap, ...] = ()
@@ -241,6 +258,35 @@ class Rung:
                     "Choose other parameters",
                 )
         return values
+
+    def modelled(
+        self, scalars: Mapping[str, Value], sm_count: int
+    ) -> list[tuple[float, dict[str, int]]]:
+        """The settings that the header's [model] chooses among, the fastest first, each with the
+        time that it expects in microseconds; none for a rung without a model.
+
+        Raises:
+            InputProblem: an expression of the model is wrong.
+        """
+        model = self.model
+        found: list[tuple[float, dict[str, int]]] = []
+        for values in itertools.product(*model.over.values()) if model else ():
+            assert model is not None
+            names = {**scalars, **self.parameters, "sm_count": sm_count}
+            names.update(zip(model.over, values, strict=True))
+            for name, expression in model.set.items():
+                names[name] = evaluate_int(expression, names, where=f"{self.label}: model.{name}")
+            try:
+                parameters = self.with_parameters(
+                    {name: int(names[name]) for name in self.parameters}
+                )
+            except UsageProblem:
+                continue
+            for name, expression in model.let.items():
+                names[name] = evaluate(expression, names, where=f"{self.label}: model.{name}")
+            time = evaluate(model.time_us, names, where=f"{self.label}: model.time_us")
+            found.append((float(time), parameters))
+        return sorted(found, key=lambda each: each[0])
 
     def names(
         self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int

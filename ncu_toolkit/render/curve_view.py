@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from ncu_toolkit.core import units
@@ -56,11 +56,18 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
     key = slug(f"{family}-curve")
     summary = " ".join(_sentence(rung, problem.baseline, full[rung], base, sizes) for rung in top)
     dtype = base[largest].dtype
+    unseen = frozenset(sizes) - {*problem.curve_sizes, *problem.bench_sizes, *problem.record_sizes}
+    if unseen:
+        means = [
+            f"{visible(rung)} {units.ratio(statistics.geometric_mean(_of_library(full[rung][size], base[size]) for size in unseen))}"
+            for rung in top
+        ]
+        summary += f" Open marks are sizes that no kernel was developed at, {len(unseen)} of {len(sizes)}; geometric mean there: {', '.join(means)}."
     return Chart(
         key,
         "Against the library, by size",
         f"{summary} Unprofiled medians ({visible(dtype)}). Bars run from the 10th to the 90th percentile of the repeats.",
-        _figure(shown, problem.baseline, axis, kind, unit, book.colours.get(family, {})),
+        _figure(shown, problem.baseline, axis, kind, unit, book.colours.get(family, {}), unseen),
         plain_table(
             f"{key}-data",
             "Rate by size, and over the library's",
@@ -76,7 +83,10 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
                     )
                 ),
             ],
-            [_row(size, base, [full[rung] for rung in top], kind, unit) for size in sizes],
+            [
+                _row(size, base, [full[rung] for rung in top], kind, unit, size in unseen)
+                for size in sizes
+            ],
             numeric=range(1, 2 + 2 * len(top)),
         ),
         wide=True,
@@ -130,8 +140,11 @@ def _sentence(rung: str, baseline: str, line: Line, base: Line, sizes: Sequence[
     return f"{visible(rung)}: {ahead}, geometric mean {units.ratio(mean)} {visible(baseline)} ({ends})."
 
 
-def _row(size: str, base: Line, lines: Sequence[Line], kind: str, unit: str) -> list[Cell]:
-    cells = [text(shown_size(size)), _rate_cell(base[size], kind, unit)]
+def _row(
+    size: str, base: Line, lines: Sequence[Line], kind: str, unit: str, unseen: bool
+) -> list[Cell]:
+    label = f"{shown_size(size)}, unseen" if unseen else shown_size(size)
+    cells = [text(label), _rate_cell(base[size], kind, unit)]
     for line in lines:
         timing = line.get(size)
         if timing is None:
@@ -161,6 +174,7 @@ def _figure(
     kind: str,
     unit: str,
     colours: Mapping[str, str],
+    unseen: Collection[str],
 ) -> dict[str, Any]:
     rates = {
         rung: {size: _rate(line[size], kind, line[size].median_us) for size in axis.places}
@@ -171,6 +185,7 @@ def _figure(
     data = []
     for index, (rung, line) in enumerate(shown.items()):
         rate = rates[rung]
+        symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
         low = {size: _rate(line[size], kind, line[size].quantile_us(0.9)) for size in rate}
         high = {size: _rate(line[size], kind, line[size].quantile_us(0.1)) for size in rate}
         data.append(
@@ -192,7 +207,12 @@ def _figure(
                     "color": colours.get(rung, palette.GREY),
                     "width": 3 if rung == baseline else 2,
                 },
-                "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 8},
+                "marker": {
+                    "symbol": [f"{symbol}-open" if size in unseen else symbol for size in drawn]
+                    if unseen
+                    else symbol,
+                    "size": 8,
+                },
                 "text": [
                     size and f"{plot_text(size)}: {units.si(rate[size], unit)}" for size in drawn
                 ],

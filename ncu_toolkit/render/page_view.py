@@ -297,7 +297,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
         )
         changed = differs(entry.info.parameters if entry.info else {}, dict(entry.parameters))
         if changed:
-            how = "chosen by --param, or tuned for this GPU and size; the ladder's page then shows the landscape"
+            how = "chosen by --param, by the kernel's model, or tuned for this GPU and size; the ladder's page then shows the landscape"
             facts.append(Fact("Differs from the header", text(changed, how)))
     if entry and entry.timing:
         facts.append(

@@ -58,3 +58,58 @@ def test_right_result(
         pytest.skip(f"refused by name: {refusal}")
     for _ in range(3):  # a race moves between runs
         assert all(verdict.passed for verdict in runnable.verify())
+
+
+#: Which of the settings that a model chooses among are tried: the best of those with these values.
+PICKS: tuple[dict[str, tuple[int, ...]], ...] = (
+    {},
+    {"SPLIT": (2,)},
+    {"SPLIT": (3, 6)},
+    {"SPLIT": (8,), "ACROSS": (1,)},
+    {"ACROSS": (1,), "LOW": (2, 4, 8)},
+    {"BN": (160, 240), "ACROSS": (1,)},
+    {"BN": (208,), "ACROSS": (0,)},
+)
+
+
+def _modelled() -> Iterator[tuple[str, str, str, dict[str, tuple[int, ...]]]]:
+    for name, family in load_families().items():
+        for rung in family.rungs:
+            problem = problem_for(name) if rung.model else None
+            for size in problem.test_sizes if problem else ():
+                for dtype in problem.dtypes if problem else ():
+                    for pick in PICKS:
+                        if rung.parameters.keys() >= pick.keys():
+                            yield f"{name}/{rung.name}", size, dtype, pick
+
+
+@pytest.mark.parametrize(("name", "size", "dtype", "pick"), list(_modelled()))
+def test_right_result_as_the_model_chooses(
+    name: str,
+    size: str,
+    dtype: str,
+    pick: dict[str, tuple[int, ...]],
+    workspaces: dict[tuple[str, ...], Workspace],
+) -> None:
+    if not cuda.available():
+        pytest.skip("no GPU here")
+    cuda.disable_tf32()
+    rung = find_rung(name)
+    problem = problem_for(rung.family)
+    shape = problem.parse_size(size)
+    ranked = rung.modelled(shape.as_dict(), cuda.device().sm_count)
+    found = [each for _, each in ranked if all(each[key] in pick[key] for key in pick)]
+    assert found, "the model chooses among no such setting"
+    key = (rung.family, size, dtype, repr(sorted(rung.problem.items())))
+    if key not in workspaces:
+        workspaces.clear()
+        cuda.cupy().get_default_memory_pool().free_all_blocks()
+        workspaces[key] = Workspace(problem, shape, dtype, rung.problem, seed=7)
+    runnable = Runnable(rung, workspaces[key], found[0])
+    outputs = []
+    for _ in range(
+        3
+    ):  # a race moves between runs; what is added up in another order has other bits
+        assert all(verdict.passed for verdict in runnable.verify())
+        outputs.append(workspaces[key].arrays["C"].copy())
+    assert all((other == outputs[0]).all() for other in outputs[1:])

@@ -205,6 +205,32 @@ def test_a_baseline_of_the_same_operation_is_found(monkeypatch: pytest.MonkeyPat
     assert session._baseline(PROBLEM, [naive, cublas], None) is cublas
 
 
+def test_one_more_library_is_timed_beside_the_rungs_and_left_out_where_it_is_wrong(
+    cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factor = [1.0]
+
+    def library(
+        self: Any, xp: Any, name: str, arrays: Any, size: Any, dtype: str, options: Any
+    ) -> Any:
+        assert name == "cublaslt"
+
+        def run() -> None:
+            arrays["C"][:] = arrays["A"] @ arrays["B"] * factor[0]
+
+        return run
+
+    monkeypatch.setattr(type(PROBLEM), "library", library)
+    made, reporter = session_in(tmp_path), Quiet()
+    session.time_all(made, chosen("naive", sizes="5"), reporter, against="lt")
+    assert [item.rung for item in made.run.timings] == ["naive", "cublaslt"]
+    assert [case.rung for case in made.run.cases] == ["naive"]
+    factor[0] = 2.0
+    session.time_all(made, chosen("naive", sizes="6"), reporter, against="lt")
+    assert [item.rung for item in made.run.timings] == ["naive", "cublaslt", "naive"]
+    assert any("cublaslt is not timed at 6" in line for line in reporter.lines)
+
+
 def test_section_files_are_there() -> None:
     assert list(collect.section_folder().glob("*.section"))
 

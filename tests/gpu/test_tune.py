@@ -317,6 +317,24 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(
     assert ([case.parameters for case in plain], lines) == ([own] * 5, [])
 
 
+def test_a_rung_with_a_model_runs_as_that_chooses_where_no_search_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
+    rung = find_rung("gemm_tensor/wgmma_fitted")
+    problem = problem_for("gemm_tensor")
+    cases = tuple(case_of(rung, problem.parse_size(size), "bfloat16") for size in ("3000", "3072"))
+    (first, second), (line,) = settled(cases, True)
+    for case in (first, second):
+        assert case.parameters == rung.modelled(case.dims, 132)[0][1]
+    assert line.startswith("wgmma_fitted runs as its model chooses, with BM=192 BN=192")
+    assert "at 3000; " in line
+    mine = replace(first, parameters=rung.with_parameters({"BAND": 4}))
+    assert settled((mine,), True) == ((mine,), []), "--param goes before it"
+    (plain, _), lines = settled(cases, False)
+    assert (plain.parameters, lines) == (rung.with_parameters(), [])
+
+
 def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Path) -> None:
     found = entry(BK=8)
     for each, best in (

@@ -190,6 +190,11 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
             "launch[0].clusters is no known key. kernels/README.md lists",
         ),
         (HEADER + "[search]\nBN = [1]\n", "search.BN is no parameter"),
+        (
+            HEADER + '[model]\nsays = "x"\ntime_us = "1"\nover = { BN = [1] }\n',
+            "model.BN is no parameter",
+        ),
+        (HEADER + '[model]\nsays = "x"\nover = { BM = [1] }\n', "model.time_us is missing"),
         (HEADER + "[search]\nBM = []\n", "search.BM is a list, expected a list of length >= 1"),
         (
             HEADER + '[expect.sass]\npresent = ["lds 128"]\n',
@@ -468,3 +473,45 @@ def test_the_digest_of_code_is_of_what_the_compiler_sees(tmp_path: Path) -> None
         assert header.code_digest(same) == digest
     for other in (text.replace("void a", "void b"), text.replace('"C"', '"C "')):
         assert header.code_digest(other) != digest
+
+
+def test_a_model_ranks_the_settings_that_the_constraints_allow(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "01_a.cu",
+        HEADER
+        + '[[constraint]]\ncheck = "BM != 96"\nsays = "no"\n'
+        + '[model]\nsays = "rounds"\ntime_us = "rounds * BM"\n'
+        + '[model.over]\nBM = [32, 64, 96, 128]\n[model.let]\nrounds = "ceil_div(ceil_div(M, BM), sm_count)"\n',
+    )
+    rung = catalogue.load_rung(path)
+    ranked = rung.modelled({"M": 256, "N": 1, "K": 1}, 4)
+    assert [(time, each["BM"]) for time, each in ranked] == [(64.0, 32), (64.0, 64), (128.0, 128)]
+    assert rung.modelled({"M": 1024, "N": 1, "K": 1}, 4)[0][0] == 256.0
+    assert catalogue.find_rung("gemm_fp32/naive").modelled({"M": 8}, 4) == []
+
+
+@pytest.mark.parametrize("name", ["gemm_tensor/wgmma_fitted", "gemm_fp32/register_blocked_tma"])
+@pytest.mark.parametrize("size", ["1", "8x16384x64", "16384x8x64", "512x512x16384", "3000", "9999"])
+def test_a_shipped_model_has_a_setting_for_every_shape(name: str, size: str) -> None:
+    rung = catalogue.find_rung(name)
+    dims = problem_for(rung.family).parse_size(size).as_dict()
+    ranked = rung.modelled(dims, 132)
+    assert ranked[0][0] > 0
+    for _, parameters in ranked[:3]:
+        rung.launch_geometry(dims, parameters, 132)
+        rung.scratch_counts(dims, parameters, 132)
+        rung.tensor_map_boxes(dims, parameters, 132)
+
+
+def test_the_model_fills_rounds_reads_less_and_cuts_what_is_few() -> None:
+    rung = catalogue.find_rung("gemm_tensor/wgmma_fitted")
+
+    def best(m: int, n: int, k: int) -> tuple[int, int, int]:
+        chosen = rung.modelled({"M": m, "N": n, "K": k}, 132)[0][1]
+        return chosen["BM"], chosen["BN"], chosen["SPLIT"]
+
+    assert best(3072, 3072, 3072) == (192, 192, 1)  # 1.94 rounds, where 128 x 256 has 2.18
+    assert best(12288, 12288, 12288) == (192, 256, 1)
+    assert best(512, 512, 16384)[2] > 1
+    assert best(1024, 1024, 1024) == (64, 128, 1)

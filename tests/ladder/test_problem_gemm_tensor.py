@@ -93,13 +93,15 @@ def test_arrays_have_the_declared_shapes_and_types(dtype: str) -> None:
     specs = PROBLEM.arrays(size, dtype, {})
     names = tuple(name for name, spec in specs.items() if spec.role != "output")
     made = inputs_for(size, dtype, names)
-    assert set(made) == set(names) == {"A", "B", "A_pitched", "B_t"}
+    assert set(made) == set(names) == {"A", "B", "A_pitched", "B_t", "A_lines", "B_lines"}
     for name in names:
         assert made[name].shape == specs[name].shape
         assert made[name].nbytes == specs[name].nbytes
         assert made[name].flags.c_contiguous
     assert specs["A_pitched"].shape == (5, 16)
     assert specs["B_t"].shape == (7, 16)
+    assert specs["A_lines"].shape == (5, 64)
+    assert specs["B_lines"].shape == (7, 64)
     assert specs["C"].shape == (5, 7)
 
 
@@ -114,6 +116,22 @@ def test_pitched_copies_hold_the_same_numbers_and_zeros(dtype: str, text: str) -
     assert not made["A_pitched"][:, k:].any()
     assert not made["B_t"][:, k:].any()
     assert made["A_pitched"].shape[1] * 2 % 16 == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("text", ["5x7x13", "4x6x72", "3x2x128"])
+def test_rows_at_lines_hold_the_same_numbers_and_a_is_copied_only_where_it_must_be(
+    dtype: str, text: str
+) -> None:
+    size = PROBLEM.parse_size(text)
+    made = inputs_for(size, dtype, ("A", "B", "A_lines", "B_lines"))
+    k = size["K"]
+    assert np.array_equal(made["A_lines"][:, :k], made["A"])
+    assert np.array_equal(made["B_lines"][:, :k], made["B"].T)
+    assert not made["A_lines"][:, k:].any()
+    assert not made["B_lines"][:, k:].any()
+    assert made["B_lines"].shape[1] * 2 % 128 == 0
+    assert made["A_lines"].shape[1] == (k if k % 8 == 0 else 64)
 
 
 def test_inputs_depend_on_the_seed_and_not_on_what_else_is_asked_for() -> None:

@@ -72,6 +72,26 @@ def test_the_fastest_rungs_and_the_library_over_all_sizes() -> None:
     assert bars["arrayminus"][0] == pytest.approx(40 - 40 / 1.016, rel=1e-3)
 
 
+def test_sizes_that_nobody_tuned_are_marked() -> None:
+    rows = (
+        *curve(),
+        timed("cublas", "5000", 40_000.0),
+        *(timed(rung, "5000", 42_000.0) for rung in ("register_blocked", "warp_tiled")),
+        timed("vectorized", "5000", 20_000.0),
+    )
+    chart = library_curve(book_of(rows), "gemm_fp32", "flop")
+    assert chart is not None
+    place = [row[0].text for row in chart.table.rows].index("5000, unseen")
+    for trace in chart.figure["data"]:
+        marks = trace["marker"]["symbol"]
+        assert [mark.endswith("-open") for mark in marks].index(True) == place
+        assert sum(mark.endswith("-open") for mark in marks) == 1
+    assert "1 of 5; geometric mean there: register_blocked 1.05×" in chart.summary
+    seen = library_curve(book_of(curve()), "gemm_fp32", "flop")
+    assert seen is not None
+    assert "Open marks" not in seen.summary
+
+
 def test_labels_of_an_axis_keep_apart() -> None:
     sizes = (256, 512, 1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 12288, 16384)
     labels = apart([float(size) ** 3 for size in sizes], [str(size) for size in sizes])

@@ -156,6 +156,13 @@ def _takes(rung: Rung, parameters: Mapping[str, int]) -> bool:
     return True
 
 
+def change(rung: Rung, parameters: Mapping[str, int], size: str) -> str:
+    """`BM=64 at 2048`: what differs from the rung's own parameters at a size."""
+    own = rung.parameters
+    changed = [f"{name}={value}" for name, value in parameters.items() if own.get(name) != value]
+    return f"{' '.join(changed) or 'its own parameters'} at {size}"
+
+
 def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
     """Lines for the user before a kernel runs: the sizes at which it runs as tuned, and those whose
     entry is for another source of the kernel.
@@ -163,18 +170,14 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
     Raises:
         InputProblem: a table cannot be read.
     """
-    own, words, old = rung.parameters, [], []
+    words, old = [], []
     for size in sizes:
         entry = lookup(rung, size, dtype, gpu)
         if entry is None:
             old += [size] if outdated(rung, size, dtype, gpu) else []
             continue
-        changed = " ".join(
-            f"{name}={value}" for name, value in entry.parameters.items() if own.get(name) != value
-        )
-        words.append(
-            f"{changed or 'its own parameters'} at {size}{'' if entry.finished else ' (the best of an unfinished search)'}"
-        )
+        search = "" if entry.finished else " (the best of an unfinished search)"
+        words.append(change(rung, entry.parameters, size) + search)
     lines = (
         [
             f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}; --no-tuned runs it as its header says"

@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from ncu_toolkit.core.errors import UsageProblem
@@ -121,6 +122,8 @@ class Problem(ABC):
     rate: ClassVar[Literal["flop", "byte"]]
     #: Name of the baseline rung.
     baseline: ClassVar[str]
+    #: Further libraries to compare with, by what `bench --against` calls them: names for `library`.
+    rivals: ClassVar[Mapping[str, str]] = MappingProxyType({})
     #: Which roof of the device bounds the family: `fp32`, `tensor`, or `copy` (measured device
     #: copy).
     roof: ClassVar[Literal["fp32", "tensor", "copy"]]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy
 
+from ncu_toolkit.ladder.problems._cublaslt import Operand, fastest
 from ncu_toolkit.ladder.problems.base import (
     MAX_DIMENSION,
     Array,
@@ -47,6 +48,7 @@ class GemmFp32(Problem):
     dtypes = ("float32",)
     rate = "flop"
     baseline = "cublas"
+    rivals: ClassVar = {"lt": "cublaslt"}
     roof = "fp32"
     bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
     curve_sizes = ("256", *bench_sizes, "12288", "16384")
@@ -147,17 +149,21 @@ class GemmFp32(Problem):
         dtype: str,
         options: Options,
     ) -> Callable[[], None]:
-        """cuBLAS SGEMM into the existing C, in float32 arithmetic.
+        """`cublas`: cuBLAS SGEMM into the existing C, in float32 arithmetic. `cublaslt`: the fastest
+        of cuBLASLt's algorithms, in the same arithmetic.
 
         cuBLAS counts matrices column-major, where a row-major array is its own transpose: C^T = B^T
         A^T needs no transposed copy.
 
         Raises:
-            UsageProblem: a name other than `cublas`.
+            UsageProblem: another name.
         """
+        m, n, k = size["M"], size["N"], size["K"]
+        if name == "cublaslt":
+            element = xp.cuda.runtime.CUDA_R_32F
+            return fastest(xp, m, n, k, *(Operand(arrays[key], element) for key in ("A", "B", "C")))
         if name != "cublas":
             return super().library(xp, name, arrays, size, dtype, options)
-        m, n, k = size["M"], size["N"], size["K"]
         cublas: Any = importlib.import_module("cupy_backends.cuda.libs.cublas")
         handle = xp.cuda.device.get_cublas_handle()
         one, zero = numpy.ones(1, dtype=numpy.float32), numpy.zeros(1, dtype=numpy.float32)

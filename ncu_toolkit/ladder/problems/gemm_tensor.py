@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy
 
+from ncu_toolkit.ladder.problems._cublaslt import Operand, fastest
 from ncu_toolkit.ladder.problems.base import (
     MAX_DIMENSION,
     Array,
@@ -28,6 +29,8 @@ from ncu_toolkit.ladder.problems.base import (
 #: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
 #: API, cuTensorMapEncodeTiled).
 PITCH_ELEMENTS = 8
+#: Elements in a line of the L2, 128 bytes.
+LINE_ELEMENTS = 64
 #: Unit roundoff of the output: half a unit in the last of 8 (bfloat16) or 11 (float16) significant
 #: bits, relative to the value.
 UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -50,7 +53,11 @@ class GemmTensor(Problem):
 
     For copies that need rows at multiples of 16 bytes there are `A_pitched` (M x K') and `B_t` (N x
     K', B transposed), where K' is K rounded up to a multiple of 8 and the columns past K are zero.
-    Where K is such a multiple, `A_pitched` is A itself."""
+    Where K is such a multiple, `A_pitched` is A itself.
+
+    `B_lines` is `B_t` with rows at multiples of 128 bytes, so that a copy of 64 elements is one line
+    of the L2 and not parts of two. `A_lines` is A itself where its rows lie at multiples of 16
+    bytes, else a copy with rows as those of `B_lines`: A is padded only where it must be."""
 
     family = "gemm_tensor"
     title = "Matrix product on tensor cores"
@@ -62,6 +69,7 @@ class GemmTensor(Problem):
     dtypes = ("bfloat16", "float16")
     rate = "flop"
     baseline = "cublas_bf16"
+    rivals: ClassVar = {"lt": "cublaslt"}
     roof = "tensor"
     bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
     curve_sizes = ("256", *bench_sizes, "12288", "16384")
@@ -94,6 +102,8 @@ class GemmTensor(Problem):
             "B": ArraySpec((k, n), dtype),
             "A_pitched": ArraySpec((m, pitch), dtype, "derived"),
             "B_t": ArraySpec((n, pitch), dtype, "derived"),
+            "A_lines": ArraySpec((m, padded(k, a_unit(k))), dtype, "derived"),
+            "B_lines": ArraySpec((n, padded(k, LINE_ELEMENTS)), dtype, "derived"),
             "C": ArraySpec((m, n), dtype, "output"),
         }
 
@@ -104,16 +114,20 @@ class GemmTensor(Problem):
         depend on which others are asked for."""
         made: dict[str, Array] = {}
         k = size["K"]
-        if "A" in names or "A_pitched" in names:
+        if not {"A", "A_pitched", "A_lines"}.isdisjoint(names):
             a = to_bits(xp, _uniform(xp, 2 * seed, (size["M"], k)), dtype)
             made["A"] = a
             if "A_pitched" in names:
                 made["A_pitched"] = pad_rows(xp, a, PITCH_ELEMENTS)
-        if "B" in names or "B_t" in names:
+            if "A_lines" in names:
+                made["A_lines"] = pad_rows(xp, a, a_unit(k))
+        if not {"B", "B_t", "B_lines"}.isdisjoint(names):
             b = to_bits(xp, _uniform(xp, 2 * seed + 1, (k, size["N"])), dtype)
             made["B"] = b
             if "B_t" in names:
                 made["B_t"] = pad_rows(xp, b.T, PITCH_ELEMENTS)
+            if "B_lines" in names:
+                made["B_lines"] = pad_rows(xp, b.T, LINE_ELEMENTS)
         return {name: array for name, array in made.items() if name in names}
 
     def reference(
@@ -160,18 +174,20 @@ class GemmTensor(Problem):
         """`cublas`: cublasGemmEx on A and B as they lie. Its column-major view of the three arrays
         is C^T = B^T * A^T. Sums of parts stay in float32: by default cuBLAS may round each of them
         to the output's type, and did at 4097, beyond what one rounding explains
-        (docs/decisions/20-tops.md).
+        (docs/decisions/20-tops.md). `cublaslt`: the fastest of cuBLASLt's algorithms, likewise.
 
         Raises:
             UsageProblem: another name.
         """
-        if name != "cublas":
+        if name not in ("cublas", "cublaslt"):
             return super().library(xp, name, arrays, size, dtype, options)
-        cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         runtime = xp.cuda.runtime
         element = runtime.CUDA_R_16BF if dtype == "bfloat16" else runtime.CUDA_R_16F
         m, n, k = size["M"], size["N"], size["K"]
         a, b, c = arrays["A"], arrays["B"], arrays["C"]
+        if name == "cublaslt":
+            return fastest(xp, m, n, k, *(Operand(array, element) for array in (a, b, c)))
+        cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         handle = xp.cuda.device.get_cublas_handle()
         one, zero = (
             numpy.ones(1, numpy.float32),
@@ -188,6 +204,11 @@ class GemmTensor(Problem):
             )  # fmt: skip
 
         return call
+
+
+def a_unit(k: int) -> int:
+    """What the rows of `A_lines` are rounded up to, in elements."""
+    return PITCH_ELEMENTS if k % PITCH_ELEMENTS == 0 else LINE_ELEMENTS
 
 
 def to_bits(xp: Any, values: Array, dtype: str) -> Array:
