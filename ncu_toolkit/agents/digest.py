@@ -196,8 +196,8 @@ def lay_out(
     names = [*ids, *map(_label, parts), "points", "notes"]
     room = _Room(most - len(encoded(_named(base, names, skip))) - len(_KEYS))
     aside = _Room(int(room.left * _ASIDE))
-    points = tuple(_fitting(map(plain, shown.points), aside))
-    notes = tuple(_fitting(map(plain, shown.notes), aside))
+    points = tuple(_fitting((_nameless(line, shown) for line in shown.points), aside))
+    notes = tuple(_fitting((_nameless(line, shown) for line in shown.notes), aside))
     room.left -= int(room.left * _ASIDE) - aside.left
     levels = _chosen(cards, room)
     fitting = tuple(each for each in parts if room.take(each))
@@ -214,6 +214,14 @@ def lay_out(
         launches=tuple(level for level in levels if level is not None),
         parts=fitting,
     )
+
+
+def _nameless(text: str, shown: Answer) -> str:
+    """A line about launches without their kernels' names, which are a stranger's words: they stand
+    with the launches alone."""
+    for name in sorted({card.kernel for card in shown.cards}, key=len, reverse=True):
+        text = text.replace(name, "a kernel")
+    return plain(text)
 
 
 def _clipped(text: str) -> str:
