@@ -34,7 +34,7 @@ FIELD ?= field
 JOBS ?= 3
 
 # Fails where Python is too old, or a package is missing that the base of pyproject.toml needs.
-NEEDED := import tomllib, click, jinja2, msgspec, ncu_report, pandas, plotly, pygments, rich
+NEEDED := import tomllib, backports.zstd, click, jinja2, msgspec, ncu_report, pandas, plotly, pygments, rich
 
 .DEFAULT_GOAL := help
 .PHONY: help setup report test test-all test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score record test-gpu sanitize docs site clean
