@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.explain.answer import Answer
     from ncu_toolkit.gpu.cluster import Executor
+    from ncu_toolkit.gpu.selection import Cases
+    from ncu_toolkit.ladder.problems import Problem
 
 #: Columns of an answer that goes to a file or a pipe.
 WIDTH = 100
@@ -185,9 +189,53 @@ KERNEL: Final = (
 )
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What --kernel, --family, --all, --size, --dtype and --param choose."""
+
+    kernels: tuple[str, ...]
+    families: tuple[str, ...]
+    everything: bool
+    sizes: str | None
+    dtype: str | None
+    params: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return split(self.kernels)
+
+    @property
+    def ladder(self) -> bool:
+        """Whether an option is given that only rungs of a ladder have."""
+        return bool(self.families or self.everything or self.sizes or self.dtype or self.params)
+
+    def cases(self, sizes: Callable[[Problem], Sequence[str]], predecessors: bool = False) -> Cases:
+        """The cases, with `sizes` of a family where none is given; raises as `selection.select`."""
+        from ncu_toolkit.gpu import selection
+
+        return selection.select(
+            self.names,
+            split(self.families),
+            self.everything,
+            self.sizes,
+            self.dtype,
+            default_sizes=sizes,
+            overrides=parse_params(self.params, self.names),
+            predecessors=predecessors,
+        )
+
+
 def choose_options(function: F, program: bool = False) -> F:
-    """--kernel, --family, --all, --size, --dtype and --param; `program`: also for what a program
-    launches."""
+    """--kernel, --family, --all, --size, --dtype and --param, as the argument `chosen`; `program`:
+    also for what a program launches."""
+    names = tuple(each.name for each in fields(Chosen))
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        chosen = Chosen(*map(options.pop, names))
+        return function(*arguments, chosen=chosen, **options)
+
+    how = "Repeat it, or separate names of rungs by commas."
     decorators = [
         click.option(
             "--kernel",
@@ -195,7 +243,7 @@ def choose_options(function: F, program: bool = False) -> F:
             "kernels",
             multiple=True,
             metavar="NAME",
-            help=KERNEL + " Repeat it, or separate names of rungs by commas."
+            help=f"{KERNEL} {how}"
             if program
             else "A rung by name; repeat it, or separate names by commas.",
         ),
@@ -208,14 +256,8 @@ def choose_options(function: F, program: bool = False) -> F:
             help="A whole ladder by name; repeat it, or separate names by commas.",
         ),
         click.option("--all", "everything", is_flag=True, help="Every ladder."),
-        click.option(
-            "--size",
-            "-s",
-            "sizes",
-            metavar="SIZE[,SIZE…]",
-            help="Problem size: 1024, 1024x512x2048, or a list of those.",
-        ),
-        click.option("--dtype", metavar="TYPE", help="Element type, where the family has several."),
+        size_option("Problem size: 1024, 1024x512x2048, or a list of those."),
+        dtype_option,
         click.option(
             "--param",
             "params",
@@ -224,9 +266,28 @@ def choose_options(function: F, program: bool = False) -> F:
             help="Override a tile parameter of a single kernel; repeat it.",
         ),
     ]
+    made: F = _with(call, *decorators)
+    return made
+
+
+def _with(function: Any, *decorators: Callable[[Any], Any]) -> Any:
+    """A command's function with options, which its help lists in this order."""
     for decorator in reversed(decorators):
         function = decorator(function)
     return function
+
+
+def size_option(what: str, required: bool = False) -> Callable[[F], F]:
+    """--size, as the argument `sizes`."""
+    return click.option(
+        "--size", "-s", "sizes", metavar="SIZE[,SIZE…]", required=required, help=what
+    )
+
+
+def dtype_option(function: F) -> F:
+    """--dtype."""
+    what = "Element type, where the family has several."
+    return click.option("--dtype", metavar="TYPE", help=what)(function)
 
 
 def output_option(function: F) -> F:
@@ -272,9 +333,34 @@ def tuned_option(function: F) -> F:
     )(function)
 
 
+@dataclass(frozen=True)
+class Where:
+    """What --cluster and --slow-boards name."""
+
+    cluster: str | None
+    slow_boards: bool
+
+    def opened(self) -> contextlib.AbstractContextManager[Executor]:
+        """The executor, this process without --cluster; raises as `schedulers.opened`."""
+        from ncu_toolkit.gpu import cluster, schedulers
+
+        if self.cluster is None:
+            if self.slow_boards:
+                raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
+            return contextlib.nullcontext(cluster.HERE)
+        return schedulers.opened(self.cluster, Progress().note, self.slow_boards)
+
+
 def cluster_options(function: F) -> F:
-    """--cluster and --slow-boards."""
-    decorators = [
+    """--cluster and --slow-boards, as the argument `where`."""
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        where = Where(options.pop("cluster"), options.pop("slow_boards"))
+        return function(*arguments, where=where, **options)
+
+    made: F = _with(
+        call,
         click.option(
             "--cluster",
             metavar="WHERE",
@@ -288,23 +374,8 @@ def cluster_options(function: F) -> F:
             is_flag=True,
             help="With --cluster: also use GPUs that are much slower than the others.",
         ),
-    ]
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
-
-
-def executor_of(
-    where: str | None, slow_boards: bool
-) -> contextlib.AbstractContextManager[Executor]:
-    """The executor that --cluster names, this process without it; raises as `schedulers.opened`."""
-    from ncu_toolkit.gpu import cluster, schedulers
-
-    if where is None:
-        if slow_boards:
-            raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
-        return contextlib.nullcontext(cluster.HERE)
-    return schedulers.opened(where, Progress().note, slow_boards)
+    )
+    return made
 
 
 def any_of(patterns: Sequence[str]) -> str:

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import click
 
 from ncu_toolkit.cli._common import (
-    Progress,
+    Chosen,
+    Where,
     choose_options,
     cluster_options,
     console,
-    executor_of,
     format_option,
     grid,
     output_option,
-    parse_params,
-    split,
     tuned_option,
 )
 from ncu_toolkit.cli.history import keep
-from ncu_toolkit.cli.profile import title_of
+from ncu_toolkit.cli.profile import Job, run_ladder, title_of
 from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.gpu import cuda, ladder_run, selection
-from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.runs import intake, store
@@ -43,68 +38,27 @@ from ncu_toolkit.runs import intake, store
 )
 @format_option(["text", "csv", "json"], "Format to print. CSV and JSON files are always written.")
 def command(
-    kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params: tuple[str, ...],
-    reports: Path, tuned: bool, cluster: str | None, slow_boards: bool, cache: str | None, form: str,
-) -> None:  # fmt: skip
+    chosen: Chosen, reports: Path, tuned: bool, where: Where, cache: str | None, form: str
+) -> None:
     """Verify and time kernels without profiling them.
 
     Times come from CUDA events: medians of many runs with their spread. Runs alternate with the
     baseline, in shuffled order, and clocks are sampled. A kernel that computes a wrong result is an
     error and is never ranked."""
-    from ncu_toolkit.analysis import frames
-
-    names = split(kernels) if kernels else ()
-    cases = selection.select(
-        names,
-        split(families) if families else (),
-        everything,
-        sizes,
-        dtype,
-        default_sizes=lambda problem: problem.bench_sizes,
-        overrides=parse_params(params, names),
-    )
-    where = executor_of(cluster, slow_boards)
-    if cluster is None:
-        cuda.cupy()
-    with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(where)
-        device = executor.device()
-        cases, skipped = selection.runnable_here(cases, device)
-        cases, lines = selection.settled(cases, tuned, device)
-        what = title_of(names, cases)
+    cases = chosen.cases(lambda problem: problem.bench_sizes)
+    with where.opened() as executor:
         at = intake.here(executor.uuid())
-        begun = ladder_run.unfinished_like(reports, cases, None) if executor.boards else None
-        if begun is not None and not _timed_so(begun, cache):
-            begun = None
-        folder = begun or store.new_run_folder(reports, f"bench {what}")
-        if executor.boards:
-            stack.enter_context(ladder_run.locked(folder))
-        progress = stack.enter_context(Progress())
-        session = (
-            None if begun is None else ladder_run.resume(begun, progress, executor, ladder=False)
-        )
-        try:
-            if session is None:
-                session = stages.start(folder, f"Timing of {what}", executor=executor)
-                session.update(skipped=skipped)
-            if executor.boards:  # What was asked for, to find the run by.
-                session.record(*session.current(cases))
-            for line in lines:
-                progress.note(line)
-            stages.build_all(session, cases, progress, executor)
-            stages.time_all(session, cases, progress, cache, executor=executor)
-            stages.measure_ceilings(session, progress, executor)
-        except (ToolkitError, KeyboardInterrupt) as error:
-            if session is None or not session.measured:
-                store.discard(folder)
-                raise
-            if isinstance(error, ToolkitError):
-                session.failures.append(error)
-            else:
-                session.interrupted = True
-        session.save()
-    table = frames.timings_frame(session.run.timings)
-    csv = table.to_csv(index=False)
+        job = Job(title_of(chosen.names, cases), cases, None, reports, tuned, executor=executor, cache=cache)  # fmt: skip
+        run_ladder(job, lambda session: _finish(session, reports, form, at))
+
+
+def _finish(session: Session, reports: Path, form: str, at: intake.Here) -> None:
+    """Print a run's timings, write its files and pages, and raise its failure."""
+    from ncu_toolkit.analysis import frames
+    from ncu_toolkit.render.publish import publish_run
+
+    folder = session.folder
+    csv = frames.timings_frame(session.run.timings).to_csv(index=False)
     store.write_atomic(folder / "timings.csv", csv.encode())
     if form == "csv":
         click.echo(csv, nl=False)
@@ -112,22 +66,11 @@ def command(
         click.echo((folder / store.TIMINGS).read_text(encoding="utf-8"), nl=False)
     else:
         _show(session.run, folder)
-    from ncu_toolkit.render.publish import publish_run
-
     keep(publish_run(folder, reports), folder, at)
     session.raise_failure()
 
 
-def _timed_so(folder: Path, cache: str | None) -> bool:
-    """Whether all timings of a run are of this state of the L2."""
-    return all(
-        timing.cache == stages.cache_of(problem_for(timing.family), cache)
-        for timing in store.load_timings(folder)
-    )
-
-
 def _show(run: Run, folder: Path) -> None:
-
     screen = console()
     groups: dict[tuple[str, str], list[int]] = {}
     for index, timing in enumerate(run.timings):

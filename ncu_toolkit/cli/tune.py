@@ -9,18 +9,19 @@ import click
 from ncu_toolkit.cli._common import (
     Progress,
     Seconds,
+    Where,
     cluster_options,
     console,
-    executor_of,
+    dtype_option,
     grid,
     output_option,
+    size_option,
     split,
 )
 from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu import halving
+from ncu_toolkit.gpu.halving import Search
 from ncu_toolkit.gpu.selection import parse_sizes
-from ncu_toolkit.gpu.tune import halving
-from ncu_toolkit.gpu.tune.halving import Search
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.runs import store
@@ -36,15 +37,8 @@ from ncu_toolkit.runs import store
     metavar="NAME",
     help="A kernel with a [search] table; repeat it, or separate names by commas.",
 )
-@click.option(
-    "--size",
-    "-s",
-    "sizes",
-    metavar="SIZE[,SIZE…]",
-    required=True,
-    help="Problem size, or a list. Each size is searched separately.",
-)
-@click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
+@size_option("Problem size, or a list. Each size is searched separately.", required=True)
+@dtype_option
 @click.option(
     "--max-settings",
     type=click.IntRange(1),
@@ -83,7 +77,7 @@ from ncu_toolkit.runs import store
 @output_option
 def command(
     kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int,
-    restart: bool, cluster: str | None, slow_boards: bool, reports: Path,
+    restart: bool, where: Where, reports: Path,
 ) -> None:  # fmt: skip
     """Find a kernel's best parameters for this GPU and a size.
 
@@ -98,18 +92,15 @@ def command(
     plan = [(rung, size) for rung in rungs for size in parse_sizes(problem_for(rung.family), sizes)]
     for rung in rungs:
         halving.check(rung)
-    where = executor_of(cluster, slow_boards)
-    if cluster is None:
-        cuda.cupy()
-    from ncu_toolkit.gpu.tune import bench
+    from ncu_toolkit.gpu import tune
 
     failures: list[ToolkitError] = []
-    with where as executor:
+    with where.opened() as executor:
         for rung, size in plan:
-            asked = bench.Request(rung, size, dtype, max_settings, time_limit, jobs, seed, restart)
+            asked = tune.Request(rung, size, dtype, max_settings, time_limit, jobs, seed, restart)
             with Progress() as progress:
                 try:
-                    search = bench.run(asked, progress, executor)
+                    search = tune.run(asked, progress, executor)
                 except ToolkitError as error:
                     if len(plan) == 1:
                         raise

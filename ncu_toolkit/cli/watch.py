@@ -35,8 +35,7 @@ from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.gpu import collect, cuda, program_run, selection
-from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
 from ncu_toolkit.gpu.watch import Watched, fingerprint, loop
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import baselines, history, intake, store
@@ -85,7 +84,7 @@ _KEYS: Final = 200
     help="With a program: skip its first N launches.",
 )
 @click.option("--size", "-s", metavar="SIZE", help="With a rung: the problem size.")
-@timeout_option("a round", stages.DEFAULT_TIMEOUT)
+@timeout_option("a round", runner.DEFAULT_TIMEOUT)
 @output_option
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
 def command(
@@ -133,7 +132,7 @@ def command(
         store.discard(store.new_run_folder(reports, "watch"))
 
         def round_() -> Path:
-            screen.at = intake.here(program_run.gpu_uuid())
+            screen.at = intake.here(cuda.gpu_uuid())
             return profile()
 
         with (
@@ -245,7 +244,7 @@ def _of_rung(
 ) -> _Plan:
     """The rounds of a rung, at its family's largest recorded size unless --size says another."""
     from ncu_toolkit.build import nvcc
-    from ncu_toolkit.cli.profile import profile_rungs
+    from ncu_toolkit.cli.profile import Job, run_ladder, title_of
     from ncu_toolkit.ladder.catalogue import find_rung
 
     if not kernel:
@@ -260,8 +259,9 @@ def _of_rung(
         cases = selection.select(
             (kernel,), (), False, size, None, default_sizes=lambda known: known.record_sizes[-1:]
         )
-        made = profile_rungs(
-            (kernel,), cases, reports, LadderOptions(), True, timeout, lambda _: None
+        title = title_of((kernel,), cases)
+        made = run_ladder(
+            Job(title, cases, LadderOptions(), reports, timeout=timeout), lambda _: None
         )
         made.raise_failure()
         return made.folder

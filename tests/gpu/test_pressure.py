@@ -22,7 +22,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
 from ncu_toolkit.gpu import cuda, pressure, probe, slices
 from ncu_toolkit.gpu.launch import Runnable
 from ncu_toolkit.gpu.pressure import Pressure, _Control
-from ncu_toolkit.gpu.session import Session
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.hardware.occupancy import occupancy
 from ncu_toolkit.ladder.rung import LaunchGeometry
 from ncu_toolkit.model import Device

@@ -14,7 +14,7 @@ import pytest
 from fake_gpu import FakeCupy
 
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, KernelProblem
-from ncu_toolkit.gpu import cuda, ladder_run, target
+from ncu_toolkit.gpu import cuda, runner, target
 from ncu_toolkit.gpu.target import (
     Plan,
     Step,
@@ -203,7 +203,7 @@ def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert ended.returncode == EXIT_USAGE
 
 
-@pytest.mark.parametrize("words", [ladder_run.TARGET, ladder_run.TARGET[1:]])
+@pytest.mark.parametrize("words", [runner.TARGET, runner.TARGET[1:]])
 def test_modules_in_the_current_folder_are_not_imported(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:

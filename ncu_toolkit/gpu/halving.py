@@ -2,7 +2,7 @@
 halving, and a state that survives interruption.
 
 What times a setting is passed in as a function, so that the search is tested on any machine;
-`bench.py` times on the GPU."""
+`tune.py` times on the GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ncu_toolkit.core.cache import cache_folder, keep
 from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu.cluster import HERE
-from ncu_toolkit.gpu.tune.tables import file_name
+from ncu_toolkit.gpu.tuned import file_name
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model.codec import encoded, from_plain, open_document

@@ -65,7 +65,7 @@ class TunedTable:
 
 
 def shipped_folder() -> Path:
-    return Path(__file__).resolve().parents[2] / "data" / "tuned"
+    return Path(__file__).resolve().parents[1] / "data" / "tuned"
 
 
 def own_folder() -> Path:
