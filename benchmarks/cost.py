@@ -112,7 +112,7 @@ def environment() -> dict[str, str]:
 
 def under_ncu(
     ncu: collect.Ncu, set_name: str, cases: Sequence[RunCase], folder: Path, timeout: float
-) -> tuple[collect.Outcome, Path]:
+) -> tuple[collect.NcuOutcome, Path]:
     """One run of the ladder under ncu with a set, its flags as the toolkit's own sessions give
     them."""
     stem = f"{set_name}-{len(list(folder.glob('*.log')))}"

@@ -103,10 +103,10 @@ def boards(cards: list[str], notes: list[str]) -> Iterator[Executor]:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
-def request(size: str, settings: int) -> tune.Request:
+def request(size: str, settings: int) -> tune.TuneRequest:
     rung = find_rung(KERNEL)
     parsed = problem_for(rung.family).parse_size(size)
-    return tune.Request(rung, parsed, most=settings, restart=True)
+    return tune.TuneRequest(rung, parsed, most=settings, restart=True)
 
 
 def facts(search: Search, clock: Clock, started: float) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def facts(search: Search, clock: Clock, started: float) -> dict[str, Any]:
     }
 
 
-def search_on(cards: list[str], asked: tune.Request) -> dict[str, Any]:
+def search_on(cards: list[str], asked: tune.TuneRequest) -> dict[str, Any]:
     """One search on a cluster of these GPUs."""
     notes: list[str] = []
     began = time.monotonic()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 import click
 
@@ -225,56 +225,39 @@ class Chosen:
         )
 
 
+def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """A command's options, which its help lists in this order."""
+
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
 def choose_options(function: F, program: bool = False) -> F:
     """--kernel, --family, --all, --size, --dtype and --param, as the argument `chosen`; `program`:
     also for what a program launches."""
     names = tuple(each.name for each in fields(Chosen))
+    what = "A rung by name; repeat it, or separate names by commas."
+    if program:
+        what = f"{KERNEL} Repeat it, or separate names of rungs by commas."
 
     @wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        chosen = Chosen(*map(options.pop, names))
-        return function(*arguments, chosen=chosen, **options)
+    def call(*arguments: Any, **given: Any) -> Any:
+        return function(*arguments, chosen=Chosen(*map(given.pop, names)), **given)
 
-    how = "Repeat it, or separate names of rungs by commas."
-    decorators = [
-        click.option(
-            "--kernel",
-            "-k",
-            "kernels",
-            multiple=True,
-            metavar="NAME",
-            help=f"{KERNEL} {how}"
-            if program
-            else "A rung by name; repeat it, or separate names by commas.",
-        ),
-        click.option(
-            "--family",
-            "-f",
-            "families",
-            multiple=True,
-            metavar="NAME",
-            help="A whole ladder by name; repeat it, or separate names by commas.",
-        ),
+    return options(
+        click.option("--kernel", "-k", "kernels", multiple=True, metavar="NAME", help=what),
+        click.option("--family", "-f", "families", multiple=True, metavar="NAME",
+            help="A whole ladder by name; repeat it, or separate names by commas."),
         click.option("--all", "everything", is_flag=True, help="Every ladder."),
         size_option("Problem size: 1024, 1024x512x2048, or a list of those."),
         dtype_option,
-        click.option(
-            "--param",
-            "params",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Override a tile parameter of a single kernel; repeat it.",
-        ),
-    ]
-    made: F = _with(call, *decorators)
-    return made
-
-
-def _with(function: Any, *decorators: Callable[[Any], Any]) -> Any:
-    """A command's function with options, which its help lists in this order."""
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
+        click.option("--param", "params", multiple=True, metavar="NAME=VALUE",
+            help="Override a tile parameter of a single kernel; repeat it."),
+    )(cast(F, call))  # fmt: skip
 
 
 def size_option(what: str, required: bool = False) -> Callable[[F], F]:
@@ -293,14 +276,8 @@ def dtype_option(function: F) -> F:
 def output_option(function: F) -> F:
     """--output: the folder of reports."""
     return click.option(
-        "--output",
-        "-o",
-        "reports",
-        type=PathName(file_okay=False),
-        default=DEFAULT_REPORTS,
-        show_default=True,
-        help="Folder of reports.",
-    )(function)
+        "--output", "-o", "reports", type=PathName(file_okay=False), default=DEFAULT_REPORTS, show_default=True, help="Folder of reports.",
+    )(function)  # fmt: skip
 
 
 def format_option(formats: Sequence[str], what: str = "") -> Callable[[F], F]:
@@ -313,69 +290,50 @@ def format_option(formats: Sequence[str], what: str = "") -> Callable[[F], F]:
 def timeout_option(what: str, default: float) -> Callable[[F], F]:
     """--timeout: seconds after which `what` is given up."""
     return click.option(
-        "--timeout",
-        type=Seconds(),
-        default=default,
-        show_default=True,
-        metavar="SECONDS",
-        help=f"Give up on {what} after this long.",
-    )
+        "--timeout", type=Seconds(), default=default, show_default=True, metavar="SECONDS", help=f"Give up on {what} after this long."
+    )  # fmt: skip
 
 
 def tuned_option(function: F) -> F:
     """--tuned / --no-tuned: whether kernels run with what `ncu-toolkit tune` found for this GPU and
     size."""
-    return click.option(
-        "--tuned/--no-tuned",
-        default=True,
-        show_default=True,
-        help="Run kernels with the parameters tuned for this GPU and size, or with their headers' own.",
-    )(function)
+    what = (
+        "Run kernels with the parameters tuned for this GPU and size, or with their headers' own."
+    )
+    return click.option("--tuned/--no-tuned", default=True, show_default=True, help=what)(function)
 
 
 @dataclass(frozen=True)
-class Where:
+class Cluster:
     """What --cluster and --slow-boards name."""
 
-    cluster: str | None
+    address: str | None
     slow_boards: bool
 
     def opened(self) -> contextlib.AbstractContextManager[Executor]:
         """The executor, this process without --cluster; raises as `schedulers.opened`."""
         from ncu_toolkit.gpu import cluster, schedulers
 
-        if self.cluster is None:
+        if self.address is None:
             if self.slow_boards:
                 raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
             return contextlib.nullcontext(cluster.HERE)
-        return schedulers.opened(self.cluster, Progress().note, self.slow_boards)
+        return schedulers.opened(self.address, Progress().note, self.slow_boards)
 
 
 def cluster_options(function: F) -> F:
     """--cluster and --slow-boards, as the argument `where`."""
 
     @wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        where = Where(options.pop("cluster"), options.pop("slow_boards"))
-        return function(*arguments, where=where, **options)
+    def call(*arguments: Any, cluster: str | None, slow_boards: bool, **given: Any) -> Any:
+        return function(*arguments, where=Cluster(cluster, slow_boards), **given)
 
-    made: F = _with(
-        call,
-        click.option(
-            "--cluster",
-            metavar="WHERE",
-            help=(
-                "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "
-                "tcp://host:8786, or a YAML file with an address or settings for Slurm. See docs/cluster.md."
-            ),
-        ),
-        click.option(
-            "--slow-boards",
-            is_flag=True,
-            help="With --cluster: also use GPUs that are much slower than the others.",
-        ),
-    )
-    return made
+    return options(
+        click.option("--cluster", metavar="WHERE",
+            help="Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "
+            "tcp://host:8786, or a YAML file with an address or settings for Slurm. See docs/cluster.md."),
+        click.option("--slow-boards", is_flag=True, help="With --cluster: also use GPUs that are much slower than the others."),
+    )(cast(F, call))  # fmt: skip
 
 
 def any_of(patterns: Sequence[str]) -> str:

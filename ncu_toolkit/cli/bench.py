@@ -8,37 +8,38 @@ import click
 
 from ncu_toolkit.cli._common import (
     Chosen,
-    Where,
+    Cluster,
     choose_options,
     cluster_options,
     console,
     format_option,
     grid,
+    options,
     output_option,
     tuned_option,
 )
 from ncu_toolkit.cli.history import keep
-from ncu_toolkit.cli.profile import Job, run_ladder, title_of
+from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
 from ncu_toolkit.core import units
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.model import Timing
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.runs import intake, store
 
 
 @click.command("bench")
-@choose_options
-@output_option
-@tuned_option
-@cluster_options
-@click.option(
-    "--cache",
-    type=click.Choice(["warm", "flushed"]),
-    help="State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]",
-)
-@format_option(["text", "csv", "json"], "Format to print. CSV and JSON files are always written.")
+@options(
+    choose_options,
+    output_option,
+    tuned_option,
+    cluster_options,
+    click.option("--cache", type=click.Choice(["warm", "flushed"]),
+        help="State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]"),
+    format_option(["text", "csv", "json"], "Format to print. CSV and JSON files are always written."),
+)  # fmt: skip
 def command(
-    chosen: Chosen, reports: Path, tuned: bool, where: Where, cache: str | None, form: str
+    chosen: Chosen, reports: Path, tuned: bool, where: Cluster, cache: str | None, form: str
 ) -> None:
     """Verify and time kernels without profiling them.
 
@@ -48,7 +49,7 @@ def command(
     cases = chosen.cases(lambda problem: problem.bench_sizes)
     with where.opened() as executor:
         at = intake.here(executor.uuid())
-        job = Job(title_of(chosen.names, cases), cases, None, reports, tuned, executor=executor, cache=cache)  # fmt: skip
+        job = LadderJob(title_of(chosen.names, cases), cases, None, reports, tuned, executor=executor, cache=cache)  # fmt: skip
         run_ladder(job, lambda session: _finish(session, reports, form, at))
 
 
@@ -72,13 +73,13 @@ def _finish(session: Session, reports: Path, form: str, at: intake.Here) -> None
 
 def _show(run: Run, folder: Path) -> None:
     screen = console()
-    groups: dict[tuple[str, str], list[int]] = {}
-    for index, timing in enumerate(run.timings):
-        groups.setdefault((timing.family, timing.size), []).append(index)
-    for (family, size), indices in groups.items():
-        first = run.timings[indices[0]]
+    groups: dict[tuple[str, str], list[Timing]] = {}
+    for timing in run.timings:
+        groups.setdefault((timing.family, timing.size), []).append(timing)
+    for (family, size), timings in groups.items():
         by_flops = problem_for(family).rate == "flop"
-        table = grid(f"{family} at {size} ({first.dtype}, {first.cache} L2)")
+        table = grid(f"{family} at {size} ({timings[0].dtype}, {timings[0].cache} L2)")
+        per = "pJ/FLOP" if by_flops else "pJ/B"
         table.add_column("rung")
         for column in (
             "median",
@@ -86,41 +87,26 @@ def _show(run: Run, folder: Path) -> None:
             "rate",
             "of baseline",
             "energy",
-            "pJ/FLOP" if by_flops else "pJ/B",
+            per,
             "SM clock",
             "runs",
         ):
             table.add_column(column, justify="right")
-        for index in indices:
-            timing = run.timings[index]
-            rate = (
-                units.si(timing.flop_rate, "FLOP/s")
-                if by_flops
-                else units.si(timing.byte_rate, "B/s")
-            )
-            against = (
-                units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
-            )
+        for timing in timings:
+            rate = timing.flop_rate if by_flops else timing.byte_rate
             work = timing.pj_per_flop if by_flops else timing.pj_per_byte
-            clock = (
-                f"{timing.sm_clock_mhz:.0f} MHz{' *' if timing.throttle else ''}"
-                if timing.sm_clock_mhz
-                else units.NOT_AVAILABLE
-            )
+            median, mark = timing.median_us, " *" if timing.throttle else ""
             table.add_row(
-                timing.rung, units.duration(timing.median_us), units.percent(timing.spread), rate, against, units.quantity(timing.energy_mj, "mJ"),
-                units.significant(work) if work is not None else units.NOT_AVAILABLE, clock, str(len(timing.times_us)),
+                timing.rung, units.duration(median), units.percent(timing.spread), units.si(rate, "FLOP/s" if by_flops else "B/s"),
+                units.percent(timing.baseline_us / median) if timing.baseline_us else "", units.quantity(timing.energy_mj, "mJ"),
+                units.significant(work) if work is not None else units.NOT_AVAILABLE,
+                f"{timing.sm_clock_mhz:.0f} MHz{mark}" if timing.sm_clock_mhz else units.NOT_AVAILABLE, str(len(timing.times_us)),
             )  # fmt: skip
         screen.print(table)
-        throttled = {
-            timing.rung: timing.throttle
-            for timing in map(run.timings.__getitem__, indices)
-            if timing.throttle
-        }
-        for reason in dict.fromkeys(throttled.values()):
-            who = ", ".join(rung for rung, why in throttled.items() if why == reason)
+        for reason in dict.fromkeys(timing.throttle for timing in timings if timing.throttle):
+            who = ", ".join(dict.fromkeys(t.rung for t in timings if t.throttle == reason))
             screen.print(f"* the GPU slowed itself down ({reason}) during {who}", markup=False)
-        if any(run.timings[index].rested for index in indices):
+        if any(timing.rested for timing in timings):
             screen.print(
                 "The GPU rested between runs for as long as it worked, because it throttled without rests",
                 markup=False,

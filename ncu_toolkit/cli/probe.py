@@ -22,6 +22,7 @@ from ncu_toolkit.cli._common import (
     choose_options,
     emit,
     format_option,
+    options,
     shown_as,
     tuned_option,
 )
@@ -42,28 +43,18 @@ FORMATS = ("text", "markdown", "brief", "json")
 
 
 @click.command("probe")
-@partial(choose_options, program=True)
-@tuned_option
-@click.option(
-    "--experiments/--no-experiments",
-    default=None,
-    help=(
-        "Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program becomes slower by it, "
-        "with the same results]"
-    ),
-)
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=TOP,
-    show_default=True,
-    metavar="N",
-    help="Kernels in the table.",
-)
-@format_option(FORMATS, "Format to print.")
-@click.option("--output", "-o", type=PathName(), help="File to write instead of printing.")
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
-@click.pass_context
+@options(
+    partial(choose_options, program=True),
+    tuned_option,
+    click.option("--experiments/--no-experiments", default=None,
+        help="Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program becomes slower by "
+        "it, with the same results]"),
+    click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True, metavar="N", help="Kernels in the table."),
+    format_option(FORMATS, "Format to print."),
+    click.option("--output", "-o", type=PathName(), help="File to write instead of printing."),
+    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]"),
+    click.pass_context,
+)  # fmt: skip
 def command(
     ctx: click.Context, chosen: Chosen, tuned: bool, experiments: bool | None, top: int, form: str, output: Path | None,
     program: tuple[str, ...],

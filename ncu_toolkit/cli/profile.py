@@ -13,13 +13,14 @@ import click
 from ncu_toolkit.cli._common import (
     DEFAULT_REPORTS,
     Chosen,
+    Cluster,
     Progress,
-    Where,
     any_of,
     choose_options,
     cluster_options,
     console,
     needs_option,
+    options,
     output_option,
     timeout_option,
     tuned_option,
@@ -37,88 +38,39 @@ from ncu_toolkit.runs import intake, store
 
 
 @click.command("profile")
-@partial(choose_options, program=True)
-@output_option
-@tuned_option
-@cluster_options
-@click.option(
-    "--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with."
-)
-@click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing.")
-@click.option(
-    "--cache-control",
-    type=click.Choice(["all", "none"]),
-    default="all",
-    show_default=True,
-    help="Whether ncu flushes caches before each pass (all) or leaves them (none).",
-)
-@timeout_option("ncu", runner.DEFAULT_TIMEOUT)
-@click.option("--kernel-filter", default="", hidden=True, help="The same as --kernel of a program.")
-@click.option(
-    "--launch-skip",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="For a program: leave out the first N launches.",
-)
-@click.option(
-    "--launch-count",
-    type=click.IntRange(min=0),
-    default=program_run.DEFAULT_LAUNCHES,
-    show_default=True,
-    metavar="N",
-    help="For a program: profile at most N launches; 0 for all of them.",
-)
-@click.option(
-    "--nvtx",
-    multiple=True,
-    metavar="RANGE",
-    help="For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.",
-)
-@click.option(
-    "--ranges/--no-ranges",
-    default=None,
-    help=(
-        "For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the "
-        "script marks any]"
-    ),
-)
-@click.option(
-    "--set",
-    "set_name",
-    default=SET_NAME,
-    show_default=True,
-    metavar="NAME",
-    help="For a program: ncu's section set. 'full' also runs ncu's own rules.",
-)
-@needs_option("For a program: what")
-@click.option(
-    "--resume",
-    "resumed",
-    is_flag=False,
-    flag_value="",
-    default=None,
-    metavar="[RUN]",
-    help="Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.",
-)
-@click.option(
-    "--probe",
-    "probed",
-    is_flag=True,
-    help="Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that).",
-)
-@click.option(
-    "--redact",
-    is_flag=True,
-    help="Keep the raw report without host names, users, addresses, command lines and folders.",
-)
-@click.option(
-    "--redact-source", is_flag=True, help="Like --redact, and also without embedded source code."
-)
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
-@click.pass_context
+@options(
+    partial(choose_options, program=True),
+    output_option,
+    tuned_option,
+    cluster_options,
+    click.option("--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with."),
+    click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing."),
+    click.option("--cache-control", type=click.Choice(["all", "none"]), default="all", show_default=True,
+        help="Whether ncu flushes caches before each pass (all) or leaves them (none)."),
+    timeout_option("ncu", runner.DEFAULT_TIMEOUT),
+    click.option("--kernel-filter", default="", hidden=True, help="The same as --kernel of a program."),
+    click.option("--launch-skip", type=click.IntRange(min=0), default=0, metavar="N", help="For a program: leave out the first N launches."),
+    click.option("--launch-count", type=click.IntRange(min=0), default=program_run.DEFAULT_LAUNCHES, show_default=True, metavar="N",
+        help="For a program: profile at most N launches; 0 for all of them."),
+    click.option("--nvtx", multiple=True, metavar="RANGE",
+        help="For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it."),
+    click.option("--ranges/--no-ranges", default=None,
+        help="For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script marks "
+        "any]"),
+    click.option("--set", "set_name", default=SET_NAME, show_default=True, metavar="NAME",
+        help="For a program: ncu's section set. 'full' also runs ncu's own rules."),
+    needs_option("For a program: what"),
+    click.option("--resume", "resumed", is_flag=False, flag_value="", default=None, metavar="[RUN]",
+        help="Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one."),
+    click.option("--probe", "probed", is_flag=True,
+        help="Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that)."),
+    click.option("--redact", is_flag=True, help="Keep the raw report without host names, users, addresses, command lines and folders."),
+    click.option("--redact-source", is_flag=True, help="Like --redact, and also without embedded source code."),
+    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]"),
+    click.pass_context,
+)  # fmt: skip
 def command(
-    ctx: click.Context, chosen: Chosen, reports: Path, tuned: bool, where: Where, alone: bool, no_timing: bool, cache_control: str, timeout: float,
+    ctx: click.Context, chosen: Chosen, reports: Path, tuned: bool, where: Cluster, alone: bool, no_timing: bool, cache_control: str, timeout: float,
     kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
     resumed: str | None, probed: bool, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -136,15 +88,15 @@ def command(
         with where.opened() as executor:
             folder = runner.find(resumed, reports)
             at = intake.here(executor.uuid())
-            job = Job("", (), asked, folder.parent, timeout=timeout, executor=executor)
+            job = LadderJob("", (), asked, folder.parent, timeout=timeout, executor=executor)
             _go_on(folder, job, lambda made: finish(made, folder.parent, at))
         return
-    if program and (where.cluster or where.slow_boards):
+    if program and (where.address or where.slow_boards):
         raise UsageProblem(
             "--cluster spreads kernels of a ladder, and a program runs on one machine",
             "Leave out --cluster, or name a --family",
         )
-    if probed and where.cluster:
+    if probed and where.address:
         raise UsageProblem("--probe runs on this machine's GPU, not on a cluster's", "Leave it out")
     if program:
         if chosen.ladder:
@@ -167,12 +119,12 @@ def command(
     cases = chosen.cases(lambda problem: problem.record_sizes, predecessors=not alone)
     with where.opened() as executor:
         at, title = intake.here(executor.uuid()), title_of(chosen.names, cases)
-        job = Job(title, cases, asked, reports, tuned, timeout, executor, probed)
+        job = LadderJob(title, cases, asked, reports, tuned, timeout, executor, probed)
         run_ladder(job, lambda made: finish(made, reports, at, chosen.names))
 
 
 @dataclass(frozen=True)
-class Job:
+class LadderJob:
     """A run of a ladder as a command wants it. `asked` is None for `bench`, which profiles nothing
     and has `cache`, the state of the L2 that it times in."""
 
@@ -187,7 +139,7 @@ class Job:
     cache: str | None = None
 
 
-def run_ladder(job: Job, done: Callable[[Session], None]) -> Session:
+def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
     """Build, time and profile rungs into a new run, and put them under pressure where that is
     wanted; `done` shows it while the run is locked. On a cluster an unfinished run of the same cases
     goes on.
@@ -230,7 +182,7 @@ def run_ladder(job: Job, done: Callable[[Session], None]) -> Session:
     return session
 
 
-def _go_on(folder: Path, job: Job, done: Callable[[Session], None]) -> Session:
+def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Session:
     """Collect what a run lacks; `done` shows it while the run is locked."""
     with runner.locked(folder) as lock:
         with Progress() as progress:
@@ -244,7 +196,7 @@ def _go_on(folder: Path, job: Job, done: Callable[[Session], None]) -> Session:
     return session
 
 
-def _collect(session: Session, job: Job, progress: Progress, lock: int) -> None:
+def _collect(session: Session, job: LadderJob, progress: Progress, lock: int) -> None:
     runner.collect_all(
         session, progress, job.executor, timeout=job.timeout, lock=lock, cache=job.cache
     )

@@ -13,13 +13,14 @@ from typing import Final
 import click
 
 from ncu_toolkit.cli._common import (
+    Cluster,
     PathName,
     Progress,
     Seconds,
-    Where,
     cluster_options,
     console,
     dtype_option,
+    options,
     size_option,
     split,
     tuned_option,
@@ -41,72 +42,27 @@ CURVE_RUNGS: Final = 2
 
 
 @click.command("record")
-@click.option(
-    "--family",
-    "-f",
-    "families",
-    multiple=True,
-    metavar="NAME",
-    help="A ladder to record; repeat it, or separate names by commas.",
-)
-@click.option(
-    "--output",
-    "-o",
-    "target",
-    type=PathName(file_okay=False),
-    required=True,
-    help="New folder for the recording.",
-)
-@size_option("Sizes to profile.  [default: the family's recorded sizes]")
-@click.option(
-    "--bench-size",
-    "bench_sizes",
-    metavar="SIZE[,SIZE…]",
-    help="Sizes to time.  [default: the family's bench sizes]",
-)
-@dtype_option
-@click.option(
-    "--seconds",
-    type=Seconds(0.01),
-    default=0.25,
-    show_default=True,
-    help="GPU time spent on timing one rung at one size.",
-)
-@click.option(
-    "--stock-size",
-    "stock_sizes",
-    metavar="SIZE[,SIZE…]",
-    help="Sizes of the run with the stock rules.  [default: the largest recorded size]",
-)
-@click.option(
-    "--stock-rules/--no-stock-rules",
-    default=True,
-    show_default=True,
-    help="Also run Nsight Compute's own full set, for its rules' verdicts.",
-)
-@click.option(
-    "--curve/--no-curve",
-    default=True,
-    show_default=True,
-    help="Also time the library and the fastest rungs over more sizes, where the family has such.",
-)
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=runner.DEFAULT_TIMEOUT,
-    show_default=True,
-    metavar="SECONDS",
-)
-@tuned_option
-@cluster_options
-@click.option(
-    "--finish",
-    is_flag=True,
-    help="Scrub and compress an interrupted recording in --output. Needs no GPU.",
-)
+@options(
+    click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas."),
+    click.option("--output", "-o", "target", type=PathName(file_okay=False), required=True, help="New folder for the recording."),
+    size_option("Sizes to profile.  [default: the family's recorded sizes]"),
+    click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]"),
+    dtype_option,
+    click.option("--seconds", type=Seconds(0.01), default=0.25, show_default=True, help="GPU time spent on timing one rung at one size."),
+    click.option("--stock-size", "stock_sizes", metavar="SIZE[,SIZE…]",
+        help="Sizes of the run with the stock rules.  [default: the largest recorded size]"),
+    click.option("--stock-rules/--no-stock-rules", default=True, show_default=True,
+        help="Also run Nsight Compute's own full set, for its rules' verdicts."),
+    click.option("--curve/--no-curve", default=True, show_default=True,
+        help="Also time the library and the fastest rungs over more sizes, where the family has such."),
+    click.option("--timeout", type=Seconds(), default=runner.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS"),
+    tuned_option,
+    cluster_options,
+    click.option("--finish", is_flag=True, help="Scrub and compress an interrupted recording in --output. Needs no GPU."),
+)  # fmt: skip
 def command(
     families: tuple[str, ...], target: Path, sizes: str | None, bench_sizes: str | None, dtype: str | None, stock_sizes: str | None,
-    seconds: float, stock_rules: bool, curve: bool, timeout: float, tuned: bool, where: Where, finish: bool,
+    seconds: float, stock_rules: bool, curve: bool, timeout: float, tuned: bool, where: Cluster, finish: bool,
 ) -> None:  # fmt: skip
     """Profile and time ladders, and keep them as a recording that can be shipped.
 
@@ -126,7 +82,7 @@ def command(
             "no --family is given",
             "Name a ladder to record, or finish an interrupted recording with --finish",
         )
-    begun = where.cluster is not None and (target / store.MANIFEST).is_file()
+    begun = where.address is not None and (target / store.MANIFEST).is_file()
     if not begun and target.exists() and any(target.iterdir()):
         raise UsageProblem(
             f"'{target}' is not empty", "Name a new folder: a recording is never overwritten"

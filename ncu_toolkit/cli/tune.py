@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.cli._common import (
+    Cluster,
     Progress,
     Seconds,
-    Where,
     cluster_options,
     console,
     dtype_option,
     grid,
+    options,
     output_option,
     size_option,
     split,
@@ -28,56 +29,23 @@ from ncu_toolkit.runs import store
 
 
 @click.command("tune")
-@click.option(
-    "--kernel",
-    "-k",
-    "kernels",
-    multiple=True,
-    required=True,
-    metavar="NAME",
-    help="A kernel with a [search] table; repeat it, or separate names by commas.",
-)
-@size_option("Problem size, or a list. Each size is searched separately.", required=True)
-@dtype_option
-@click.option(
-    "--max-settings",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Search a random N of the settings.  [default: all]",
-)
-@click.option(
-    "--time-limit",
-    type=Seconds(),
-    metavar="SECONDS",
-    help=(
-        "Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: "
-        "none]"
-    ),
-)
-@click.option(
-    "--jobs",
-    "-j",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Compilations at a time.  [default: the CPUs here]",
-)
-@click.option(
-    "--seed",
-    type=int,
-    default=1,
-    show_default=True,
-    help="Random seed for the order of runs and for --max-settings.",
-)
-@click.option(
-    "--restart",
-    is_flag=True,
-    help="Forget an earlier search of the same kernel and size, finished or not.",
-)
-@cluster_options
-@output_option
+@options(
+    click.option("--kernel", "-k", "kernels", multiple=True, required=True, metavar="NAME",
+        help="A kernel with a [search] table; repeat it, or separate names by commas."),
+    size_option("Problem size, or a list. Each size is searched separately.", required=True),
+    dtype_option,
+    click.option("--max-settings", type=click.IntRange(1), metavar="N", help="Search a random N of the settings.  [default: all]"),
+    click.option("--time-limit", type=Seconds(), metavar="SECONDS",
+        help="Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: none]"),
+    click.option("--jobs", "-j", type=click.IntRange(1), metavar="N", help="Compilations at a time.  [default: the CPUs here]"),
+    click.option("--seed", type=int, default=1, show_default=True, help="Random seed for the order of runs and for --max-settings."),
+    click.option("--restart", is_flag=True, help="Forget an earlier search of the same kernel and size, finished or not."),
+    cluster_options,
+    output_option,
+)  # fmt: skip
 def command(
     kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int,
-    restart: bool, where: Where, reports: Path,
+    restart: bool, where: Cluster, reports: Path,
 ) -> None:  # fmt: skip
     """Find a kernel's best parameters for this GPU and a size.
 
@@ -97,7 +65,9 @@ def command(
     failures: list[ToolkitError] = []
     with where.opened() as executor:
         for rung, size in plan:
-            asked = tune.Request(rung, size, dtype, max_settings, time_limit, jobs, seed, restart)
+            asked = tune.TuneRequest(
+                rung, size, dtype, max_settings, time_limit, jobs, seed, restart
+            )
             with Progress() as progress:
                 try:
                     search = tune.run(asked, progress, executor)

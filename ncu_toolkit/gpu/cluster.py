@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
@@ -187,7 +187,7 @@ class Board:
 
 
 @dataclass
-class Answer:
+class Reply:
     """What a worker gives back: a value or an error, what was reported meanwhile, and whether its
     context on the GPU is broken."""
 
@@ -222,11 +222,11 @@ def versions() -> dict[str, str]:
     }
 
 
-def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Answer:
+def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Reply:
     """Carry out one task on a worker. `function` is "module:name", of this project."""
     module, _, name = function.partition(":")
     if not module.startswith(_OURS):
-        return Answer(error=UsageProblem(f"'{function}' is no task of ncu-toolkit"))
+        return Reply(error=UsageProblem(f"'{function}' is no task of ncu-toolkit"))
     from distributed import get_worker
 
     worker = get_worker().address
@@ -234,9 +234,7 @@ def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Ans
         return _answer(worker, module, name, task, gpu, report)
     within = contextvars.copy_context()
 
-    def call() -> Answer:
-        return within.run(_answer, worker, module, name, task, gpu, report)
-
+    call = partial(within.run, _answer, worker, module, name, task, gpu, report)
     return _gpu_thread(worker).submit(call).result()
 
 
@@ -249,8 +247,8 @@ def _gpu_thread(worker: str) -> ThreadPoolExecutor:
 
 def _answer(
     worker: str, module: str, name: str, task: tuple[Any, ...], gpu: bool, report: bool
-) -> Answer:
-    found = Answer(worker=worker)
+) -> Reply:
+    found = Reply(worker=worker)
     named = {"reporter": _Recorder(found.reported)} if report else {}
     cuda.disable_tf32()
     try:
@@ -299,15 +297,8 @@ def introduce() -> Board:
         environment["ncu"] = collect.find_ncu().version
     probe = timing.probe()
     return Board(
-        cuda.uuid(),
-        socket.gethostname(),
-        cuda.device(),
-        environment,
-        versions(),
-        probe.compute_us,
-        probe.memory_us,
-        probe.throttle,
-    )
+        cuda.uuid(), socket.gethostname(), cuda.device(), environment, versions(), probe.compute_us, probe.memory_us, probe.throttle
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -391,7 +382,7 @@ class _Flight:
 
 class Dask(Executor):
     """The workers of a Dask cluster. Tasks that measure take the resource GPU, one a worker, on
-    boards whose probe was timed; compilations run on any worker.
+    GPUs whose probe was timed; compilations run on any worker. A board is a worker's GPU.
 
     Args:
         client: connected to the scheduler.
@@ -471,15 +462,8 @@ class Dask(Executor):
         jobs: int | None = None,
     ) -> list[nvcc.BuildOutcome]:
         tasks = (
-            (
-                f"{r.rung.family}/{r.rung.name}",
-                r.arch,
-                dict(r.parameters),
-                dict(r.macros),
-                nvcc.source_digest(r.rung),
-            )
-            for r in requests
-        )
+            (f"{r.rung.family}/{r.rung.name}", r.arch, dict(r.parameters), dict(r.macros), nvcc.source_digest(r.rung)) for r in requests
+        )  # fmt: skip
         outcomes: dict[int, nvcc.BuildOutcome] = {}
         for done in self._tasks(compiled, tasks, None, gpu=False, at_once=jobs):
             cubin, built = None, done.value
@@ -572,7 +556,7 @@ class Dask(Executor):
                             again.append(flight)
                             continue
                         text = f"its worker ended {flight.attempt} times"
-                        found = Answer(error=KernelProblem(text, "See the logs of the workers"))
+                        found = Reply(error=KernelProblem(text, "See the logs of the workers"))
                     if found.context_lost:
                         self._leave(found.worker)
                         # Of another task's kernel, or else the kernel's or the board's own fault.
@@ -615,14 +599,14 @@ class Dask(Executor):
     def _stranded(self, flight: _Flight) -> bool:
         return flight.allowed is not None and not flight.allowed & set(self._used)
 
-    def _results(self, futures: Sequence[Any]) -> list[Answer | None]:
+    def _results(self, futures: Sequence[Any]) -> list[Reply | None]:
         """Answers of tasks that have ended, in one exchange with the scheduler where none failed."""
         if len(futures) > 1 and all(each.status == "finished" for each in futures):
             with contextlib.suppress(Exception):
                 return list(self._client.gather(list(futures)))
         return [self._result(future) for future in futures]
 
-    def _result(self, future: Any) -> Answer | None:
+    def _result(self, future: Any) -> Reply | None:
         """A task's answer; None where it was lost with its worker before it came here.
 
         Raises:
@@ -633,12 +617,12 @@ class Dask(Executor):
         if future.status == "cancelled":
             raise self._gone()
         try:
-            found: Answer = future.result(timeout=_RESULT_SECONDS)
+            found: Reply = future.result(timeout=_RESULT_SECONDS)
             return found
         except KilledWorker as error:
             times = error.allowed_failures + 1
             text = f"its worker ended {times} times while it ran"
-            return Answer(error=KernelProblem(text, "See the logs of the workers"))
+            return Reply(error=KernelProblem(text, "See the logs of the workers"))
         except ImportError as error:
             raise EnvironmentProblem(
                 f"a worker cannot run this task ({error})", _same_package()
@@ -788,10 +772,11 @@ class Dask(Executor):
         if board is None:
             self._note(f"the worker at {address} cannot use its GPU: {found.error or found.defect}")
             return
+        known = (
+            (name, board.versions.get(name, "none"), here) for name, here in versions().items()
+        )
         differs = [
-            f"{name} {there} there, {here} here"
-            for name, here in versions().items()
-            if (there := board.versions.get(name, "none")) != here
+            f"{name} {there} there, {here} here" for name, there, here in known if there != here
         ]
         if differs:
             text = f"the worker at {address} differs: {', '.join(differs)}"

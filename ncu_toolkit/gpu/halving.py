@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.core import files
@@ -92,10 +92,8 @@ class Trial:
         """The same median and score from one run in each round."""
         if not self.rounds:
             return self
-        median, beside = (
-            self.median_us,
-            (round(self.median_us / self.score(), 4),) if self.beside_us else (),
-        )
+        median = self.median_us
+        beside = (round(median / self.score(), 4),) if self.beside_us else ()
         return replace(self, rounds=(Round((round(median, 4),), beside),) * len(self.rounds))
 
     @property
@@ -147,14 +145,12 @@ class Search:
         )
 
 
-class Measure(Protocol):
-    def __call__(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
-        """Time one setting `repeats` times; once is enough where that run takes longer than
-        `limit_us`.
-
-        Raises:
-            KernelProblem, UsageProblem: this setting cannot be used; the search goes on without it.
-        """
+#: Times one setting, whose parameters come first, so many times; once is enough where that run takes
+#: longer than the limit in microseconds. Raises KernelProblem or UsageProblem where the setting
+#: cannot be used: the search goes on without it.
+Measure = Callable[[Parameters, int, float | None], Round]
+#: Calls a Measure with each task, here or on the boards of a cluster; see `cluster.Executor.run`.
+Run = Callable[[Measure, Iterable[Task]], Iterator[Done]]
 
 
 def check(rung: Rung) -> None:
@@ -209,20 +205,12 @@ def prune(
         used = resources.get(launch.kernel)
         if used is None:
             return f"the compiled code has no kernel {launch.kernel}", Trial({})
+        barriers = max(1, used.barriers)
         fill = occupancy(
-            cc,
-            launch.threads,
-            used.registers,
-            used.shared,
-            launch.shared,
-            None,
-            max(1, used.barriers),
+            cc, launch.threads, used.registers, used.shared, launch.shared, None, barriers
         )
-        registers, shared, warps = (
-            max(registers, used.registers),
-            max(shared, fill.shared),
-            min(warps, fill.active_warps),
-        )
+        registers, shared = max(registers, used.registers), max(shared, fill.shared)
+        warps = min(warps, fill.active_warps)
         if used.spills:
             reason = f"spills {used.spill_stores + used.spill_loads} bytes"
         elif fill.shared > limits_of(cc).shared_per_block:
@@ -232,12 +220,6 @@ def prune(
         elif not fill.active_blocks:
             reason = "no block fits on a multiprocessor"
     return reason, Trial({}, registers=registers, shared=shared, warps=warps if launches else 0)
-
-
-class Run(Protocol):
-    def __call__(self, function: Measure, tasks: Iterable[Task]) -> Iterator[Done]:
-        """Call `function` with each task, here or on the boards of a cluster; see
-        `cluster.Executor.run`."""
 
 
 class Searcher:

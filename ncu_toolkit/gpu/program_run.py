@@ -171,7 +171,7 @@ def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:
 
 
 def _without_report(
-    outcome: collect.Outcome, folder: Path, request: collect.Request
+    outcome: collect.NcuOutcome, folder: Path, request: collect.Request
 ) -> ToolkitError:
     if (
         outcome.problem is not None
@@ -198,7 +198,7 @@ def _without_report(
     return UsageProblem("no kernel was profiled", remedy[:1].upper() + remedy[1:])
 
 
-def _notes(request: collect.Request, outcome: collect.Outcome, detected: bool) -> list[str]:
+def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool) -> list[str]:
     notes = []
     profiled = len(outcome.passes)
     if request.ranges_only and detected:

@@ -480,7 +480,7 @@ class PartFiles:
     another machine, by the end of their names."""
 
     words: tuple[str, ...]
-    outcome: collect.Outcome
+    outcome: collect.NcuOutcome
     files: Mapping[str, bytes]
 
 
@@ -572,7 +572,7 @@ def _free_stem(folder: Path) -> str:
     return free
 
 
-def _moved(outcome: collect.Outcome, log: Path) -> collect.Outcome:
+def _moved(outcome: collect.NcuOutcome, log: Path) -> collect.NcuOutcome:
     """An outcome whose log lies here, also where its problem names it."""
     problem = outcome.problem
     if problem is not None:
@@ -582,7 +582,7 @@ def _moved(outcome: collect.Outcome, log: Path) -> collect.Outcome:
 
 
 def _settle(
-    session: Session, cases: Cases, plan: Path, outcome: collect.Outcome, timeout: float
+    session: Session, cases: Cases, plan: Path, outcome: collect.NcuOutcome, timeout: float
 ) -> ToolkitError | None:
     """Give each case of a part its state, from the progress; returns the error that keeps the rest
     of the ladder from being profiled."""

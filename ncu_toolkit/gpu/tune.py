@@ -32,7 +32,7 @@ _SAVE_EVERY: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Request:
+class TuneRequest:
     """What to tune. `most` bounds the settings, `seconds` the time of this call; None: all, no
     bound. `restart` forgets an earlier search."""
 
@@ -50,7 +50,7 @@ class _OutOfTime(Exception):
     """The time of this call is over."""
 
 
-def run(request: Request, reporter: Reporter, executor: Executor = HERE) -> Search:
+def run(request: TuneRequest, reporter: Reporter, executor: Executor = HERE) -> Search:
     """Search from the start or from where an earlier call stopped, and store the best setting in
     the table.
 
@@ -111,7 +111,7 @@ class _Tuner:
     """A search under way. `deadline` is of time.monotonic."""
 
     search: Search
-    request: Request
+    request: TuneRequest
     problem: Problem
     deadline: float | None
     reporter: Reporter
@@ -272,7 +272,7 @@ def _bench_for(name: str, size: str, dtype: str, source: str) -> _Bench:
     check_source(name, source)
     rung = find_rung(name)
     problem = problem_for(rung.family)
-    request = Request(rung, problem.parse_size(size), dtype)
+    request = TuneRequest(rung, problem.parse_size(size), dtype)
     return _Bench(request, problem, dtype, None)
 
 
@@ -280,7 +280,7 @@ class _Bench:
     """Times settings on one workspace, each verified before its first run here."""
 
     def __init__(
-        self, request: Request, problem: Problem, dtype: str, deadline: float | None
+        self, request: TuneRequest, problem: Problem, dtype: str, deadline: float | None
     ) -> None:
         rung = request.rung
         self._rung, self._deadline = rung, deadline

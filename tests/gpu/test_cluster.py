@@ -118,9 +118,9 @@ def command(*words: str) -> tuple[int, str]:
     return found[0], done.stderr
 
 
-def request(most: int = 24) -> tune.Request:
+def request(most: int = 24) -> tune.TuneRequest:
     size = problem_for("gemm_fp32").parse_size("64")
-    return tune.Request(find_rung("autotuned"), size, most=most, jobs=4)
+    return tune.TuneRequest(find_rung("autotuned"), size, most=most, jobs=4)
 
 
 def best_by_formula(search: halving.Search) -> dict[str, int]:

@@ -474,7 +474,7 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
             return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
 
     monkeypatch.setattr(tune, "_Bench", Bench)
-    request = tune.Request(autotuned(), size_of("1024"), most=4, seconds=60, jobs=2)
+    request = tune.TuneRequest(autotuned(), size_of("1024"), most=4, seconds=60, jobs=2)
     first = tune.run(request, Quiet())
     assert not first.finished
     assert len(first.timed) == 1
@@ -483,7 +483,7 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
     assert not so_far.finished
     assert so_far.parameters == first.timed[0].parameters
     second = Quiet()
-    done = tune.run(tune.Request(autotuned(), size_of("1024"), most=4, jobs=2), second)
+    done = tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=4, jobs=2), second)
     assert done.finished
     assert second.stages[0] == ("Build", 0)  # compiled and pruned before
     usable = [t for t in done.trials if t.state == "ready"]
@@ -503,11 +503,11 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
         [trial.score() for trial in done.ranked()], rel=1e-4
     )
     third = Quiet()
-    assert tune.run(tune.Request(autotuned(), size_of("1024"), most=4), third) == done
+    assert tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=4), third) == done
     assert len(asked) == len(usable)
     assert "finished before" in third.notes[0]
     again = tune.run(
-        tune.Request(autotuned(), size_of("1024"), most=4, restart=True, jobs=2), Quiet()
+        tune.TuneRequest(autotuned(), size_of("1024"), most=4, restart=True, jobs=2), Quiet()
     )
     assert len(asked) == 2 * len(usable)
     assert again.finished
@@ -542,7 +542,7 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     monkeypatch.setattr(nvcc, "build_many", build_many)
     monkeypatch.setattr(tune, "_Bench", Bench)
     stopped = tune.run(
-        tune.Request(autotuned(), size_of("1024"), most=40, seconds=12, jobs=1), Quiet()
+        tune.TuneRequest(autotuned(), size_of("1024"), most=40, seconds=12, jobs=1), Quiet()
     )
     assert not stopped.finished
     assert 0 < sum(compiled) < 40
@@ -551,7 +551,7 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     assert kept is not None
     assert not kept.finished
     assert "not finished" in tune_view.write(stopped, tmp_path).read_text()
-    done = tune.run(tune.Request(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
+    done = tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
     assert done.finished
     assert sum(compiled) == 40 - sum(
         "threads" in trial.reason for trial in done.trials
@@ -575,7 +575,7 @@ def test_a_call_too_short_to_run_anything_keeps_its_state(monkeypatch: pytest.Mo
     monkeypatch.setattr(nvcc, "build_many", build_many)
     monkeypatch.setattr(tune, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
     with pytest.raises(KernelProblem, match="does not compile"):
-        tune.run(tune.Request(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
+        tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
     assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
 
 
@@ -656,7 +656,7 @@ def bench(
         lambda *arguments: tune.Runnable(find_rung("naive"), arguments[2]),
     )
     fake.behaviours["naive"] = fake_gpu.product
-    request = tune.Request(autotuned(), size_of("5x6x8"))
+    request = tune.TuneRequest(autotuned(), size_of("5x6x8"))
     return tune._Bench(request, problem_for("gemm_fp32"), "float32", deadline), fake
 
 
