@@ -165,7 +165,7 @@ def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
             with Progress() as progress:
                 for line in lines:
                     progress.note(line)
-                _collect(session, job, progress, lock)
+                runner.collect_all(session, progress, executor, job.timeout, lock, job.cache)
                 if job.probed and not session.context_lost:
                     from ncu_toolkit.gpu.probe import press_all
 
@@ -191,15 +191,9 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
                 runner.redact_reports(session, job.asked.redact_source)
             # Without its page a run counts as unfinished; it is written at the end.
             (folder / runner.PAGE).unlink(missing_ok=True)
-            _collect(session, job, progress, lock)
+            runner.collect_all(session, progress, job.executor, job.timeout, lock, job.cache)
         done(session)
     return session
-
-
-def _collect(session: Session, job: LadderJob, progress: Progress, lock: int) -> None:
-    runner.collect_all(
-        session, progress, job.executor, timeout=job.timeout, lock=lock, cache=job.cache
-    )
 
 
 #: Parameters that go with --resume.

@@ -12,6 +12,7 @@ import random
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -149,8 +150,10 @@ class Search:
 #: longer than the limit in microseconds. Raises KernelProblem or UsageProblem where the setting
 #: cannot be used: the search goes on without it.
 Measure = Callable[[Parameters, int, float | None], Round]
+#: Gets the round, the settings left in it, and the one that was measured.
+Progress = Callable[[int, int, "Trial"], None]
 #: Calls a Measure with each task, here or on the boards of a cluster; see `cluster.Executor.run`.
-Run = Callable[[Measure, Iterable[Task]], Iterator[Done]]
+Runs = Callable[[Measure, Iterable[Task]], Iterator[Done]]
 
 
 def check(rung: Rung) -> None:
@@ -245,8 +248,8 @@ class Searcher:
     def run(
         self,
         measure: Measure,
-        progress: Callable[[int, int, Trial], None] = lambda level, left, trial: None,
-        run: Run = HERE.run,
+        progress: Progress = lambda level, left, trial: None,
+        run: Runs = HERE.run,
     ) -> Search:
         """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. Rounds that an
         earlier call measured are not measured again.
@@ -257,7 +260,7 @@ class Searcher:
         Args:
             measure: times a setting; anything but KernelProblem and UsageProblem that it raises
                 ends the search, with its state kept.
-            progress: called with (round, settings left in it, trial) after each.
+            progress: is called after each setting.
             run: calls `measure`; the settings of one round may run at once.
 
         Raises:
@@ -271,7 +274,7 @@ class Searcher:
             order = list(alive)
             random.Random(self.search.seed * 1000 + level).shuffle(order)
             due = [i for i in order if len(self.search.trials[i].rounds) <= level]
-            self._round(due, measure, repeats, level, progress, run)
+            self._round(due, partial(run, measure), repeats, level, progress)
             alive = [i for i in alive if self.search.trials[i].state == "ready"]
             if last:
                 break
@@ -288,14 +291,8 @@ class Searcher:
         return self.search
 
     def _round(
-        self,
-        due: Sequence[int],
-        measure: Measure,
-        repeats: int,
-        level: int,
-        progress: Callable[[int, int, Trial], None],
-        run: Run,
-    ) -> None:
+        self, due: Sequence[int], run: Callable[[Iterable[Task]], Iterator[Done]], repeats: int, level: int, progress: Progress
+    ) -> None:  # fmt: skip
         under_way: list[int] = []
 
         def tasks() -> Iterator[Task]:
@@ -307,7 +304,7 @@ class Searcher:
                 yield self.search.trials[index].parameters, repeats, limit
 
         try:
-            for n, done in enumerate(run(measure, tasks())):
+            for n, done in enumerate(run(tasks())):
                 index = due[done.index]
                 trial = self.search.trials[index]
                 under_way.remove(index)

@@ -149,14 +149,8 @@ def start(
 
 
 def collect_all(
-    session: Session,
-    reporter: Reporter,
-    executor: Executor,
-    *,
-    timeout: float,
-    lock: int,
-    cache: str | None = None,
-) -> None:
+    session: Session, reporter: Reporter, executor: Executor, timeout: float, lock: int, cache: str | None = None
+) -> None:  # fmt: skip
     """Build, time and profile what the run lacks; a run of `bench`, whose `asked` is None, is not
     profiled. Errors are in the session's failures.
 
@@ -174,14 +168,8 @@ def collect_all(
             session.save()
         if session.run.asked is not None:
             profile_all(
-                session,
-                cases,
-                reporter,
-                timeout=timeout,
-                cache_control=asked.cache_control,
-                keep_open=(lock,),
-                executor=executor,
-            )
+                session, cases, reporter, timeout=timeout, cache_control=asked.cache_control, keep_open=(lock,), executor=executor
+            )  # fmt: skip
     except KeyboardInterrupt:
         session.interrupted = True
         if not session.measured:
@@ -340,13 +328,11 @@ def _time_group(
         reporter.note(f"the baseline is not timed at {first.size}: {error.message}")
         baseline = None
     budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
-    measured = timing.measure_ladder(
-        ready,
-        baseline,
-        mode,
-        seconds=budget,
-        tick=lambda name: reporter.step(f"{name} {first.size}"),
-    )
+
+    def tick(name: str) -> None:
+        reporter.step(f"{name} {first.size}")
+
+    measured = timing.measure_ladder(ready, baseline, mode, seconds=budget, tick=tick)
     session.update(timings=(*session.run.timings, *measured.values()))
     session.record(*records)
     costs = timing.measure_costs(ready[0])
@@ -453,7 +439,7 @@ def profile_all(
             shown = redact_command(found.words) if redacted else " ".join(found.words)
             session.update(commands=(*session.run.commands, shown))
             session.add_cost(f"profiling ({set_name})", found.outcome.seconds)
-            session.interrupted = found.outcome.interrupted
+            session.interrupted |= found.outcome.interrupted
             _adopt(session, stem, reporter)
             outcome = _moved(found.outcome, folder / f"{stem}.log")
             problem = _settle(session, piece, plan_path(folder, stem), outcome, timeout) or problem
@@ -525,17 +511,9 @@ def profile_part(
             if steps and steps[-1].case < len(cases):
                 doing(cases[steps[-1].case].label)
 
-        words = collect.argv(
-            ncu,
-            collect.Request(
-                output=at,
-                command=(sys.executable, *TARGET, str(path)),
-                section_folders=folders,
-                set_name=set_name,
-                ranges_only=True,
-                cache_control=cache_control,
-            ),
-        )
+        command = (sys.executable, *TARGET, str(path))
+        request = collect.Request(at, command, folders, set_name, True, cache_control=cache_control)
+        words = collect.argv(ncu, request)
         outcome = collect.run(
             words,
             at,
@@ -787,15 +765,8 @@ def resume(
     _check_machine(run.environment, environment)
     environment = {**run.environment, **environment}  # Which board measured what.
     _check_kernels(run.cases)
-    session = Session(
-        replace(
-            run,
-            device=executor.device(),
-            environment=environment,
-            timings=store.load_timings(folder),
-        ),
-        folder,
-    )
+    session = Session(replace(run, device=executor.device(), environment=environment), folder)
+    session.update(timings=store.load_timings(folder))
     _drop_damaged(session, reporter)
     _adopt_all(session, reporter)
     if ladder:
@@ -861,13 +832,9 @@ def _drop_damaged(session: Session, reporter: Reporter) -> None:
             path.rename(path.with_name(name + CUT))
         run = session.run
         session.update(report_files=tuple(each for each in run.report_files if each != name))
-        session.record(
-            *(
-                replace(case, state="not run", message=f"{name} {problem}", report="")
-                for case in run.cases
-                if case.report == name
-            )
-        )
+        lost = [case for case in run.cases if case.report == name]
+        why = f"{name} {problem}"
+        session.record(*(replace(c, state="not run", message=why, report="") for c in lost))
         reporter.note(f"{name} {problem}; its cases are collected again")
 
 

@@ -47,7 +47,8 @@ def test_the_command_line_with_everything() -> None:
     )
     assert " ".join(argv(NCU, request)) == (
         "ncu --set full --section-folder a --section-folder b --clock-control none --cache-control none --nvtx --target-processes all "
-        "--kernel-name-base demangled --kernel-name regex:^gemm --nvtx-include step/ --launch-skip 2 --launch-count 3 --kill yes --export r ./app --set x"
+        "--kernel-name-base demangled --kernel-name regex:^gemm --nvtx-include step/ --launch-skip 2 --launch-count 3 "
+        "--kill yes --export r ./app --set x"
     )
 
 
