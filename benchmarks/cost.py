@@ -35,7 +35,7 @@ from ncu_toolkit.core import units  # noqa: E402  (after the path)
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402
 from ncu_toolkit.core.files import write_atomic  # noqa: E402
 from ncu_toolkit.gpu import collect  # noqa: E402
-from ncu_toolkit.gpu.ladder_run import TARGET  # noqa: E402
+from ncu_toolkit.gpu.runner import TARGET  # noqa: E402
 from ncu_toolkit.gpu.selection import case_of  # noqa: E402
 from ncu_toolkit.gpu.target import Plan, plan_path, stop_path, write_plan  # noqa: E402
 from ncu_toolkit.ladder.catalogue import find_family  # noqa: E402
@@ -112,7 +112,7 @@ def environment() -> dict[str, str]:
 
 def under_ncu(
     ncu: collect.Ncu, set_name: str, cases: Sequence[RunCase], folder: Path, timeout: float
-) -> tuple[collect.Outcome, Path]:
+) -> tuple[collect.NcuOutcome, Path]:
     """One run of the ladder under ncu with a set, its flags as the toolkit's own sessions give
     them."""
     stem = f"{set_name}-{len(list(folder.glob('*.log')))}"

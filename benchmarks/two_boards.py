@@ -39,13 +39,18 @@ if str(ROOT) not in sys.path:
 
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402  (after the path)
 from ncu_toolkit.core.files import write_atomic  # noqa: E402
-from ncu_toolkit.gpu import cluster, collect, cuda, schedulers  # noqa: E402
+from ncu_toolkit.gpu import (  # noqa: E402
+    cluster,
+    collect,
+    cuda,
+    schedulers,
+    tune,
+)
 from ncu_toolkit.gpu.cluster import Executor  # noqa: E402
-from ncu_toolkit.gpu.ladder_run import TARGET  # noqa: E402
+from ncu_toolkit.gpu.halving import Search  # noqa: E402
+from ncu_toolkit.gpu.runner import TARGET  # noqa: E402
 from ncu_toolkit.gpu.selection import case_of  # noqa: E402
 from ncu_toolkit.gpu.target import Plan, plan_path, write_plan  # noqa: E402
-from ncu_toolkit.gpu.tune import bench  # noqa: E402
-from ncu_toolkit.gpu.tune.halving import Search  # noqa: E402
 from ncu_toolkit.ladder.catalogue import find_rung  # noqa: E402
 from ncu_toolkit.ladder.problems import problem_for  # noqa: E402
 
@@ -98,10 +103,10 @@ def boards(cards: list[str], notes: list[str]) -> Iterator[Executor]:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
-def request(size: str, settings: int) -> bench.Request:
+def request(size: str, settings: int) -> tune.TuneRequest:
     rung = find_rung(KERNEL)
     parsed = problem_for(rung.family).parse_size(size)
-    return bench.Request(rung, parsed, most=settings, restart=True)
+    return tune.TuneRequest(rung, parsed, most=settings, restart=True)
 
 
 def facts(search: Search, clock: Clock, started: float) -> dict[str, Any]:
@@ -121,14 +126,14 @@ def facts(search: Search, clock: Clock, started: float) -> dict[str, Any]:
     }
 
 
-def search_on(cards: list[str], asked: bench.Request) -> dict[str, Any]:
+def search_on(cards: list[str], asked: tune.TuneRequest) -> dict[str, Any]:
     """One search on a cluster of these GPUs."""
     notes: list[str] = []
     began = time.monotonic()
     with boards(cards, notes) as executor:
         up = time.monotonic() - began
         clock, started = Clock(), time.monotonic()
-        found = facts(bench.run(asked, clock, executor), clock, started)
+        found = facts(tune.run(asked, clock, executor), clock, started)
         known = [board for board in executor._all.values() if board]
         probes = {b.label: [b.compute_us, b.memory_us, b.throttle] for b in known}
     return {
@@ -163,9 +168,9 @@ _PLAIN: Final = """
 import json, sys, time
 sys.path.insert(0, {root!r})
 from benchmarks.two_boards import Clock, facts, request
-from ncu_toolkit.gpu.tune import bench
+from ncu_toolkit.gpu import tune
 clock, started = Clock(), time.monotonic()
-print(json.dumps(facts(bench.run(request({size!r}, {settings}), clock), clock, started)))
+print(json.dumps(facts(tune.run(request({size!r}, {settings}), clock), clock, started)))
 """
 
 
@@ -192,7 +197,7 @@ def ratios(cards: list[str], size: str, finalists: list[dict[str, int]]) -> dict
         for parameters in finalists:
             task = (name, size, dtype, source, parameters, REPEATS, None, False)
             seen: dict[str, list[float]] = {}
-            for done in executor.run(bench.measure_there, [task] * SAMPLES):
+            for done in executor.run(tune.measure_setting, [task] * SAMPLES):
                 if done.error is not None:
                     raise done.error
                 runs = zip(done.value.times_us, done.value.beside_us, strict=True)
@@ -233,7 +238,7 @@ def killed(cards: list[str], size: str, settings: int) -> dict[str, Any]:
                 os.kill(next(iter(processes.values())), signal.SIGKILL)
 
         threading.Thread(target=kill, daemon=True).start()
-        search = bench.run(request(size, settings), clock, executor)
+        search = tune.run(request(size, settings), clock, executor)
         found = facts(search, clock, started)
     rounds = sum(len(trial.rounds) for trial in search.trials)
     return {

@@ -19,8 +19,7 @@ import cluster_worker
 import pytest
 
 from ncu_toolkit.core import cache
-from ncu_toolkit.gpu import schedulers
-from ncu_toolkit.gpu.tune import bench
+from ncu_toolkit.gpu import schedulers, tune
 
 SECONDS = 0.5
 QUIET = {
@@ -68,7 +67,7 @@ def measure(workers: int) -> tuple[float, float]:
             for n in range(ROUNDS * workers)
         ]
         started = time.monotonic()
-        done = list(where.run(bench.measure_there, tasks))
+        done = list(where.run(tune.measure_setting, tasks))
         spent = time.monotonic() - started
     assert len(done) == len(tasks)
     assert all(each.error is None for each in done), done[0].error

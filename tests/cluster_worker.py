@@ -22,9 +22,8 @@ import pytest
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.cache import cache_folder
 from ncu_toolkit.core.errors import KernelProblem
-from ncu_toolkit.gpu import cluster, cuda, session, timing
-from ncu_toolkit.gpu.tune import bench
-from ncu_toolkit.gpu.tune.halving import Parameters, Round
+from ncu_toolkit.gpu import cluster, cuda, timing, tune
+from ncu_toolkit.gpu.halving import Parameters, Round
 
 BASE = 100.0
 
@@ -61,7 +60,7 @@ class Bench:
         pass
 
     def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
-        bench._check_context()
+        tune._check_context()
         key = json.dumps(dict(sorted(parameters.items())))
         time.sleep(float(told("seconds") or 0.01))
         if told("break") == key:
@@ -96,12 +95,12 @@ def probe() -> timing.Probe:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Put the stand-ins in place."""
     ladder_runs.install(patch, folder())
-    patch.setattr(bench, "_Bench", Bench)
+    patch.setattr(tune, "_Bench", Bench)
     patch.setattr(nvcc, "compile_rung", compile_rung)
     patch.setattr(cuda, "synchronize", synchronize)
     patch.setattr(cuda, "uuid", lambda: f"GPU-{worker_name()}")
     patch.setattr(timing, "probe", probe)
-    patch.setattr(session, "machine", lambda: {"GPU": cuda.device().name, "Compiler": "nvcc 13"})
+    patch.setattr(cluster, "machine", lambda: {"GPU": cuda.device().name, "Compiler": "nvcc 13"})
     model = told(f"model-{os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
     if model:
         patch.setattr(cuda, "device", lambda: replace(fake_gpu.DEVICE, name=model))

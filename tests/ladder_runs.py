@@ -14,9 +14,9 @@ import pytest
 import report_files
 from fake_gpu import FakeCupy
 
-from ncu_toolkit.gpu import ladder_run, session, timing
+from ncu_toolkit.gpu import runner, timing
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases, select
-from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.ladder.catalogue import find_family
 from ncu_toolkit.model import Timing
 from ncu_toolkit.model.run import RunCase
@@ -54,7 +54,7 @@ def chosen(
 
 def session_in(folder: Path) -> Session:
     folder.mkdir(exist_ok=True)
-    return session.start(folder, "a title")
+    return runner.start(folder, "a title")
 
 
 def case_in(made: Session, rung: str, size: str = "1024") -> RunCase:
@@ -96,7 +96,7 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
     monkeypatch.setattr(timing, "measure_ladder", measure)
     monkeypatch.setattr(timing, "measure_costs", lambda runnable: timing.Costs(1.0, 2.0, 3.0, 4.0))
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings(copy=4e12))
-    monkeypatch.setattr(session, "_baseline", lambda *arguments: None)
+    monkeypatch.setattr(runner, "_baseline", lambda *arguments: None)
     return fake
 
 
@@ -153,5 +153,5 @@ if __name__ == "__main__":
     from ncu_toolkit.cli import main
 
     install(pytest.MonkeyPatch(), Path(sys.argv[1]))
-    ladder_run.profile_all = partial(ladder_run.profile_all, part_seconds=float(sys.argv[2]))
+    runner.profile_all = partial(runner.profile_all, part_seconds=float(sys.argv[2]))
     main(sys.argv[3:])

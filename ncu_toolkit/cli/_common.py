@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 import click
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.explain.answer import Answer
     from ncu_toolkit.gpu.cluster import Executor
+    from ncu_toolkit.gpu.selection import Cases
+    from ncu_toolkit.ladder.problems import Problem
 
 #: Columns of an answer that goes to a file or a pipe.
 WIDTH = 100
@@ -185,61 +189,95 @@ KERNEL: Final = (
 )
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What --kernel, --family, --all, --size, --dtype and --param choose."""
+
+    kernels: tuple[str, ...]
+    families: tuple[str, ...]
+    everything: bool
+    sizes: str | None
+    dtype: str | None
+    params: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return split(self.kernels)
+
+    @property
+    def ladder(self) -> bool:
+        """Whether an option is given that only rungs of a ladder have."""
+        return bool(self.families or self.everything or self.sizes or self.dtype or self.params)
+
+    def cases(self, sizes: Callable[[Problem], Sequence[str]], predecessors: bool = False) -> Cases:
+        """The cases, with `sizes` of a family where none is given; raises as `selection.select`."""
+        from ncu_toolkit.gpu import selection
+
+        return selection.select(
+            self.names,
+            split(self.families),
+            self.everything,
+            self.sizes,
+            self.dtype,
+            default_sizes=sizes,
+            overrides=parse_params(self.params, self.names),
+            predecessors=predecessors,
+        )
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """A command's options, which its help lists in this order."""
+
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
 def choose_options(function: F, program: bool = False) -> F:
-    """--kernel, --family, --all, --size, --dtype and --param; `program`: also for what a program
-    launches."""
-    decorators = [
-        click.option(
-            "--kernel",
-            "-k",
-            "kernels",
-            multiple=True,
-            metavar="NAME",
-            help=KERNEL + " Repeat it, or separate names of rungs by commas."
-            if program
-            else "A rung by name; repeat it, or separate names by commas.",
-        ),
-        click.option(
-            "--family",
-            "-f",
-            "families",
-            multiple=True,
-            metavar="NAME",
-            help="A whole ladder by name; repeat it, or separate names by commas.",
-        ),
+    """--kernel, --family, --all, --size, --dtype and --param, as the argument `chosen`; `program`:
+    also for what a program launches."""
+    names = tuple(each.name for each in fields(Chosen))
+    what = "A rung by name; repeat it, or separate names by commas."
+    if program:
+        what = f"{KERNEL} Repeat it, or separate names of rungs by commas."
+
+    @wraps(function)
+    def call(*arguments: Any, **given: Any) -> Any:
+        return function(*arguments, chosen=Chosen(*map(given.pop, names)), **given)
+
+    return options(
+        click.option("--kernel", "-k", "kernels", multiple=True, metavar="NAME", help=what),
+        click.option("--family", "-f", "families", multiple=True, metavar="NAME",
+            help="A whole ladder by name; repeat it, or separate names by commas."),
         click.option("--all", "everything", is_flag=True, help="Every ladder."),
-        click.option(
-            "--size",
-            "-s",
-            "sizes",
-            metavar="SIZE[,SIZE…]",
-            help="Problem size: 1024, 1024x512x2048, or a list of those.",
-        ),
-        click.option("--dtype", metavar="TYPE", help="Element type, where the family has several."),
-        click.option(
-            "--param",
-            "params",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Override a tile parameter of a single kernel; repeat it.",
-        ),
-    ]
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
+        size_option("Problem size: 1024, 1024x512x2048, or a list of those."),
+        dtype_option,
+        click.option("--param", "params", multiple=True, metavar="NAME=VALUE",
+            help="Override a tile parameter of a single kernel; repeat it."),
+    )(cast(F, call))  # fmt: skip
+
+
+def size_option(what: str, required: bool = False) -> Callable[[F], F]:
+    """--size, as the argument `sizes`."""
+    return click.option(
+        "--size", "-s", "sizes", metavar="SIZE[,SIZE…]", required=required, help=what
+    )
+
+
+def dtype_option(function: F) -> F:
+    """--dtype."""
+    what = "Element type, where the family has several."
+    return click.option("--dtype", metavar="TYPE", help=what)(function)
 
 
 def output_option(function: F) -> F:
     """--output: the folder of reports."""
     return click.option(
-        "--output",
-        "-o",
-        "reports",
-        type=PathName(file_okay=False),
-        default=DEFAULT_REPORTS,
-        show_default=True,
-        help="Folder of reports.",
-    )(function)
+        "--output", "-o", "reports", type=PathName(file_okay=False), default=DEFAULT_REPORTS, show_default=True, help="Folder of reports.",
+    )(function)  # fmt: skip
 
 
 def format_option(formats: Sequence[str], what: str = "") -> Callable[[F], F]:
@@ -252,59 +290,48 @@ def format_option(formats: Sequence[str], what: str = "") -> Callable[[F], F]:
 def timeout_option(what: str, default: float) -> Callable[[F], F]:
     """--timeout: seconds after which `what` is given up."""
     return click.option(
-        "--timeout",
-        type=Seconds(),
-        default=default,
-        show_default=True,
-        metavar="SECONDS",
-        help=f"Give up on {what} after this long.",
-    )
+        "--timeout", type=Seconds(), default=default, show_default=True, metavar="SECONDS", help=f"Give up on {what} after this long."
+    )  # fmt: skip
 
 
 def tuned_option(function: F) -> F:
     """--tuned / --no-tuned: whether kernels run with what `ncu-toolkit tune` found for this GPU and
     size, or what their models choose."""
-    return click.option(
-        "--tuned/--no-tuned",
-        default=True,
-        show_default=True,
-        help="Run kernels with the parameters tuned for this GPU and size, else chosen by their models, or with their headers' own.",
-    )(function)
+    what = "Run kernels with the parameters tuned for this GPU and size, else chosen by their models, or with their headers' own."
+    return click.option("--tuned/--no-tuned", default=True, show_default=True, help=what)(function)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What --cluster and --slow-boards name."""
+
+    address: str | None
+    slow_boards: bool
+
+    def opened(self) -> contextlib.AbstractContextManager[Executor]:
+        """The executor, this process without --cluster; raises as `schedulers.opened`."""
+        from ncu_toolkit.gpu import cluster, schedulers
+
+        if self.address is None:
+            if self.slow_boards:
+                raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
+            return contextlib.nullcontext(cluster.HERE)
+        return schedulers.opened(self.address, Progress().note, self.slow_boards)
 
 
 def cluster_options(function: F) -> F:
-    """--cluster and --slow-boards."""
-    decorators = [
-        click.option(
-            "--cluster",
-            metavar="WHERE",
-            help=(
-                "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "
-                "tcp://host:8786, or a YAML file with an address or settings for Slurm. See docs/cluster.md."
-            ),
-        ),
-        click.option(
-            "--slow-boards",
-            is_flag=True,
-            help="With --cluster: also use GPUs that are much slower than the others.",
-        ),
-    ]
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
+    """--cluster and --slow-boards, as the argument `where`."""
 
+    @wraps(function)
+    def call(*arguments: Any, cluster: str | None, slow_boards: bool, **given: Any) -> Any:
+        return function(*arguments, where=Cluster(cluster, slow_boards), **given)
 
-def executor_of(
-    where: str | None, slow_boards: bool
-) -> contextlib.AbstractContextManager[Executor]:
-    """The executor that --cluster names, this process without it; raises as `schedulers.opened`."""
-    from ncu_toolkit.gpu import cluster, schedulers
-
-    if where is None:
-        if slow_boards:
-            raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
-        return contextlib.nullcontext(cluster.HERE)
-    return schedulers.opened(where, Progress().note, slow_boards)
+    return options(
+        click.option("--cluster", metavar="WHERE",
+            help="Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "
+            "tcp://host:8786, or a YAML file with an address or settings for Slurm. See docs/cluster.md."),
+        click.option("--slow-boards", is_flag=True, help="With --cluster: also use GPUs that are much slower than the others."),
+    )(cast(F, call))  # fmt: skip
 
 
 def any_of(patterns: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ def families(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
 
 def runs(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Unfinished runs in the folder of reports."""
-    from ncu_toolkit.gpu.ladder_run import unfinished_runs
+    from ncu_toolkit.gpu.runner import unfinished_runs
 
     try:
         found = unfinished_runs(Path(ctx.params.get("reports") or "reports"))

@@ -15,15 +15,15 @@ import click
 
 from ncu_toolkit.cli._common import (
     WIDTH,
+    Chosen,
     PathName,
     Progress,
     any_of,
     choose_options,
     emit,
     format_option,
-    parse_params,
+    options,
     shown_as,
-    split,
     tuned_option,
 )
 from ncu_toolkit.core import patterns
@@ -43,31 +43,21 @@ FORMATS = ("text", "markdown", "brief", "json")
 
 
 @click.command("probe")
-@partial(choose_options, program=True)
-@tuned_option
-@click.option(
-    "--experiments/--no-experiments",
-    default=None,
-    help=(
-        "Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program becomes slower by it, "
-        "with the same results]"
-    ),
-)
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=TOP,
-    show_default=True,
-    metavar="N",
-    help="Kernels in the table.",
-)
-@format_option(FORMATS, "Format to print.")
-@click.option("--output", "-o", type=PathName(), help="File to write instead of printing.")
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
-@click.pass_context
+@options(
+    partial(choose_options, program=True),
+    tuned_option,
+    click.option("--experiments/--no-experiments", default=None,
+        help="Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program becomes slower by "
+        "it, with the same results]"),
+    click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True, metavar="N", help="Kernels in the table."),
+    format_option(FORMATS, "Format to print."),
+    click.option("--output", "-o", type=PathName(), help="File to write instead of printing."),
+    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]"),
+    click.pass_context,
+)  # fmt: skip
 def command(
-    ctx: click.Context, kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None,
-    params: tuple[str, ...], tuned: bool, experiments: bool | None, top: int, form: str, output: Path | None, program: tuple[str, ...],
+    ctx: click.Context, chosen: Chosen, tuned: bool, experiments: bool | None, top: int, form: str, output: Path | None,
+    program: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Find what limits kernels where the GPU's performance counters are locked.
 
@@ -79,26 +69,19 @@ def command(
 
     Neither needs a permission. The verdict is a regime, with less confidence than one from
     counters; see docs/probe.md."""
-    if bool(program) == bool(families or everything or (kernels and not program)):
+    if bool(program) == bool(
+        chosen.families or chosen.everything or (chosen.kernels and not program)
+    ):
         raise UsageProblem(
             "give a program or a ladder, not both" if program else "nothing to probe",
             "Put a program after '--': ncu-toolkit probe -- python script.py; or name a --kernel",
         )
     if program:
-        pattern = any_of(kernels or ("",))
+        pattern = any_of(chosen.kernels or ("",))
         patterns.compiled(pattern, "--kernel")
         code = _program(program, bool(experiments), top, form, output, pattern)
         ctx.exit(code)
-    names = split(kernels) if kernels else ()
-    cases = selection.select(
-        names,
-        split(families) if families else (),
-        everything,
-        sizes,
-        dtype,
-        default_sizes=lambda problem: problem.bench_sizes[-1:],
-        overrides=parse_params(params, names),
-    )
+    cases = chosen.cases(lambda problem: problem.bench_sizes[-1:])
     if experiments is False:
         raise UsageProblem(
             "a ladder's kernel is probed by experiments", "Leave --no-experiments out"
@@ -182,8 +165,7 @@ def _shape(launch: Launch) -> tuple[object, ...]:
 def _rungs(cases: selection.Cases, tuned: bool, top: int, form: str, output: Path | None) -> None:
     from ncu_toolkit.gpu import probe
 
-    cases, skipped = selection.runnable_here(cases)
-    cases, lines = selection.settled(cases, tuned)
+    cases, skipped, lines = selection.ready(cases, tuned, cuda.device())
     kernels, verdicts = [], []
     with Progress() as progress:
         for line in [*lines, *(f"skipped {each.what}: {each.reason}" for each in skipped)]:

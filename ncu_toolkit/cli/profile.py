@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,118 +12,67 @@ import click
 
 from ncu_toolkit.cli._common import (
     DEFAULT_REPORTS,
+    Chosen,
+    Cluster,
     Progress,
     any_of,
     choose_options,
     cluster_options,
     console,
-    executor_of,
     needs_option,
+    options,
     output_option,
-    parse_params,
-    split,
     timeout_option,
     tuned_option,
 )
 from ncu_toolkit.cli.history import keep
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.gpu import collect, cuda, ladder_run, program_run, selection
-from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
 from ncu_toolkit.gpu.cluster import HERE, Executor
-from ncu_toolkit.gpu.session import Session
+from ncu_toolkit.gpu.runner import Session
+from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME
-from ncu_toolkit.model.run import LadderOptions, RunCase
-from ncu_toolkit.report.redact import redact_folder, redact_text
+from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import intake, store
 
 
 @click.command("profile")
-@partial(choose_options, program=True)
-@output_option
-@tuned_option
-@cluster_options
-@click.option(
-    "--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with."
-)
-@click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing.")
-@click.option(
-    "--cache-control",
-    type=click.Choice(["all", "none"]),
-    default="all",
-    show_default=True,
-    help="Whether ncu flushes caches before each pass (all) or leaves them (none).",
-)
-@timeout_option("ncu", stages.DEFAULT_TIMEOUT)
-@click.option("--kernel-filter", default="", hidden=True, help="The same as --kernel of a program.")
-@click.option(
-    "--launch-skip",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="For a program: leave out the first N launches.",
-)
-@click.option(
-    "--launch-count",
-    type=click.IntRange(min=0),
-    default=program_run.DEFAULT_LAUNCHES,
-    show_default=True,
-    metavar="N",
-    help="For a program: profile at most N launches; 0 for all of them.",
-)
-@click.option(
-    "--nvtx",
-    multiple=True,
-    metavar="RANGE",
-    help="For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.",
-)
-@click.option(
-    "--ranges/--no-ranges",
-    default=None,
-    help=(
-        "For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the "
-        "script marks any]"
-    ),
-)
-@click.option(
-    "--set",
-    "set_name",
-    default=SET_NAME,
-    show_default=True,
-    metavar="NAME",
-    help="For a program: ncu's section set. 'full' also runs ncu's own rules.",
-)
-@needs_option("For a program: what")
-@click.option(
-    "--resume",
-    "resumed",
-    is_flag=False,
-    flag_value="",
-    default=None,
-    metavar="[RUN]",
-    help="Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.",
-)
-@click.option(
-    "--probe",
-    "probed",
-    is_flag=True,
-    help="Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that).",
-)
-@click.option(
-    "--redact",
-    is_flag=True,
-    help="Keep the raw report without host names, users, addresses, command lines and folders.",
-)
-@click.option(
-    "--redact-source", is_flag=True, help="Like --redact, and also without embedded source code."
-)
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
-@click.pass_context
+@options(
+    partial(choose_options, program=True),
+    output_option,
+    tuned_option,
+    cluster_options,
+    click.option("--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with."),
+    click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing."),
+    click.option("--cache-control", type=click.Choice(["all", "none"]), default="all", show_default=True,
+        help="Whether ncu flushes caches before each pass (all) or leaves them (none)."),
+    timeout_option("ncu", runner.DEFAULT_TIMEOUT),
+    click.option("--kernel-filter", default="", hidden=True, help="The same as --kernel of a program."),
+    click.option("--launch-skip", type=click.IntRange(min=0), default=0, metavar="N", help="For a program: leave out the first N launches."),
+    click.option("--launch-count", type=click.IntRange(min=0), default=program_run.DEFAULT_LAUNCHES, show_default=True, metavar="N",
+        help="For a program: profile at most N launches; 0 for all of them."),
+    click.option("--nvtx", multiple=True, metavar="RANGE",
+        help="For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it."),
+    click.option("--ranges/--no-ranges", default=None,
+        help="For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script marks "
+        "any]"),
+    click.option("--set", "set_name", default=SET_NAME, show_default=True, metavar="NAME",
+        help="For a program: ncu's section set. 'full' also runs ncu's own rules."),
+    needs_option("For a program: what"),
+    click.option("--resume", "resumed", is_flag=False, flag_value="", default=None, metavar="[RUN]",
+        help="Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one."),
+    click.option("--probe", "probed", is_flag=True,
+        help="Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that)."),
+    click.option("--redact", is_flag=True, help="Keep the raw report without host names, users, addresses, command lines and folders."),
+    click.option("--redact-source", is_flag=True, help="Like --redact, and also without embedded source code."),
+    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]"),
+    click.pass_context,
+)  # fmt: skip
 def command(
-    ctx: click.Context, kernels: tuple[str, ...], families: tuple[str, ...], everything: bool, sizes: str | None, dtype: str | None, params:
-    tuple[str, ...], reports: Path, tuned: bool, cluster: str | None, slow_boards: bool, alone: bool, no_timing: bool, cache_control: str,
-    timeout: float, kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs:
-    tuple[Needs, ...], resumed: str | None, probed: bool, redact: bool, redact_source: bool, program: tuple[str, ...],
+    ctx: click.Context, chosen: Chosen, reports: Path, tuned: bool, where: Cluster, alone: bool, no_timing: bool, cache_control: str, timeout: float,
+    kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
+    resumed: str | None, probed: bool, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Profile a program, or verify, time and profile kernels of a ladder, and write the report.
 
@@ -132,20 +82,24 @@ def command(
     A kernel of a ladder must match a reference before it is measured. The rung that it is compared
     with is profiled too, so its page shows what the step changed. The raw report stays beside the
     pages, for the Nsight Compute GUI."""
+    asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
     if resumed is not None:
         _refuse_others(ctx)
-        with executor_of(cluster, slow_boards) as executor:
-            _resume(resumed, reports, timeout, redact, redact_source, executor)
+        with where.opened() as executor:
+            folder = runner.find(resumed, reports)
+            at = intake.here(executor.uuid())
+            job = LadderJob("", (), asked, folder.parent, timeout=timeout, executor=executor)
+            _go_on(folder, job, lambda made: finish(made, folder.parent, at))
         return
-    if program and (cluster or slow_boards):
+    if program and (where.address or where.slow_boards):
         raise UsageProblem(
             "--cluster spreads kernels of a ladder, and a program runs on one machine",
             "Leave out --cluster, or name a --family",
         )
-    if probed and cluster:
+    if probed and where.address:
         raise UsageProblem("--probe runs on this machine's GPU, not on a cluster's", "Leave it out")
     if program:
-        if families or everything or sizes or dtype or params:
+        if chosen.ladder:
             raise UsageProblem(
                 "a ladder and a program cannot be profiled in one run",
                 "--kernel chooses among the kernels of a program",
@@ -154,79 +108,68 @@ def command(
             command=program,
             set_name=set_name,
             ranges_only=ranges,
-            kernel_filter=any_of([*kernels, *filter(None, (kernel_filter,))] or [""]),
+            kernel_filter=any_of([*chosen.kernels, *filter(None, (kernel_filter,))] or [""]),
             launch_skip=launch_skip,
             launch_count=launch_count,
             nvtx_include=nvtx,
             cache_control=cache_control,
         )
-        _profile_program(
-            request, reports, timeout, redact or redact_source, redact_source, needs, probed
-        )
+        _profile_program(request, reports, timeout, asked, needs, probed)
         return
-    names = split(kernels) if kernels else ()
-    cases = selection.select(
-        names,
-        split(families) if families else (),
-        everything,
-        sizes,
-        dtype,
-        default_sizes=lambda problem: problem.record_sizes,
-        overrides=parse_params(params, names),
-        predecessors=not alone,
-    )
-    asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
-    with executor_of(cluster, slow_boards) as executor:
-        at = intake.here(executor.uuid())
-
-        def done(made: Session) -> None:
-            finish(made, reports, at, names)
-
-        profile_rungs(names, cases, reports, asked, tuned, timeout, done, executor, probed)
+    cases = chosen.cases(lambda problem: problem.record_sizes, predecessors=not alone)
+    with where.opened() as executor:
+        at, title = intake.here(executor.uuid()), title_of(chosen.names, cases)
+        job = LadderJob(title, cases, asked, reports, tuned, timeout, executor, probed)
+        run_ladder(job, lambda made: finish(made, reports, at, chosen.names))
 
 
-def profile_rungs(
-    names: tuple[str, ...],
-    cases: selection.Cases,
-    reports: Path,
-    asked: LadderOptions,
-    tuned: bool,
-    timeout: float,
-    done: Callable[[Session], None],
-    executor: Executor = HERE,
-    probed: bool = False,
-) -> Session:
-    """Build, time and profile rungs into a new run, and with `probed` put them under pressure;
-    `done` shows it while the run is locked. On a cluster an unfinished run of the same cases goes on.
+@dataclass(frozen=True)
+class LadderJob:
+    """A run of a ladder as a command wants it. `asked` is None for `bench`, which profiles nothing
+    and has `cache`, the state of the L2 that it times in."""
+
+    title: str
+    cases: Cases
+    asked: LadderOptions | None
+    reports: Path
+    tuned: bool = True
+    timeout: float = runner.DEFAULT_TIMEOUT
+    executor: Executor = HERE
+    probed: bool = False
+    cache: str | None = None
+    against: str = ""
+
+
+def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
+    """Build, time and profile rungs into a new run, and put them under pressure where that is
+    wanted; `done` shows it while the run is locked. On a cluster an unfinished run of the same cases
+    goes on.
 
     Raises:
         ToolkitError, KeyboardInterrupt: nothing was measured.
     """
-    if executor.boards:
-        version = executor.environment().get("ncu")
-        if version is None:
-            raise EnvironmentProblem(
-                "the boards of the cluster have no ncu", "Install Nsight Compute there, or set NCU"
-            )
-    else:
-        cuda.cupy()
-        version = collect.find_ncu().version
-    cases, skipped = selection.runnable_here(cases, executor.device())
-    cases, lines = selection.settled(cases, tuned, executor.device())
-    if executor.boards and (begun := ladder_run.unfinished_like(reports, cases, asked)):
-        return _go_on(begun, timeout, executor, done)
-    folder = store.new_run_folder(reports, title_of(names, cases))
+    executor, name = job.executor, job.title if job.asked else f"bench {job.title}"
+    device = executor.device()
+    tools = {"ncu": executor.ncu()} if job.asked else {}
+    cases, skipped, lines = selection.ready(job.cases, job.tuned, device)
+    begun = runner.unfinished_like(job.reports, cases, job.asked, executor)
+    if begun and (job.asked or runner.timed_in(begun, job.cache)):
+        return _go_on(begun, job, done)
+    folder = store.new_run_folder(job.reports, name)
     session = None
     try:
-        session = stages.start(folder, title_of(names, cases), asked, executor)
-        session.update(environment={**session.run.environment, "ncu": version}, cases=cases)
-        session.update(skipped=skipped)
-        with ladder_run.locked(folder) as lock:
+        title = job.title if job.asked else f"Timing of {job.title}"
+        session = runner.start(folder, title, job.asked, executor)
+        environment = {**session.run.environment, **tools}
+        session.update(environment=environment, cases=cases, skipped=skipped)
+        with runner.locked(folder) as lock:
             with Progress() as progress:
                 for line in lines:
                     progress.note(line)
-                _collect(session, progress, timeout, lock, executor)
-                if probed and not session.context_lost:
+                runner.collect_all(
+                    session, progress, executor, job.timeout, lock, job.cache, job.against
+                )
+                if job.probed and not session.context_lost:
                     from ncu_toolkit.gpu.probe import press_all
 
                     try:
@@ -242,84 +185,18 @@ def profile_rungs(
     return session
 
 
-def _collect(
-    session: Session, reporter: Progress, timeout: float, lock: int, executor: Executor
-) -> None:
-    """Build, time and profile the open cases of the run. Errors are in the session's failures.
-
-    Raises:
-        ToolkitError, KeyboardInterrupt: nothing was measured.
-    """
-    asked, cases = session.run.asked or LadderOptions(), session.run.cases
-    try:
-        if any(case.open for case in cases):
-            stages.build_all(session, cases, reporter, executor)
-        session.save()
-        if asked.timing:
-            stages.time_all(session, cases, reporter, executor=executor)
-            stages.measure_ceilings(session, reporter, executor)
-            session.save()
-        ladder_run.profile_all(
-            session,
-            cases,
-            reporter,
-            timeout=timeout,
-            cache_control=asked.cache_control,
-            keep_open=(lock,),
-            executor=executor,
-        )
-    except KeyboardInterrupt:
-        session.interrupted = True
-        if not session.measured:
-            raise
-    except ToolkitError as error:
-        if not session.measured:
-            raise
-        if error not in session.failures:
-            session.failures.append(error)
-    if asked.redact:
-        # A run that is resumed may have been started without --redact.
-        session.update(commands=tuple(map(redact_text, session.run.commands)))
-        redact_folder(session.folder)
-    session.save()
-
-
-def _resume(
-    name: str,
-    reports: Path,
-    timeout: float,
-    redact: bool,
-    redact_source: bool,
-    executor: Executor,
-) -> None:
-    if not executor.boards:
-        cuda.cupy()
-    folder = ladder_run.find(name, reports)
-    at = intake.here(executor.uuid())
-
-    def done(made: Session) -> None:
-        finish(made, folder.parent, at)
-
-    _go_on(folder, timeout, executor, done, redact or redact_source, redact_source)
-
-
-def _go_on(
-    folder: Path,
-    timeout: float,
-    executor: Executor,
-    done: Callable[[Session], None],
-    redact: bool = False,
-    redact_source: bool = False,
-) -> Session:
+def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Session:
     """Collect what a run lacks; `done` shows it while the run is locked."""
-    with ladder_run.locked(folder) as lock:
+    with runner.locked(folder) as lock:
         with Progress() as progress:
-            session = ladder_run.resume(folder, progress, executor)
-            if redact:
-                ladder_run.redact_reports(session, redact_source)
+            session = runner.resume(folder, progress, job.executor, ladder=job.asked is not None)
+            if job.asked and job.asked.redact:
+                runner.redact_reports(session, job.asked.redact_source)
             # Without its page a run counts as unfinished; it is written at the end.
-            (folder / ladder_run.PAGE).unlink(missing_ok=True)
-            _collect(session, progress, timeout, lock, executor)
+            (folder / runner.PAGE).unlink(missing_ok=True)
+            runner.collect_all(
+                session, progress, job.executor, job.timeout, lock, job.cache, job.against
+            )
         done(session)
     return session
 
@@ -347,8 +224,7 @@ def _profile_program(
     request: collect.Request,
     reports: Path,
     timeout: float,
-    redact: bool,
-    redact_source: bool,
+    asked: LadderOptions,
     needs: tuple[Needs, ...],
     probed: bool,
 ) -> None:
@@ -357,7 +233,7 @@ def _profile_program(
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
-    at = intake.here(program_run.gpu_uuid())
+    at = intake.here(cuda.gpu_uuid())
     screen.print(
         f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder",
         markup=False,
@@ -366,8 +242,8 @@ def _profile_program(
         request,
         reports,
         timeout=timeout,
-        redact=redact,
-        redact_source=redact_source,
+        redact=asked.redact,
+        redact_source=asked.redact_source,
         needs=needs,
     )
     folder = session.folder
@@ -393,7 +269,7 @@ def _profile_program(
     session.raise_failure()
 
 
-def title_of(names: tuple[str, ...], cases: tuple[RunCase, ...]) -> str:
+def title_of(names: tuple[str, ...], cases: Cases) -> str:
     """A short name for a run: its kernel and sizes, or its families."""
     if len(names) == 1:
         return " ".join([names[0], *dict.fromkeys(case.size for case in cases)])

@@ -13,23 +13,24 @@ from typing import Final
 import click
 
 from ncu_toolkit.cli._common import (
+    Cluster,
     PathName,
     Progress,
     Seconds,
     cluster_options,
     console,
-    executor_of,
+    dtype_option,
+    options,
+    size_option,
     split,
     tuned_option,
 )
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.core.files import make_folder
-from ncu_toolkit.gpu import cuda, ladder_run, selection
-from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu import runner, selection
 from ncu_toolkit.gpu.cluster import HERE, Executor
-from ncu_toolkit.gpu.collect import find_ncu
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
-from ncu_toolkit.gpu.session import Session
 from ncu_toolkit.ladder.catalogue import find_rung, load_families
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.model.run import Run, Skipped
@@ -41,91 +42,28 @@ CURVE_RUNGS: Final = 2
 
 
 @click.command("record")
-@click.option(
-    "--family",
-    "-f",
-    "families",
-    multiple=True,
-    metavar="NAME",
-    help="A ladder to record; repeat it, or separate names by commas.",
-)
-@click.option(
-    "--output",
-    "-o",
-    "target",
-    type=PathName(file_okay=False),
-    required=True,
-    help="New folder for the recording.",
-)
-@click.option(
-    "--size",
-    "-s",
-    "sizes",
-    metavar="SIZE[,SIZE…]",
-    help="Sizes to profile.  [default: the family's recorded sizes]",
-)
-@click.option(
-    "--bench-size",
-    "bench_sizes",
-    metavar="SIZE[,SIZE…]",
-    help="Sizes to time.  [default: the family's bench sizes]",
-)
-@click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
-@click.option(
-    "--seconds",
-    type=Seconds(0.01),
-    default=0.25,
-    show_default=True,
-    help="GPU time spent on timing one rung at one size.",
-)
-@click.option(
-    "--stock-size",
-    "stock_sizes",
-    metavar="SIZE[,SIZE…]",
-    help="Sizes of the run with the stock rules.  [default: the largest recorded size]",
-)
-@click.option(
-    "--stock-rules/--no-stock-rules",
-    default=True,
-    show_default=True,
-    help="Also run Nsight Compute's own full set, for its rules' verdicts.",
-)
-@click.option(
-    "--curve/--no-curve",
-    default=True,
-    show_default=True,
-    help="Also time the library and the fastest rungs over more sizes, where the family has such.",
-)
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default=stages.DEFAULT_TIMEOUT,
-    show_default=True,
-    metavar="SECONDS",
-)
-@tuned_option
-@cluster_options
-@click.option(
-    "--finish",
-    is_flag=True,
-    help="Scrub and compress an interrupted recording in --output. Needs no GPU.",
-)
+@options(
+    click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas."),
+    click.option("--output", "-o", "target", type=PathName(file_okay=False), required=True, help="New folder for the recording."),
+    size_option("Sizes to profile.  [default: the family's recorded sizes]"),
+    click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]"),
+    dtype_option,
+    click.option("--seconds", type=Seconds(0.01), default=0.25, show_default=True, help="GPU time spent on timing one rung at one size."),
+    click.option("--stock-size", "stock_sizes", metavar="SIZE[,SIZE…]",
+        help="Sizes of the run with the stock rules.  [default: the largest recorded size]"),
+    click.option("--stock-rules/--no-stock-rules", default=True, show_default=True,
+        help="Also run Nsight Compute's own full set, for its rules' verdicts."),
+    click.option("--curve/--no-curve", default=True, show_default=True,
+        help="Also time the library and the fastest rungs over more sizes, where the family has such."),
+    click.option("--timeout", type=Seconds(), default=runner.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS"),
+    tuned_option,
+    cluster_options,
+    click.option("--finish", is_flag=True, help="Scrub and compress an interrupted recording in --output. Needs no GPU."),
+)  # fmt: skip
 def command(
-    families: tuple[str, ...],
-    target: Path,
-    sizes: str | None,
-    bench_sizes: str | None,
-    dtype: str | None,
-    stock_sizes: str | None,
-    seconds: float,
-    stock_rules: bool,
-    curve: bool,
-    timeout: float,
-    tuned: bool,
-    cluster: str | None,
-    slow_boards: bool,
-    finish: bool,
-) -> None:
+    families: tuple[str, ...], target: Path, sizes: str | None, bench_sizes: str | None, dtype: str | None, stock_sizes: str | None,
+    seconds: float, stock_rules: bool, curve: bool, timeout: float, tuned: bool, where: Cluster, finish: bool,
+) -> None:  # fmt: skip
     """Profile and time ladders, and keep them as a recording that can be shipped.
 
     Host names, addresses and home folders are replaced, and machine code of libraries is blanked.
@@ -144,35 +82,29 @@ def command(
             "no --family is given",
             "Name a ladder to record, or finish an interrupted recording with --finish",
         )
-    begun = cluster is not None and (target / store.MANIFEST).is_file()
+    begun = where.address is not None and (target / store.MANIFEST).is_file()
     if not begun and target.exists() and any(target.iterdir()):
         raise UsageProblem(
             f"'{target}' is not empty", "Name a new folder: a recording is never overwritten"
         )
     names = split(families)
 
-    def chosen(
-        text: str | None, own: Callable[[Problem], Sequence[str]], library: bool = False
-    ) -> Cases:
-        cases = selection.select((), names, False, text, dtype, default_sizes=own)
-        return tuple(case for case in cases if not library or selection.rung_of(case).library)
+    def chosen(text: str | None, own: Callable[[Problem], Sequence[str]]) -> Cases:
+        return selection.select((), names, False, text, dtype, default_sizes=own)
 
     cases = chosen(sizes, lambda problem: problem.record_sizes)
     timed = chosen(bench_sizes, lambda problem: problem.bench_sizes)
     # At its further sizes only the library's kernels: which one does it pick where?
-    library = chosen(None, lambda problem: problem.library_sizes, library=True)
-    where = executor_of(cluster, slow_boards)
-    if cluster is None:
-        cuda.cupy()
-        find_ncu()
+    further = chosen(None, lambda problem: problem.library_sizes)
+    library = tuple(case for case in further if selection.rung_of(case).library)
     with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(where)
+        executor = stack.enter_context(where.opened())
         device = executor.device()
-        cases, skipped = selection.runnable_here(cases, device)
+        executor.ncu()
         last = stock_sizes or (sizes and sizes.rpartition(",")[2])
         for_rules = chosen(last, lambda problem: problem.record_sizes[-1:])
-        for_rules = selection.runnable_here(for_rules, device)[0]
-        for_rules = selection.settled(for_rules, tuned, device)[0]
+        for_rules, *_ = selection.ready(for_rules, tuned, device)
+        cases, skipped = selection.runnable_here(cases, device)
         cases, lines = selection.settled(_merged(cases, library), tuned, device)
         timed = _merged(selection.runnable_here(timed, device)[0], library)
         timed = selection.settled(timed, tuned, device)[0]
@@ -181,18 +113,18 @@ def command(
         if begun:
             session = _begun(target, (*cases, *timed), progress, executor)
         else:
-            session = stages.start(target, ", ".join(names), executor=executor)
+            session = runner.start(target, ", ".join(names), executor=executor)
             session.update(skipped=skipped)
         for line in lines:
             progress.note(line)
-        stages.build_all(session, cases, progress, executor)
-        stages.time_all(session, timed, progress, seconds=seconds, executor=executor)
+        runner.build_all(session, cases, progress, executor)
+        runner.time_all(session, timed, progress, seconds=seconds, executor=executor)
         if curve and not (target / store.CURVE).is_file():
             _time_curve(session, names, dtype, tuned, progress, seconds, executor)
-        stages.measure_ceilings(session, progress, executor)
+        runner.measure_ceilings(session, progress, executor)
         session.save()
-        part = ladder_run.PART_SECONDS if executor.boards else None
-        ladder_run.profile_all(
+        part = runner.PART_SECONDS if executor.boards else None
+        runner.profile_all(
             session, cases, progress, timeout=timeout, part_seconds=part, executor=executor
         )
         if stock_rules:
@@ -218,11 +150,11 @@ def _begun(target: Path, cases: Cases, progress: Progress, executor: Executor) -
     Raises:
         UsageProblem: it is finished, or of other kernels or parameters.
     """
-    session = ladder_run.resume(target, progress, executor, ladder=False)
+    session = runner.resume(target, progress, executor, ladder=False)
     if any(name.endswith(".xz") for name in session.run.report_files):
         raise UsageProblem(f"'{target}' is finished already", "Name a new folder")
-    asked = {ladder_run.identity(case) for case in cases}
-    if other := [each for each in session.run.cases if ladder_run.identity(each) not in asked]:
+    asked = {runner.identity(case) for case in cases}
+    if other := [each for each in session.run.cases if runner.identity(each) not in asked]:
         raise UsageProblem(
             f"'{target}' holds a recording with {other[0].label}, which is not asked for now",
             "Give the command that began it, or name a new folder",
@@ -289,7 +221,7 @@ def _time_curve(
     folder.mkdir(exist_ok=True)
     apart = Session(replace(session.run, cases=(), timings=(), costs={}), folder)
     timed = selection.settled(cases, tuned, executor.device())[0]
-    stages.time_all(apart, timed, progress, seconds=seconds, executor=executor)
+    runner.time_all(apart, timed, progress, seconds=seconds, executor=executor)
     store.write_json(session.folder / store.CURVE, "timings", list(apart.run.timings))
     shutil.rmtree(folder)
     session.failures += apart.failures
@@ -325,7 +257,7 @@ def _stock(
         replace(case, state="timed", report="") for case in run.cases if case.state == "profiled"
     )
     apart = Session(replace(run, cases=known, report_files=(), commands=(), costs={}), folder)
-    ladder_run.profile_all(
+    runner.profile_all(
         apart,
         cases,
         progress,

@@ -7,83 +7,45 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.cli._common import (
+    Cluster,
     Progress,
     Seconds,
     cluster_options,
     console,
-    executor_of,
+    dtype_option,
     grid,
+    options,
     output_option,
+    size_option,
     split,
 )
 from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu import halving
+from ncu_toolkit.gpu.halving import Search
 from ncu_toolkit.gpu.selection import parse_sizes
-from ncu_toolkit.gpu.tune import halving
-from ncu_toolkit.gpu.tune.halving import Search
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.runs import store
 
 
 @click.command("tune")
-@click.option(
-    "--kernel",
-    "-k",
-    "kernels",
-    multiple=True,
-    required=True,
-    metavar="NAME",
-    help="A kernel with a [search] table; repeat it, or separate names by commas.",
-)
-@click.option(
-    "--size",
-    "-s",
-    "sizes",
-    metavar="SIZE[,SIZE…]",
-    required=True,
-    help="Problem size, or a list. Each size is searched separately.",
-)
-@click.option("--dtype", metavar="TYPE", help="Element type, where the family has several.")
-@click.option(
-    "--max-settings",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Search a random N of the settings.  [default: all]",
-)
-@click.option(
-    "--time-limit",
-    type=Seconds(),
-    metavar="SECONDS",
-    help=(
-        "Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: "
-        "none]"
-    ),
-)
-@click.option(
-    "--jobs",
-    "-j",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Compilations at a time.  [default: the CPUs here]",
-)
-@click.option(
-    "--seed",
-    type=int,
-    default=1,
-    show_default=True,
-    help="Random seed for the order of runs and for --max-settings.",
-)
-@click.option(
-    "--restart",
-    is_flag=True,
-    help="Forget an earlier search of the same kernel and size, finished or not.",
-)
-@cluster_options
-@output_option
+@options(
+    click.option("--kernel", "-k", "kernels", multiple=True, required=True, metavar="NAME",
+        help="A kernel with a [search] table; repeat it, or separate names by commas."),
+    size_option("Problem size, or a list. Each size is searched separately.", required=True),
+    dtype_option,
+    click.option("--max-settings", type=click.IntRange(1), metavar="N", help="Search a random N of the settings.  [default: all]"),
+    click.option("--time-limit", type=Seconds(), metavar="SECONDS",
+        help="Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: none]"),
+    click.option("--jobs", "-j", type=click.IntRange(1), metavar="N", help="Compilations at a time.  [default: the CPUs here]"),
+    click.option("--seed", type=int, default=1, show_default=True, help="Random seed for the order of runs and for --max-settings."),
+    click.option("--restart", is_flag=True, help="Forget an earlier search of the same kernel and size, finished or not."),
+    cluster_options,
+    output_option,
+)  # fmt: skip
 def command(
     kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int,
-    restart: bool, cluster: str | None, slow_boards: bool, reports: Path,
+    restart: bool, where: Cluster, reports: Path,
 ) -> None:  # fmt: skip
     """Find a kernel's best parameters for this GPU and a size.
 
@@ -98,18 +60,17 @@ def command(
     plan = [(rung, size) for rung in rungs for size in parse_sizes(problem_for(rung.family), sizes)]
     for rung in rungs:
         halving.check(rung)
-    where = executor_of(cluster, slow_boards)
-    if cluster is None:
-        cuda.cupy()
-    from ncu_toolkit.gpu.tune import bench
+    from ncu_toolkit.gpu import tune
 
     failures: list[ToolkitError] = []
-    with where as executor:
+    with where.opened() as executor:
         for rung, size in plan:
-            asked = bench.Request(rung, size, dtype, max_settings, time_limit, jobs, seed, restart)
+            asked = tune.TuneRequest(
+                rung, size, dtype, max_settings, time_limit, jobs, seed, restart
+            )
             with Progress() as progress:
                 try:
-                    search = bench.run(asked, progress, executor)
+                    search = tune.run(asked, progress, executor)
                 except ToolkitError as error:
                     if len(plan) == 1:
                         raise

@@ -28,6 +28,7 @@ from ncu_toolkit.cli._common import (
     PathName,
     console,
     interruptible,
+    options,
     output_option,
     timeout_option,
 )
@@ -35,8 +36,7 @@ from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.gpu import collect, cuda, program_run, selection
-from ncu_toolkit.gpu import session as stages
+from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
 from ncu_toolkit.gpu.watch import Watched, fingerprint, loop
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import baselines, history, intake, store
@@ -48,46 +48,20 @@ _KEYS: Final = 200
 
 
 @click.command("watch")
-@click.option(
-    "--kernel",
-    "-k",
-    default="",
-    metavar="NAME",
-    help=f"{KERNEL}  [default: the kernel of the program that takes most time]",
-)
-@click.option(
-    "--build",
-    default="",
-    metavar="COMMAND",
-    help="Run this before each round, without a shell. The program is profiled only if the build succeeds and changes it.",
-)
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    type=PathName(),
-    metavar="FILE",
-    help="Another file to watch, such as a library or a data file that the program loads. Repeat it.",
-)
-@click.option(
-    "--launch-count",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="With a program: profile N launches of the kernel in each round. Several launches show the spread of the time.",
-)
-@click.option(
-    "--launch-skip",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="With a program: skip its first N launches.",
-)
-@click.option("--size", "-s", metavar="SIZE", help="With a rung: the problem size.")
-@timeout_option("a round", stages.DEFAULT_TIMEOUT)
-@output_option
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]")
+@options(
+    click.option("--kernel", "-k", default="", metavar="NAME", help=f"{KERNEL}  [default: the kernel of the program that takes most time]"),
+    click.option("--build", default="", metavar="COMMAND",
+        help="Run this before each round, without a shell. The program is profiled only if the build succeeds and changes it."),
+    click.option("--input", "inputs", multiple=True, type=PathName(), metavar="FILE",
+        help="Another file to watch, such as a library or a data file that the program loads. Repeat it."),
+    click.option("--launch-count", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+        help="With a program: profile N launches of the kernel in each round. Several launches show the spread of the time."),
+    click.option("--launch-skip", type=click.IntRange(min=0), default=0, metavar="N", help="With a program: skip its first N launches."),
+    click.option("--size", "-s", metavar="SIZE", help="With a rung: the problem size."),
+    timeout_option("a round", runner.DEFAULT_TIMEOUT),
+    output_option,
+    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]"),
+)  # fmt: skip
 def command(
     kernel: str, build: str, inputs: tuple[Path, ...], launch_count: int, launch_skip: int, size: str | None, timeout: float, reports: Path,
     program: tuple[str, ...],
@@ -133,7 +107,7 @@ def command(
         store.discard(store.new_run_folder(reports, "watch"))
 
         def round_() -> Path:
-            screen.at = intake.here(program_run.gpu_uuid())
+            screen.at = intake.here(cuda.gpu_uuid())
             return profile()
 
         with (
@@ -245,7 +219,7 @@ def _of_rung(
 ) -> _Plan:
     """The rounds of a rung, at its family's largest recorded size unless --size says another."""
     from ncu_toolkit.build import nvcc
-    from ncu_toolkit.cli.profile import profile_rungs
+    from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
     from ncu_toolkit.ladder.catalogue import find_rung
 
     if not kernel:
@@ -260,8 +234,9 @@ def _of_rung(
         cases = selection.select(
             (kernel,), (), False, size, None, default_sizes=lambda known: known.record_sizes[-1:]
         )
-        made = profile_rungs(
-            (kernel,), cases, reports, LadderOptions(), True, timeout, lambda _: None
+        title = title_of((kernel,), cases)
+        made = run_ladder(
+            LadderJob(title, cases, LadderOptions(), reports, timeout=timeout), lambda _: None
         )
         made.raise_failure()
         return made.folder

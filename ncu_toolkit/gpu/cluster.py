@@ -23,18 +23,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
+from ncu_toolkit.build.toolchain import toolchain_description
 from ncu_toolkit.core.cache import cache_folder
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.workers import Done
-from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.gpu.selection import Cases, groups_of
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.model import Device
+from ncu_toolkit.model.run import RunCase
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: A board is left out where a part of its probe takes this many times the median of its model. Sinha
 #: et al., "Not All GPUs Are Created Equal" (SC 2022, arXiv:2208.11035): GPUs of one cluster differ by
@@ -65,27 +71,57 @@ _KEPT: Final = "What was finished is kept: run the same command again"
 
 
 class Reporter(Protocol):
-    """Where a task reports progress; see `session.Reporter`."""
+    """Where tasks and stages report progress."""
 
-    def step(self, label: str) -> None: ...
-    def note(self, text: str) -> None: ...
+    def stage(self, title: str, total: int) -> None:
+        """A stage of `total` steps begins."""
+
+    def step(self, label: str) -> None:
+        """One step of the stage is done."""
+
+    def doing(self, label: str) -> None:
+        """What is under way; called several times a second."""
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
 
 
-class Executor(Protocol):
-    """Where tasks run."""
+class Executor:
+    """Where tasks run: this process and its GPU, one task after another. `Dask` runs the same tasks
+    on the GPUs of a cluster."""
 
     @property
     def boards(self) -> int:
         """GPUs of a cluster that measure at once; 0 where tasks run in this process."""
+        return 0
 
     def device(self) -> Device:
         """The model of the GPUs."""
+        return cuda.device()
 
     def environment(self) -> Mapping[str, str]:
-        """Labels and values of the machines; see `session.machine`."""
+        """Labels and values of the machines."""
+        return machine()
 
     def uuid(self) -> str:
         """The GPU's UUID where there is only one, else empty."""
+        return cuda.gpu_uuid()
+
+    def ncu(self) -> str:
+        """The version of the ncu there. Raises EnvironmentProblem where there is none."""
+        return collect.find_ncu().version
+
+    def works(self) -> bool:
+        """Whether tasks can still use the GPU, whatever earlier ones did to its context."""
+        return cuda.context_works()
+
+    def place(self, path: Path) -> Path | None:
+        """`path` where tasks can write there; None where they need a folder of their own."""
+        return path
+
+    def pieces(self, cases: Cases) -> list[Cases]:
+        """Cases in pieces for a task each."""
+        return [cases]
 
     def run(
         self,
@@ -101,42 +137,7 @@ class Executor(Protocol):
             Exception: whatever else than a ToolkitError a task raised in this process; whatever
                 `tasks` raised, after the results of those under way.
         """
-
-    def build(
-        self,
-        requests: Sequence[nvcc.BuildRequest],
-        progress: Callable[[int, int, nvcc.BuildOutcome], None],
-        jobs: int | None = None,
-    ) -> list[nvcc.BuildOutcome]:
-        """Compile: see `nvcc.build_many`. Needs no GPU."""
-
-
-class Here:
-    """This process and its GPU: one task after another."""
-
-    @property
-    def boards(self) -> int:
-        return 0
-
-    def device(self) -> Device:
-        return cuda.device()
-
-    def environment(self) -> Mapping[str, str]:
-        from ncu_toolkit.gpu import session
-
-        return session.machine()
-
-    def uuid(self) -> str:
-        from ncu_toolkit.gpu import program_run
-
-        return program_run.gpu_uuid()
-
-    def run(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, ...]],
-        reporter: Reporter | None = None,
-    ) -> Iterator[Done]:
+        cuda.disable_tf32()
         named = {} if reporter is None else {"reporter": reporter}
         for index, task in enumerate(tasks):
             try:
@@ -151,10 +152,16 @@ class Here:
         progress: Callable[[int, int, nvcc.BuildOutcome], None],
         jobs: int | None = None,
     ) -> list[nvcc.BuildOutcome]:
+        """Compile: see `nvcc.build_many`. Needs no GPU."""
         return nvcc.build_many(requests, progress, jobs)
 
 
-HERE: Final = Here()
+HERE: Final = Executor()
+
+
+def machine() -> dict[str, str]:
+    """Labels and values of this machine: GPU, driver, CUDA, compiler."""
+    return {**cuda.environment(), "Compiler": toolchain_description()}
 
 
 # What runs on a worker. A worker is asked by name, for functions of this project alone; what it gets
@@ -180,7 +187,7 @@ class Board:
 
 
 @dataclass
-class Answer:
+class Reply:
     """What a worker gives back: a value or an error, what was reported meanwhile, and whether its
     context on the GPU is broken."""
 
@@ -188,23 +195,20 @@ class Answer:
     error: ToolkitError | None = None
     defect: str = ""
     """Any other exception."""
-    reported: list[tuple[str, str]] = field(default_factory=list)
+    reported: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     context_lost: bool = False
     worker: str = ""
     """Its address."""
 
 
 class _Recorder:
-    """A reporter that remembers."""
+    """A reporter that remembers the calls."""
 
-    def __init__(self, lines: list[tuple[str, str]]) -> None:
-        self._lines = lines
+    def __init__(self, calls: list[tuple[str, tuple[Any, ...]]]) -> None:
+        self._calls = calls
 
-    def step(self, label: str) -> None:
-        self._lines.append(("step", label))
-
-    def note(self, text: str) -> None:
-        self._lines.append(("note", text))
+    def __getattr__(self, kind: str) -> Callable[..., None]:
+        return lambda *words: self._calls.append((kind, words))
 
 
 def versions() -> dict[str, str]:
@@ -218,11 +222,11 @@ def versions() -> dict[str, str]:
     }
 
 
-def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Answer:
+def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Reply:
     """Carry out one task on a worker. `function` is "module:name", of this project."""
     module, _, name = function.partition(":")
     if not module.startswith(_OURS):
-        return Answer(error=UsageProblem(f"'{function}' is no task of ncu-toolkit"))
+        return Reply(error=UsageProblem(f"'{function}' is no task of ncu-toolkit"))
     from distributed import get_worker
 
     worker = get_worker().address
@@ -230,9 +234,7 @@ def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Ans
         return _answer(worker, module, name, task, gpu, report)
     within = contextvars.copy_context()
 
-    def call() -> Answer:
-        return within.run(_answer, worker, module, name, task, gpu, report)
-
+    call = partial(within.run, _answer, worker, module, name, task, gpu, report)
     return _gpu_thread(worker).submit(call).result()
 
 
@@ -245,13 +247,17 @@ def _gpu_thread(worker: str) -> ThreadPoolExecutor:
 
 def _answer(
     worker: str, module: str, name: str, task: tuple[Any, ...], gpu: bool, report: bool
-) -> Answer:
-    found = Answer(worker=worker)
+) -> Reply:
+    found = Reply(worker=worker)
     named = {"reporter": _Recorder(found.reported)} if report else {}
     cuda.disable_tf32()
     try:
         if gpu:
             cuda.context_works()  # Makes the context current in this thread.
+        for given in task:
+            for case in given if isinstance(given, tuple) else ():
+                if isinstance(case, RunCase):
+                    check_source(f"{case.family}/{case.rung}", case.source)
         found.value = getattr(importlib.import_module(module), name)(*task, **named)
     except ToolkitError as error:
         found.error = error
@@ -264,27 +270,35 @@ def _answer(
     return found
 
 
+_KEPT_HERE: Final[list[Callable[[], None]]] = []
+
+
+def kept_here(make: Callable[P, R]) -> Callable[P, R]:
+    """Keep what the last call made in this process, until `forget`."""
+    kept = lru_cache(maxsize=1)(make)
+    _KEPT_HERE.append(kept.cache_clear)
+    return kept  # type: ignore[return-value]  # called with hashable arguments only
+
+
+def forget() -> None:
+    """Give back what tasks before this one keep in this process."""
+    for clear in _KEPT_HERE:
+        clear()
+
+
 def introduce() -> Board:
     """Describe this worker's GPU, and time the probe on it."""
-    from ncu_toolkit.gpu import collect, session, timing
-    from ncu_toolkit.gpu.tune import bench
+    from ncu_toolkit.gpu import timing
 
-    bench.forget()
+    forget()
     cuda.cupy().get_default_memory_pool().free_all_blocks()
-    environment = dict(session.machine())
+    environment = machine()
     with contextlib.suppress(ToolkitError):
         environment["ncu"] = collect.find_ncu().version
     probe = timing.probe()
     return Board(
-        cuda.uuid(),
-        socket.gethostname(),
-        cuda.device(),
-        environment,
-        versions(),
-        probe.compute_us,
-        probe.memory_us,
-        probe.throttle,
-    )
+        cuda.uuid(), socket.gethostname(), cuda.device(), environment, versions(), probe.compute_us, probe.memory_us, probe.throttle
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -296,7 +310,7 @@ class Built:
     files: Mapping[str, bytes]
 
 
-def compile_there(
+def compiled(
     name: str, arch: str, parameters: Mapping[str, int], macros: Mapping[str, str], source: str
 ) -> Built:
     """Compile a rung on a worker. `source` is the digest of its code on the client.
@@ -366,9 +380,9 @@ class _Flight:
     attempt: int = 0
 
 
-class Dask:
+class Dask(Executor):
     """The workers of a Dask cluster. Tasks that measure take the resource GPU, one a worker, on
-    boards whose probe was timed; compilations run on any worker.
+    GPUs whose probe was timed; compilations run on any worker. A board is a worker's GPU.
 
     Args:
         client: connected to the scheduler.
@@ -418,6 +432,29 @@ class Dask:
         uuids = {board.uuid for board in self._used.values()}
         return uuids.pop() if len(uuids) == 1 else ""
 
+    def ncu(self) -> str:
+        version = self.environment().get("ncu")
+        if version is None:
+            raise EnvironmentProblem(
+                "the boards of the cluster have no ncu", "Install Nsight Compute there, or set NCU"
+            )
+        return version
+
+    def works(self) -> bool:
+        return True  # A worker whose context is broken is replaced.
+
+    def place(self, path: Path) -> Path | None:
+        return None
+
+    def pieces(self, cases: Cases) -> list[Cases]:
+        """Of one problem and size, and enough of them that the boards end at about the same time."""
+        most = max(1, len(cases) // (2 * self.boards))
+        return [
+            group[start : start + most]
+            for group in groups_of(cases)
+            for start in range(0, len(group), most)
+        ]
+
     def build(
         self,
         requests: Sequence[nvcc.BuildRequest],
@@ -425,17 +462,10 @@ class Dask:
         jobs: int | None = None,
     ) -> list[nvcc.BuildOutcome]:
         tasks = (
-            (
-                f"{r.rung.family}/{r.rung.name}",
-                r.arch,
-                dict(r.parameters),
-                dict(r.macros),
-                nvcc.source_digest(r.rung),
-            )
-            for r in requests
-        )
+            (f"{r.rung.family}/{r.rung.name}", r.arch, dict(r.parameters), dict(r.macros), nvcc.source_digest(r.rung)) for r in requests
+        )  # fmt: skip
         outcomes: dict[int, nvcc.BuildOutcome] = {}
-        for done in self._tasks(compile_there, tasks, None, gpu=False, at_once=jobs):
+        for done in self._tasks(compiled, tasks, None, gpu=False, at_once=jobs):
             cubin, built = None, done.value
             if built is not None:
                 adopt([built])
@@ -526,7 +556,7 @@ class Dask:
                             again.append(flight)
                             continue
                         text = f"its worker ended {flight.attempt} times"
-                        found = Answer(error=KernelProblem(text, "See the logs of the workers"))
+                        found = Reply(error=KernelProblem(text, "See the logs of the workers"))
                     if found.context_lost:
                         self._leave(found.worker)
                         # Of another task's kernel, or else the kernel's or the board's own fault.
@@ -537,8 +567,8 @@ class Dask:
                             continue
                     if found.defect:
                         raise RuntimeError(f"{found.defect} (on a worker)")
-                    for kind, text in found.reported:
-                        getattr(reporter, kind)(text)
+                    for kind, words in found.reported:
+                        getattr(reporter, kind)(*words)
                     where = self._labels.get(found.worker, found.worker)
                     yield Done(flight.index, found.value, found.error, where)
                 for flight in again:
@@ -569,14 +599,14 @@ class Dask:
     def _stranded(self, flight: _Flight) -> bool:
         return flight.allowed is not None and not flight.allowed & set(self._used)
 
-    def _results(self, futures: Sequence[Any]) -> list[Answer | None]:
+    def _results(self, futures: Sequence[Any]) -> list[Reply | None]:
         """Answers of tasks that have ended, in one exchange with the scheduler where none failed."""
         if len(futures) > 1 and all(each.status == "finished" for each in futures):
             with contextlib.suppress(Exception):
                 return list(self._client.gather(list(futures)))
         return [self._result(future) for future in futures]
 
-    def _result(self, future: Any) -> Answer | None:
+    def _result(self, future: Any) -> Reply | None:
         """A task's answer; None where it was lost with its worker before it came here.
 
         Raises:
@@ -587,12 +617,12 @@ class Dask:
         if future.status == "cancelled":
             raise self._gone()
         try:
-            found: Answer = future.result(timeout=_RESULT_SECONDS)
+            found: Reply = future.result(timeout=_RESULT_SECONDS)
             return found
         except KilledWorker as error:
             times = error.allowed_failures + 1
             text = f"its worker ended {times} times while it ran"
-            return Answer(error=KernelProblem(text, "See the logs of the workers"))
+            return Reply(error=KernelProblem(text, "See the logs of the workers"))
         except ImportError as error:
             raise EnvironmentProblem(
                 f"a worker cannot run this task ({error})", _same_package()
@@ -742,10 +772,11 @@ class Dask:
         if board is None:
             self._note(f"the worker at {address} cannot use its GPU: {found.error or found.defect}")
             return
+        known = (
+            (name, board.versions.get(name, "none"), here) for name, here in versions().items()
+        )
         differs = [
-            f"{name} {there} there, {here} here"
-            for name, here in versions().items()
-            if (there := board.versions.get(name, "none")) != here
+            f"{name} {there} there, {here} here" for name, there, here in known if there != here
         ]
         if differs:
             text = f"the worker at {address} differs: {', '.join(differs)}"

@@ -221,7 +221,7 @@ def written(output: Path) -> Path | None:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class NcuOutcome:
     """How an ncu run ended. `report` is None when none was written; `problem` when something went
     wrong."""
 
@@ -249,7 +249,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     keep_open: Sequence[int] = (),
     less: str = _LESS,
-) -> Outcome:
+) -> NcuOutcome:
     """Run ncu in a process group of its own and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
@@ -300,7 +300,7 @@ def run(
         time.monotonic() - started,
         f": {problem}" if problem else "",
     )
-    return Outcome(
+    return NcuOutcome(
         tuple(words),
         process.returncode,
         time.monotonic() - started,

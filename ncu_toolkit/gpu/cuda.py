@@ -3,12 +3,15 @@ power samples."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra
@@ -106,6 +109,12 @@ def context_works() -> bool:
     except KernelProblem:
         return False
     return True
+
+
+def free_memory() -> None:
+    """Give memory that CuPy holds and does not use back to the GPU, where its context works."""
+    if context_works():
+        cupy().get_default_memory_pool().free_all_blocks()
 
 
 def environment() -> dict[str, str]:
@@ -226,6 +235,30 @@ def uuid() -> str:
         except Exception:
             pass  # not supported: an old driver
     return f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES') or cupy().cuda.Device().id}"
+
+
+def driver_version() -> str:
+    """Version of the kernel driver; empty where there is none."""
+    try:
+        found = re.search(
+            r"Module.*?(\d+\.\d+(?:\.\d+)?)",
+            Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"),
+        )
+    except OSError:
+        return ""
+    return found.group(1) if found else ""
+
+
+def gpu_uuid() -> str:
+    """UUID of this machine's GPU; empty where there is none, or where several leave open which one
+    is used."""
+    found = set()
+    for path in Path("/proc/driver/nvidia/gpus").glob("*/information"):
+        with contextlib.suppress(OSError):
+            found |= set(re.findall(r"GPU UUID:\s*(GPU-[0-9a-f-]+)", path.read_text()))
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    named = {uuid for uuid in found if chosen.startswith("GPU-") and uuid.startswith(chosen)}
+    return next(iter(named or found)) if len(named or found) == 1 else ""
 
 
 def cards() -> list[str]:

@@ -12,16 +12,16 @@ from typing import Any
 import numpy
 
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
-from ncu_toolkit.gpu import cuda, tensor_map
-from ncu_toolkit.hardware.occupancy import limits_of, occupancy
-from ncu_toolkit.ladder.problems import (
-    ArraySpec,
-    Problem,
-    Size,
-    Verdict,
-    compare,
+from ncu_toolkit.core.errors import (
+    EnvironmentProblem,
+    KernelProblem,
+    ToolkitError,
+    UsageProblem,
+    extra,
 )
+from ncu_toolkit.gpu import cuda
+from ncu_toolkit.hardware.occupancy import limits_of, occupancy
+from ncu_toolkit.ladder.problems import ArraySpec, Problem, Size, Verdict, compare
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch
@@ -31,6 +31,13 @@ from ncu_toolkit.model.profile import Launch
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 #: Fraction of free device memory that a case may ask for.
 _MEMORY_HEADROOM = 0.92
+_MAP_TYPES = {
+    "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "int32": "INT32", "uint64": "UINT64", "int64": "INT64",
+    "float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16",
+}  # fmt: skip
+_SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+#: Size of a CUtensorMap in bytes (cuda.h: 16 64-bit words).
+_TENSOR_MAP_BYTES = 128
 _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integers
 
 
@@ -75,13 +82,8 @@ class Workspace:
     def __init__(
         self, problem: Problem, size: Size, dtype: str, options: Mapping[str, Any], seed: int = 1
     ) -> None:
-        self.problem, self.size, self.dtype, self.options, self.seed = (
-            problem,
-            size,
-            dtype,
-            options,
-            seed,
-        )
+        self.problem, self.size, self.dtype = problem, size, dtype
+        self.options, self.seed = options, seed
         self.specs: Mapping[str, ArraySpec] = problem.arrays(size, dtype, options)
         self.arrays: dict[str, Any] = {}
         self._expected: Any = None
@@ -166,10 +168,8 @@ class Runnable:
         self.parameters = rung.with_parameters(overrides)
         scalars = workspace.problem.scalars(workspace.size, workspace.dtype, workspace.options)
         self._scalars = scalars
-        self._names = {
-            **{name: scalar.value for name, scalar in scalars.items()},
-            **workspace.size.as_dict(),
-        }
+        values = {name: scalar.value for name, scalar in scalars.items()}
+        self._names = {**values, **workspace.size.as_dict()}
         rung.check_shape(self._names, self.parameters, self.device.sm_count)
         self._launches: list[_Bound] = []
         self._library: Any = None
@@ -183,13 +183,9 @@ class Runnable:
                 [name for name, spec in workspace.specs.items() if spec.role != "derived"],
                 rung.name,
             )
-            self._library = workspace.problem.library(
-                cuda.cupy(),
-                rung.library,
-                workspace.arrays,
-                workspace.size,
-                workspace.dtype,
-                workspace.options,
+            w, cp = workspace, cuda.cupy()
+            self._library = w.problem.library(
+                cp, rung.library, w.arrays, w.size, w.dtype, w.options
             )
         else:
             self._bind()
@@ -204,22 +200,12 @@ class Runnable:
     def launched(self) -> tuple[Launch, ...]:
         """The launches of one run without their repeats, with their resources; none for a
         library's."""
-        entries = self.cubin.entries if self.cubin else {}
-        found = []
-        for geometry in (bound.geometry for bound in self._launches):
-            used = entries.get(geometry.kernel)
-            found.append(
-                Launch(
-                    geometry.kernel,
-                    geometry.kernel,
-                    geometry.grid,
-                    geometry.block,
-                    used.registers if used else 0,
-                    used.shared if used else 0,
-                    geometry.shared,
-                )
-            )
-        return tuple(found)
+        found, none = self.cubin.entries if self.cubin else {}, nvcc.Resources()
+        return tuple(
+            Launch(each.kernel, each.kernel, each.grid, each.block, used.registers, used.shared, each.shared)
+            for each in (bound.geometry for bound in self._launches)
+            for used in (found.get(each.kernel, none),)
+        )  # fmt: skip
 
     def _bind(self) -> None:
         rung, workspace, cp = self.rung, self.workspace, cuda.cupy()
@@ -244,35 +230,20 @@ class Runnable:
         }
         self._zeroed = [self._scratch[spec.name] for spec in rung.scratch if spec.zeroed]
         values: dict[str, Any] = {**workspace.arrays, **self._scratch}
-        values.update(
-            {
-                name: numpy.dtype(scalar.dtype).type(scalar.value)
-                for name, scalar in self._scalars.items()
-            }
-        )
+        for name, scalar in self._scalars.items():
+            values[name] = numpy.dtype(scalar.dtype).type(scalar.value)
         for name, table in maps.items():
-            values[name] = tensor_map.encode(
-                workspace.arrays[table.array],
-                workspace.specs[table.array],
-                boxes[name],
-                table.swizzle,
-            )
+            array, spec = workspace.arrays[table.array], workspace.specs[table.array]
+            values[name] = _tensor_map(array, spec, boxes[name], table.swizzle)
         self.cubin = nvcc.compile_rung(
             rung, arch, self.parameters, workspace.problem.macros(workspace.dtype, workspace.size)
         )
         module = cp.cuda.function.Module()
         module.load(self.cubin.path.read_bytes())
         static = {name: resources.shared for name, resources in self.cubin.entries.items()}
-        self._launches = [
-            _Bound(
-                module,
-                launch,
-                [values[name] for name in launch.args],
-                static.get(launch.kernel, 0),
-                rung.name,
-            )
-            for launch in geometry
-        ]
+        for launch in geometry:
+            arguments, used = [values[name] for name in launch.args], static.get(launch.kernel, 0)
+            self._launches.append(_Bound(module, launch, arguments, used, rung.name))
 
     def clear_scratch(self) -> None:
         """Zero the scratch buffers that the header wants zeroed; part of every run."""
@@ -444,3 +415,43 @@ def bind_verified(rung: Rung, space: Workspace) -> Runnable:
     bound = Runnable(rung, space)
     bound.verify()
     return bound
+
+
+def _tensor_map(array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int) -> bytes:
+    """The 128-byte TMA descriptor (CUtensorMap) of a row-major array, from the driver API.
+
+    Args:
+        array: device array; its base must be 16-byte aligned, and every row pitch a multiple of 16
+            bytes.
+        box: tile extents, innermost first. swizzle: 0, 32, 64 or 128 bytes.
+
+    Raises:
+        EnvironmentProblem: cuda-bindings is missing. KernelProblem: the driver refuses the
+            description.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        what = "cuda-bindings is missing; it makes the TMA descriptors"
+        raise EnvironmentProblem(what, extra("gpu")) from None
+    extents = list(reversed(spec.shape))
+    item, rank = spec.nbytes // max(1, math.prod(spec.shape)), len(extents)
+    strides = [item * math.prod(extents[:n]) for n in range(1, rank)]
+    status, described = driver.cuTensorMapEncodeTiled(
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_TYPES[spec.dtype]}"),
+        rank,
+        array.data.ptr,
+        [driver.cuuint64_t(extent) for extent in extents],
+        [driver.cuuint64_t(stride) for stride in strides],
+        [driver.cuuint32_t(extent) for extent in box],
+        [driver.cuuint32_t(1)] * rank,
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[swizzle]}"),
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    if int(status) != 0:
+        raise KernelProblem(
+            f"the driver refuses a tensor map over {spec.shape} {spec.dtype} with box {box} and swizzle {swizzle}: {status.name}"
+        )
+    return ctypes.string_at(int(described.getPtr()), _TENSOR_MAP_BYTES)

@@ -19,10 +19,11 @@ from typing import Final
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.gpu import cuda, selection
+from ncu_toolkit.gpu.cluster import Reporter
 from ncu_toolkit.gpu.launch import Runnable, Workspace
 from ncu_toolkit.gpu.pressure import CARVEOUTS, NO_STREAMS, Pressure, compiled
+from ncu_toolkit.gpu.runner import Session, cache_of
 from ncu_toolkit.gpu.selection import Cases
-from ncu_toolkit.gpu.session import Reporter, Session, cache_of
 from ncu_toolkit.gpu.timing import Cache, Stopwatch
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model.profile import Launch

@@ -3,7 +3,6 @@ are kept."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -19,8 +18,8 @@ from ncu_toolkit import __version__
 from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.gpu import collect
-from ncu_toolkit.gpu.session import Session
+from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.report import missed
 from ncu_toolkit.report.redact import (
@@ -140,7 +139,7 @@ def profile(
         title=name,
         created=created,
         tool_version=__version__,
-        environment={"ncu": ncu.version, "Driver": driver_version()},
+        environment={"ncu": ncu.version, "Driver": cuda.driver_version()},
         commands=(shown,),
         skipped=tuple(Skipped(name, text) for text in (failure, *notes) if text),
         report_files=(outcome.report.name,),
@@ -172,7 +171,7 @@ def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:
 
 
 def _without_report(
-    outcome: collect.Outcome, folder: Path, request: collect.Request
+    outcome: collect.NcuOutcome, folder: Path, request: collect.Request
 ) -> ToolkitError:
     if (
         outcome.problem is not None
@@ -199,7 +198,7 @@ def _without_report(
     return UsageProblem("no kernel was profiled", remedy[:1].upper() + remedy[1:])
 
 
-def _notes(request: collect.Request, outcome: collect.Outcome, detected: bool) -> list[str]:
+def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool) -> list[str]:
     notes = []
     profiled = len(outcome.passes)
     if request.ranges_only and detected:
@@ -236,30 +235,6 @@ def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
             os.kill(int(entry.name), how)
         except (OSError, ValueError):
             continue  # it ended meanwhile, or is another user's
-
-
-def driver_version() -> str:
-    """Version of the kernel driver; empty where there is none."""
-    try:
-        found = re.search(
-            r"Module.*?(\d+\.\d+(?:\.\d+)?)",
-            Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"),
-        )
-    except OSError:
-        return ""
-    return found.group(1) if found else ""
-
-
-def gpu_uuid() -> str:
-    """UUID of this machine's GPU; empty where there is none, or where several leave open which one
-    is used."""
-    found = set()
-    for path in Path("/proc/driver/nvidia/gpus").glob("*/information"):
-        with contextlib.suppress(OSError):
-            found |= set(re.findall(r"GPU UUID:\s*(GPU-[0-9a-f-]+)", path.read_text()))
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    named = {uuid for uuid in found if chosen.startswith("GPU-") and uuid.startswith(chosen)}
-    return next(iter(named or found)) if len(named or found) == 1 else ""
 
 
 def _name(command: Sequence[str]) -> str:

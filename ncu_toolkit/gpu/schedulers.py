@@ -95,15 +95,14 @@ def _read(path: Path) -> Settings:
         raise refuse("it needs either 'address' or 'slurm'")
     slurm, security = data.get("slurm") or {}, data.get("security") or {}
     address = data.get("address", "")
-    for name, value in (("slurm", slurm), ("security", security)):
+    for name, value, keys in (
+        ("slurm", slurm, _slurm_keys),
+        ("security", security, _security_keys),
+    ):
         if not isinstance(value, dict):
             raise refuse(f"'{name}' is no table")
-    for name, value, known in (
-        ("slurm", slurm, _slurm_keys() if slurm else ()),
-        ("security", security, _security_keys() if security else ()),
-    ):
         for key in value:
-            if key not in known:
+            if key not in (known := keys()):
                 raise refuse(f"'{name}.{key}' is no known key; keys are {', '.join(known)}")
     for key, value in security.items():
         named = key.startswith("tls_") and key.endswith(("_file", "_cert", "_key"))
@@ -114,10 +113,8 @@ def _read(path: Path) -> Settings:
         if not isinstance(address, str) or "://" not in address:
             raise refuse(f"'address' is {address!r}, expected one such as tls://host:8786")
         parse(address)
-    jobs, wait = (
-        data.get("jobs", 1),
-        data.get("wait", _QUEUE_SECONDS if slurm else cluster.WAIT_SECONDS),
-    )
+    jobs = data.get("jobs", 1)
+    wait = data.get("wait", _QUEUE_SECONDS if slurm else cluster.WAIT_SECONDS)
     if type(jobs) is not int or jobs < 1:
         raise refuse(f"'jobs' is {jobs!r}, expected a number of at least 1")
     if type(wait) not in (int, float) or not 0 < wait < 1e6:
@@ -262,33 +259,18 @@ def _local() -> Any:
     except ImportError:
         raise EnvironmentProblem("--cluster local needs cryptography", extra("cluster")) from None
     threads = max(1, default_jobs() // len(cards))
+    own = {"host": _LOOPBACK, "dashboard_address": f"{_LOOPBACK}:0", "security": security}
+    each = {"nthreads": threads, "resources": {"GPU": 1}, "memory_limit": 0, "silence_logs": logging.CRITICAL}  # fmt: skip
     # distributed takes workers by spec: LocalCluster gives all the same environment.
     workers = {
         card: {
             "cls": distributed.Nanny,
-            "options": {
-                "nthreads": threads,
-                "resources": {"GPU": 1},
-                "env": {"CUDA_VISIBLE_DEVICES": card},
-                "memory_limit": 0,
-                "host": _LOOPBACK,
-                "dashboard_address": f"{_LOOPBACK}:0",
-                "security": security,
-                "silence_logs": logging.CRITICAL,
-            },
+            "options": {**own, **each, "env": {"CUDA_VISIBLE_DEVICES": card}},
         }
         for card in cards
     }
-    scheduler = {
-        "cls": distributed.Scheduler,
-        "options": {
-            "protocol": "tls://",
-            "host": _LOOPBACK,
-            "port": 0,
-            "dashboard_address": f"{_LOOPBACK}:0",
-            "security": security,
-        },
-    }
+    options = {**own, "protocol": "tls://", "port": 0}
+    scheduler = {"cls": distributed.Scheduler, "options": options}
     return distributed.SpecCluster(
         workers=workers, scheduler=scheduler, security=security, silence_logs=logging.CRITICAL
     )

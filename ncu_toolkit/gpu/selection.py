@@ -8,8 +8,7 @@ from itertools import groupby
 
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.tune import tables
+from ncu_toolkit.gpu import cuda, tuned
 from ncu_toolkit.ladder.catalogue import comparison_of, find_family, find_rung, load_families
 from ncu_toolkit.ladder.problems import Problem, Size, problem_for
 from ncu_toolkit.ladder.rung import Rung
@@ -179,19 +178,28 @@ def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tupl
     for case in cases:
         if not case.parameters:
             rung = rung_of(case)
-            entry = tables.lookup(rung, case.size, case.dtype, gpu) if use_tuned else None
+            entry = tuned.lookup(rung, case.size, case.dtype, gpu) if use_tuned else None
             best = entry.parameters if entry else {}
             if use_tuned and entry is None and rung.model:
                 _, best = rung.modelled(case.dims, device.sm_count)[0]
-                modelled.setdefault(rung.name, []).append(tables.change(rung, best, case.size))
+                modelled.setdefault(rung.name, []).append(tuned.change(rung, best, case.size))
             case = replace(case, parameters=rung.with_parameters(best))
             sizes.setdefault((case.family, case.rung, case.dtype), []).append(case.size)
         done.append(case)
     lines = []
     for (family, name, dtype), labels in sizes.items() if use_tuned else ():
-        lines += tables.notes(find_rung(f"{family}/{name}"), labels, dtype, gpu)
+        lines += tuned.notes(find_rung(f"{family}/{name}"), labels, dtype, gpu)
     lines += [
         f"{name} runs as its model chooses, with {'; '.join(found)}; --no-tuned runs it as its header says"
         for name, found in modelled.items()
     ]
     return tuple(done), lines
+
+
+def ready(
+    cases: Cases, use_tuned: bool, device: Device
+) -> tuple[Cases, tuple[Skipped, ...], list[str]]:
+    """What `runnable_here` and then `settled` give for a GPU. Raises as they do."""
+    cases, skipped = runnable_here(cases, device)
+    cases, lines = settled(cases, use_tuned, device)
+    return cases, skipped, lines

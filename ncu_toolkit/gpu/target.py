@@ -31,7 +31,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Step:
+class CaseStep:
     """One line of progress.
 
     `case`: index in the plan. `state`: started, profiled, failed (wrong result or launch error),
@@ -63,7 +63,7 @@ def read_plan(path: Path) -> Plan:
     return from_plain(Plan, open_document("plan", files.read_json(path), str(path)))
 
 
-def read_progress(plan: Path) -> list[Step]:
+def read_progress(plan: Path) -> list[CaseStep]:
     """Every whole line of a plan's progress; a line cut off by a crash is left out, since its step
     did not finish."""
     path = progress_path(plan)
@@ -72,7 +72,7 @@ def read_progress(plan: Path) -> list[Step]:
     steps = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            steps.append(from_plain(Step, files.parse_json(line, path)))
+            steps.append(from_plain(CaseStep, files.parse_json(line, path)))
         except InputProblem:
             continue
     return steps
@@ -81,7 +81,7 @@ def read_progress(plan: Path) -> list[Step]:
 def add_step(plan: Path, case: int, state: str, message: str = "") -> None:
     """Append a line to a plan's progress."""
     with progress_path(plan).open("a", encoding="utf-8") as sink:
-        sink.write(json.dumps(to_plain(Step(case, state, message))) + "\n")
+        sink.write(json.dumps(to_plain(CaseStep(case, state, message))) + "\n")
 
 
 def run_plan(path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy
 
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.gpu import cuda, energy
+from ncu_toolkit.gpu import cuda
 from ncu_toolkit.gpu.launch import Runnable
 from ncu_toolkit.ladder.catalogue import kernels_root
 from ncu_toolkit.model import Timing
@@ -53,6 +54,17 @@ PROBE_BYTES: Final = 2**29
 _PROBE_RUNS: Final = 15
 #: Size of the flush buffer over the L2: more than 1, since the L2 is not quite LRU.
 _FLUSH_FACTOR: Final = 2
+
+
+#: Seconds of an energy measurement between the first and the last step of the counter, and seconds until the measurement is
+#: given up.
+_ENERGY_WINDOW: Final = 0.1
+_ENERGY_LIMIT: Final = 1.0
+#: Seconds of work in one block; two blocks are enqueued at any time.
+_ENERGY_BLOCK: Final = 0.005
+#: Least share of the time that the host must wait for the GPU. Below it the GPU waited for
+#: launches.
+_WAITED: Final = 0.05
 
 
 @lru_cache(maxsize=1)
@@ -148,7 +160,7 @@ def measure_ladder(
     _MIN_REPEATS.._MAX_REPEATS). Clocks and power are sampled while the GPU works. Where it is seen to
     slow itself down, a run's clock depends on what ran before it: all rounds are then repeated, the
     GPU resting after each run as long as it worked (docs/decisions/09-rests.md). Energy is
-    measured afterwards, rung by rung (energy.py).
+    measured afterwards, rung by rung (measure_energy).
 
     Returns:
         Timing by rung name. Whatever was not verified yet is verified first.
@@ -168,27 +180,17 @@ def measure_ladder(
             waiting.remove(name)
             tick(name)
 
+    def measured(rest: bool) -> _Rounds | None:
+        shuffler = random.Random(seed)
+        return _rounds(watch, runnables, baseline, repeats, shuffler, done, rest=rest)
+
     rested = False
-    while (
-        rounds := _rounds(
-            watch, runnables, baseline, repeats, random.Random(seed), done, rest=rested
-        )
-    ) is None:
+    while (rounds := measured(rested)) is None:
         time.sleep(BREATHER)
         rested = True
-    times, beside, states = rounds.times, rounds.beside, rounds.states
-    used = _energy(runnables, times) if with_energy else {}
+    used = _energy(runnables, rounds.times) if with_energy else {}
     return {
-        name: _timing(
-            runnable,
-            times[name],
-            beside[name],
-            cache,
-            verified[name],
-            states[name],
-            used.get(name),
-            rested,
-        )
+        name: _timing(runnable, rounds, cache, verified[name], used.get(name), rested)
         for name, runnable in ((runnable.rung.name, runnable) for runnable in runnables)
     }
 
@@ -216,11 +218,7 @@ def _rounds(
     """Run every rung as often as `repeats` has it. With `rest` the GPU rests after each run as
     long as the run took, at most LONGEST_REST; without, returns None when the GPU slows itself
     down."""
-    found = _Rounds(
-        {name: [] for name in repeats},
-        {name: [] for name in repeats},
-        {name: [] for name in repeats},
-    )
+    found = _Rounds({n: [] for n in repeats}, {n: [] for n in repeats}, {n: [] for n in repeats})
     for round_index in range(max(repeats.values(), default=0)):
         due = [runnable for runnable in runnables if round_index < repeats[runnable.rung.name]]
         shuffler.shuffle(due)
@@ -262,30 +260,92 @@ def _energy(
     if cuda.energy_mj() is None:
         return {}
     return {
-        r.rung.name: energy.measure(r.run, sorted(times[r.rung.name])[len(times[r.rung.name]) // 2])
+        r.rung.name: measure_energy(r.run, sorted(times[r.rung.name])[len(times[r.rung.name]) // 2])
         for r in runnables
     }
 
 
+def measure_energy(
+    run: Callable[[], None],
+    work_us: float,
+    *,
+    counter: Callable[[], float | None] = cuda.energy_mj,
+    fence: Callable[[], Callable[[], bool]] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float | None:
+    """Energy in joules of one `run`, which takes about `work_us` microseconds on the GPU and only
+    enqueues: launches follow each other without a gap meanwhile.
+
+    The GPU's counter moves in steps of some 20 to 100 ms, so what counts is the power between two
+    steps: it is exact however long a step is. That power times the time of one launch is the energy
+    of a launch, with all that the GPU draws meanwhile, its share at rest included.
+
+    Args:
+        counter: the energy used so far in millijoules; None where the GPU does not say.
+        fence: marks the end of what is enqueued, and returns a question whether that is done.
+
+    Returns:
+        None where the GPU does not count energy, where its counter did not move in time, and where
+        the launches are so short that the host could not keep the GPU busy.
+    """
+    last = counter()
+    if last is None:
+        return None
+    mark = fence or _fence
+    block = max(1, round(_ENERGY_BLOCK * 1e6 / max(work_us, 1e-3)))
+    steps: list[tuple[float, float]] = []
+    pending: deque[Callable[[], bool]] = deque()
+    launched, waited, start = 0, 0.0, clock()
+    while True:
+        for _ in range(block):
+            run()
+        launched += block
+        pending.append(mark())
+        while True:
+            before, value = clock(), counter()
+            if value is not None and value != last:
+                last = value
+                steps.append((clock(), value))
+            if len(pending) < 2 or pending[0]():
+                break
+            waited += clock() - before
+        if len(pending) > 1:
+            pending.popleft()
+        enough = len(steps) > 1 and steps[-1][0] - steps[0][0] >= _ENERGY_WINDOW
+        if enough or clock() - start > _ENERGY_LIMIT:
+            break
+    cuda.synchronize("measuring energy")
+    took = clock() - start
+    if len(steps) < 2 or waited < _WAITED * took:
+        return None
+    watts = (steps[-1][1] - steps[0][1]) * 1e-3 / (steps[-1][0] - steps[0][0])
+    return watts * took / launched
+
+
+def _fence() -> Callable[[], bool]:
+    event = cuda.cupy().cuda.Event(disable_timing=True)
+    event.record()
+    return lambda: bool(event.done)
+
+
 def _timing(
     runnable: Runnable,
-    times: list[float],
-    beside: list[float],
+    rounds: _Rounds,
     cache: Cache,
     worst: float,
-    states: Sequence[cuda.GpuState],
     joules: float | None,
     rested: bool,
 ) -> Timing:
-    space, state = runnable.workspace, cuda.combined(states)
+    name, space = runnable.rung.name, runnable.workspace
+    beside, state = rounds.beside[name], cuda.combined(rounds.states[name])
     return Timing(
         family=runnable.rung.family,
-        rung=runnable.rung.name,
+        rung=name,
         size=space.size.label,
         dtype=space.dtype,
         dims=space.size.as_dict(),
         parameters=dict(runnable.parameters),
-        times_us=tuple(round(value, 4) for value in times),
+        times_us=tuple(round(value, 4) for value in rounds.times[name]),
         cache=cache,
         flops=space.problem.flops(space.size, space.options),
         compulsory_bytes=space.problem.compulsory_bytes(space.size, space.dtype, space.options),

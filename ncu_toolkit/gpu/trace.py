@@ -73,7 +73,7 @@ def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = N
 
     Args:
         folder: where the tracer writes.
-        plan: the experiments (slices.run); none where None.
+        plan: the experiments (pressure.run_slices); none where None.
 
     Returns:
         The program's exit code; 128 + the number of the signal that ended it. After Ctrl-C, which

@@ -1,5 +1,5 @@
 """A run: one frozen value from the first case chosen to the pages made of it. `runs/store.py` keeps
-it on disk; a `Session` in `gpu/session.py` collects it."""
+it on disk; a `Session` in `gpu/runner.py` collects it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Timing:
     temperature_c: float | None = None
     throttle: str = ""
     energy_mj: float | None = None
-    """Energy of one run in millijoules, of runs back to back (energy.py), where the GPU reports
+    """Energy of one run in millijoules, of runs back to back (gpu/timing.py), where the GPU reports
     it."""
     kernels: tuple[str, ...] = ()
     """Names of the kernels a library launched, where known."""

@@ -14,8 +14,8 @@ from typing import Any, Final
 from ncu_toolkit.core import files, units
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import plot_text, script_json, slug, visible
-from ncu_toolkit.gpu.tune import tables
-from ncu_toolkit.gpu.tune.halving import KIND, Search, Trial, fallen
+from ncu_toolkit.gpu import tuned
+from ncu_toolkit.gpu.halving import KIND, Search, Trial, fallen
 from ncu_toolkit.model.codec import from_plain, open_document
 from ncu_toolkit.render.assets_out import PLOTLY, content
 from ncu_toolkit.render.palette import BLUE
@@ -190,7 +190,7 @@ def kept(gpu: str, family: str) -> dict[str, list[Search]]:
     """The landscapes at hand of a family's kernels on a GPU, by kernel, smallest size first; one
     that cannot be read is left out."""
     found: dict[str, list[Search]] = {}
-    for path in tables.landscapes(gpu, family):
+    for path in tuned.landscapes(gpu, family):
         try:
             search = from_plain(
                 Search,

@@ -272,9 +272,9 @@ def test_no_nvcc(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_problem_that_does_not_fit_in_memory(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ncu_toolkit.gpu import session, timing
+    from ncu_toolkit.gpu import runner, timing
 
-    monkeypatch.setattr(session, "build_all", lambda *arguments: None)
+    monkeypatch.setattr(runner, "build_all", lambda *arguments: None)
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
     cupy.free = 1000
     ended = run("bench", "--kernel", "naive", "--size", "64")
@@ -286,9 +286,9 @@ def test_a_problem_that_does_not_fit_in_memory(
 def test_a_wrong_kernel_ends_with_its_own_code(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ncu_toolkit.gpu import session, timing
+    from ncu_toolkit.gpu import runner, timing
 
-    monkeypatch.setattr(session, "build_all", lambda *arguments: None)
+    monkeypatch.setattr(runner, "build_all", lambda *arguments: None)
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
     cupy.behaviours["naive"] = fake_gpu.forgetful
     ended = run("bench", "--kernel", "naive", "--size", "8")
@@ -368,7 +368,7 @@ def test_a_recording_has_a_curve_of_the_library_and_the_fastest_rungs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from ncu_toolkit.cli import record
-    from ncu_toolkit.gpu.session import Session
+    from ncu_toolkit.gpu.runner import Session
 
     assert recorded.FP32 is not None
     manifest, timings = store.load_manifest(recorded.FP32), store.load_timings(recorded.FP32)
@@ -378,7 +378,7 @@ def test_a_recording_has_a_curve_of_the_library_and_the_fastest_rungs(
         asked.extend((case.rung, case.size) for case in cases)
         session.update(timings=tuple(t for t in timings if (t.rung, t.size) in asked))
 
-    monkeypatch.setattr(record.stages, "time_all", timed)
+    monkeypatch.setattr(record.runner, "time_all", timed)
     boards = SimpleNamespace(device=lambda: manifest.device)
     session = Session(replace(manifest, timings=timings), tmp_path)
     record._time_curve(session, ["gemm_fp32", "reduction"], None, False, None, 0.1, boards)  # type: ignore[arg-type]
@@ -455,12 +455,12 @@ def test_the_list_as_text_names_every_rung(run: Run) -> None:
 def test_an_interrupt_is_one_line_too(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ncu_toolkit.gpu import session
+    from ncu_toolkit.gpu import runner
 
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "build_all", interrupt)
+    monkeypatch.setattr(runner, "build_all", interrupt)
     ended = run("bench", "--kernel", "naive", "--size", "8")
     assert (ended.code, ended.error) == (130, "error: interrupted; what was finished is kept")
 
@@ -713,10 +713,10 @@ def test_versions_of_all_components(run: Run) -> None:
 
 
 def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncu_toolkit.gpu import session, timing
+    from ncu_toolkit.gpu import runner, timing
 
     monkeypatch.setattr(
-        session,
+        runner,
         "build_all",
         lambda made, cases, reporter, *_: reporter.note("a note"),
     )
@@ -857,9 +857,9 @@ def test_out_of_memory_and_out_of_disk_are_one_line(
 def test_a_refused_bench_leaves_no_folder(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ncu_toolkit.gpu import session
+    from ncu_toolkit.gpu import runner
 
-    monkeypatch.setattr(session, "build_all", lambda *arguments: None)
+    monkeypatch.setattr(runner, "build_all", lambda *arguments: None)
     cupy.free = 1000
     assert run("bench", "--kernel", "naive", "--size", "64").code == EXIT_ENVIRONMENT
     assert list(Path("reports").iterdir()) == []
@@ -870,12 +870,12 @@ def test_a_refused_bench_leaves_no_folder(
 def test_a_run_that_cannot_begin_leaves_no_folder(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, command: str, error: BaseException
 ) -> None:
-    from ncu_toolkit.gpu import session
+    from ncu_toolkit.gpu import runner
 
     def start(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(runner, "start", start)
     monkeypatch.setattr(collect, "find_ncu", lambda: SimpleNamespace(version="2025.3.1"))
     ended = run(command, "--kernel", "naive", "--size", "64")
     assert (str(error) or "interrupted") in ended.error
@@ -900,14 +900,14 @@ def test_what_probe_lacks_costs_the_profile_nothing(
 ) -> None:
     from ncu_toolkit.cli import profile
     from ncu_toolkit.gpu import program_run
-    from ncu_toolkit.gpu.session import Session
+    from ncu_toolkit.gpu.runner import Session
 
     def refuse(*_: object) -> None:
         raise EnvironmentProblem("cupti-python is not installed")
 
     made = Session(store.load_run(one_recording, live=True), one_recording, notes=["none after 20"])
     monkeypatch.setattr("ncu_toolkit.cli.probe.confirmations", refuse)
-    monkeypatch.setattr(program_run, "gpu_uuid", lambda: "")
+    monkeypatch.setattr(cuda, "gpu_uuid", lambda: "")
     monkeypatch.setattr(program_run, "profile", lambda *_, **__: made)
     monkeypatch.setattr(profile, "keep", lambda *_: None)
     ended = run("profile", "--probe", "--", "true")

@@ -10,8 +10,8 @@ import pytest
 from ladder_runs import Ncu, Quiet, case_in, chosen, session_in
 
 from ncu_toolkit.cli import record
-from ncu_toolkit.gpu import ladder_run, session
-from ncu_toolkit.gpu.session import Session
+from ncu_toolkit.gpu import runner
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.runs import store
 
 RUNGS = ("naive", "coalesced")
@@ -29,8 +29,8 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
 
 def recorded_into(folder: Path) -> Session:
     made, cases = session_in(folder), chosen(*RUNGS, sizes="1024")
-    session.time_all(made, cases, Quiet())
-    ladder_run.profile_all(made, cases, Quiet(), part_seconds=None)
+    runner.time_all(made, cases, Quiet())
+    runner.profile_all(made, cases, Quiet(), part_seconds=None)
     record._stock(made, cases, Quiet(), 60)  # type: ignore[arg-type]
     made.save()
     record._pack(folder)

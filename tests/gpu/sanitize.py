@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.ladder_run import TARGET
+from ncu_toolkit.gpu.runner import TARGET
 from ncu_toolkit.gpu.selection import case_of
 from ncu_toolkit.gpu.target import Plan, read_progress, write_plan
 from ncu_toolkit.ladder.catalogue import load_families

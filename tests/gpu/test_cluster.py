@@ -39,9 +39,8 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
     extra,
 )
-from ncu_toolkit.gpu import cluster, schedulers, selection
+from ncu_toolkit.gpu import cluster, halving, schedulers, selection, tune
 from ncu_toolkit.gpu.cluster import Board, slowness
-from ncu_toolkit.gpu.tune import bench, halving
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.runs import store
@@ -69,7 +68,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def inside(monkeypatch: pytest.MonkeyPatch, here: Path) -> Path:
     """The stand-ins in this process, for workers that live in it."""
     cluster_worker.install(monkeypatch)
-    bench.forget()
+    cluster.forget()
     return here
 
 
@@ -119,9 +118,9 @@ def command(*words: str) -> tuple[int, str]:
     return found[0], done.stderr
 
 
-def request(most: int = 24) -> bench.Request:
+def request(most: int = 24) -> tune.TuneRequest:
     size = problem_for("gemm_fp32").parse_size("64")
-    return bench.Request(find_rung("autotuned"), size, most=most, jobs=4)
+    return tune.TuneRequest(find_rung("autotuned"), size, most=most, jobs=4)
 
 
 def best_by_formula(search: halving.Search) -> dict[str, int]:
@@ -142,7 +141,7 @@ def test_boards_share_the_settings(inside: Path, workers: int) -> None:
     (inside / "seconds").write_text("0.001")
     with simulated(workers) as made, opened(made.scheduler_address) as where:
         assert where.boards == workers
-        found = bench.run(request(), Quiet(), where)
+        found = tune.run(request(), Quiet(), where)
     assert found.finished
     assert dict(found.ranked()[0].parameters) == best_by_formula(found)
     rounds = sum(len(trial.rounds) for trial in found.trials)
@@ -171,7 +170,7 @@ def test_workers_that_are_killed_at_random_cost_no_result(inside: Path) -> None:
     with simulated(8) as made, opened(made.scheduler_address, notes) as where:
         killer = threading.Thread(target=killing, args=(made,))
         killer.start()
-        found = bench.run(request(), Quiet(), where)
+        found = tune.run(request(), Quiet(), where)
         ended.set()
         killer.join()
     assert found.finished
@@ -298,7 +297,7 @@ def test_a_kernel_that_breaks_the_context_costs_its_setting(two: tuple[Processes
     (folder / "break").write_text(broken)
     old, notes = set(made.pids), list[str]()
     with opened(made.address, notes) as where:
-        found = bench.run(request(24), Quiet(), where)
+        found = tune.run(request(24), Quiet(), where)
     times = sum("the GPU's context on GPU-" in note for note in notes)
     assert times in (2, 3), "tried twice; once more where an answer was lost with its worker"
     assert not old & set(made.pids)
@@ -326,7 +325,7 @@ def test_one_board_survives_a_kernel_that_breaks_its_context(
     monkeypatch.setattr(cluster.Dask, "_restart", restart)
     monkeypatch.setattr(cluster_worker.Bench, "broken", False)
     with simulated(1) as made, opened(made.scheduler_address) as where:
-        found = bench.run(request(12), Quiet(), where)
+        found = tune.run(request(12), Quiet(), where)
     assert len(restarted) in (2, 3)
     assert found.finished
     (failed,) = (trial for trial in found.trials if trial.state == "failed")
@@ -516,7 +515,7 @@ def test_a_board_that_comes_later_is_used(inside: Path) -> None:
     with simulated(1) as made, opened(made.scheduler_address) as where:
         made.scale(2)
         task = ("gemm_fp32/autotuned", "64", "float32", "", {"BM": 1}, 3, None, True)
-        boards = Counter(done.where for done in where.run(bench.measure_there, [task] * 40))
+        boards = Counter(done.where for done in where.run(tune.measure_setting, [task] * 40))
     assert len(boards) == 2, boards
 
 
@@ -717,7 +716,7 @@ def test_this_machines_gpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None
             assert set(open_ports) == {"127.0.0.1"}, "others on the network can reach it"
             visible = where._client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
             assert sorted(visible.values()) == ["GPU-1", "GPU-2"]
-            found = bench.run(request(12), Quiet(), where)
+            found = tune.run(request(12), Quiet(), where)
             plain = made.scheduler_address.replace("tls", "tcp")
             with pytest.raises(OSError, match=r"Timed out|TLS|unsupported|closed"):
                 distributed.Client(plain, timeout=1, set_as_default=False)

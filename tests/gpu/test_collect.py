@@ -240,7 +240,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return make
 
 
-def start(path: Path, folder: Path, timeout: float = 20, **others: object) -> collect.Outcome:
+def start(path: Path, folder: Path, timeout: float = 20, **others: object) -> collect.NcuOutcome:
     request = Request(folder / "profile", ("true",), (Path("sections"),))
     return run(
         argv(Ncu(str(path), "2025.3.1.0"), request),

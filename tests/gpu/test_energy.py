@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ncu_toolkit.gpu import cuda, energy
+from ncu_toolkit.gpu import cuda, timing
 
 
 class Machine:
@@ -65,7 +65,7 @@ class Machine:
 
 def measured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> float | None:
     monkeypatch.setattr(cuda, "synchronize", machine.wait)
-    return energy.measure(
+    return timing.measure_energy(
         machine.run,
         machine.work * 1e6,
         counter=machine.counter,
@@ -101,7 +101,7 @@ def test_a_gpu_that_does_not_count_launches_nothing() -> None:
     def run() -> None:
         raise AssertionError("launched")
 
-    assert energy.measure(run, 10.0, counter=lambda: None) is None
+    assert timing.measure_energy(run, 10.0, counter=lambda: None) is None
 
 
 def test_samples_are_combined() -> None:

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
-from ncu_toolkit.gpu import cuda, pressure, probe, slices
+from ncu_toolkit.gpu import cuda, pressure, probe
 from ncu_toolkit.gpu.launch import Runnable
 from ncu_toolkit.gpu.pressure import Pressure, _Control
-from ncu_toolkit.gpu.session import Session
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.hardware.occupancy import occupancy
 from ncu_toolkit.ladder.rung import LaunchGeometry
 from ncu_toolkit.model import Device
@@ -117,7 +117,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def made(**how: Any) -> tuple[Driver, Pressure]:
         driver = Driver(**how)
-        for module in (pressure, slices):
+        for module in (pressure,):
             monkeypatch.setattr(module, "driver", lambda: driver)
         return driver, Pressure(b"cubin", SMS)
 
@@ -226,8 +226,10 @@ def test_slices_are_written_until_the_program_ends(
         heard.append("loud")
 
     heard: list[str] = []
-    monkeypatch.setattr(slices, "_SETTLE", 0.01)
-    thread = threading.Thread(target=slices.run, args=(str(tmp_path / "out"), asked, done, quiet()))
+    monkeypatch.setattr(pressure, "_SETTLE", 0.01)
+    thread = threading.Thread(
+        target=pressure.run_slices, args=(str(tmp_path / "out"), asked, done, quiet())
+    )
     thread.start()
     done.wait(0.2)
     done.set()

@@ -12,8 +12,8 @@ from fake_gpu import FakeCupy
 from ladder_runs import Ncu, Quiet, case_in, chosen, session_in
 
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError
-from ncu_toolkit.gpu import collect, ladder_run, session
-from ncu_toolkit.gpu.session import Session
+from ncu_toolkit.gpu import collect, runner
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.target import read_plan
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.report import framing
@@ -50,7 +50,7 @@ def profile(
     timeout: float = 60,
 ) -> tuple[Session, Quiet]:
     made, reporter = made or session_in(folder), Quiet()
-    ladder_run.profile_all(
+    runner.profile_all(
         made, chosen(*rungs, sizes="1024"), reporter, timeout=timeout, part_seconds=seconds
     )
     return made, reporter
@@ -187,7 +187,7 @@ def test_an_interrupt_keeps_what_is_finished(ncu: Ncu, folder: Path) -> None:
 
     ncu.at("coalesced", "hang")
     made = session_in(folder)
-    ladder_run.profile_all(made, chosen(*RUNGS, sizes="1024"), Interrupting(), part_seconds=ALL)
+    runner.profile_all(made, chosen(*RUNGS, sizes="1024"), Interrupting(), part_seconds=ALL)
     assert made.interrupted
     assert states(made) == ["profiled", "profiled", "not run", "not run"]
     assert not list(folder.glob("*-stop"))
@@ -202,7 +202,7 @@ def test_a_report_that_was_cut_off_keeps_its_whole_launches(ncu: Ncu, folder: Pa
     ]
     assert ncu.ran == ["naive", "coalesced", "coalesced"], "only what was lost is done again"
     assert any("was cut off. Its 1 whole launches are kept" in line for line in reporter.lines)
-    assert (folder / f"profile.ncu-rep{ladder_run.CUT}").is_file()
+    assert (folder / f"profile.ncu-rep{runner.CUT}").is_file()
     made.save()
     assert len(store.load_run(folder, live=True).profiles) == 2
 
@@ -212,7 +212,7 @@ def test_rungs_that_failed_while_timed_are_not_profiled(
 ) -> None:
     cupy.behaviours["naive"] = fake_gpu.forgetful
     made = session_in(folder)
-    session.time_all(made, chosen("naive", "coalesced", sizes="1024"), Quiet())
+    runner.time_all(made, chosen("naive", "coalesced", sizes="1024"), Quiet())
     profile(folder, "naive", "coalesced", made=made)
     assert [case.rung for case in read_plan(folder / "profile-plan.json").cases] == ["coalesced"]
     assert states(made, "naive", "coalesced") == ["failed", "profiled"]
@@ -260,6 +260,6 @@ def test_the_kept_report_is_redacted(ncu: Ncu, folder: Path) -> None:
 
 
 def test_markers_are_found_whole() -> None:
-    assert ladder_run.holds(b"..ncu-toolkit:a/b:8:float16\x12", "ncu-toolkit:a/b:8:float16")
-    assert not ladder_run.holds(b"..ncu-toolkit:a/b:8:float16x", "ncu-toolkit:a/b:8:float16")
-    assert not ladder_run.holds(b"..ncu-toolkit:a/b:8:float1", "ncu-toolkit:a/b:8:float16")
+    assert runner.holds(b"..ncu-toolkit:a/b:8:float16\x12", "ncu-toolkit:a/b:8:float16")
+    assert not runner.holds(b"..ncu-toolkit:a/b:8:float16x", "ncu-toolkit:a/b:8:float16")
+    assert not runner.holds(b"..ncu-toolkit:a/b:8:float1", "ncu-toolkit:a/b:8:float16")

@@ -24,7 +24,7 @@ from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     UsageProblem,
 )
-from ncu_toolkit.gpu import ladder_run, session
+from ncu_toolkit.gpu import runner
 from ncu_toolkit.gpu.selection import settled
 from ncu_toolkit.model.run import LadderOptions, Run
 from ncu_toolkit.report import checksums
@@ -290,7 +290,7 @@ def run(ncu: Ncu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ladder_runs.install(monkeypatch, tmp_path / "code")
     made = session_in(store.new_run_folder(tmp_path / "reports", "by hand"))
     made.update(asked=LadderOptions(), environment={**made.run.environment, "ncu": "2025.3.1.0"})
-    session.time_all(made, settled(chosen("naive", sizes="8"), False)[0], Quiet())
+    runner.time_all(made, settled(chosen("naive", sizes="8"), False)[0], Quiet())
     made.record(*made.current(settled(chosen("naive", "coalesced", sizes="8"), False)[0]))
     made.save()
     return made.folder
@@ -302,7 +302,7 @@ def changed(folder: Path, change: Callable[[Run], Run]) -> None:
 
 def test_what_is_left_of_a_run(run: Path) -> None:
     reporter = Quiet()
-    found = ladder_run.resume(run, reporter).run
+    found = runner.resume(run, reporter).run
     assert [(case.rung, case.size, case.state) for case in found.cases] == [
         ("naive", "8", "timed"),
         ("coalesced", "8", "planned"),
@@ -318,55 +318,55 @@ def test_parameters_are_those_the_run_was_begun_with(run: Path) -> None:
             m, cases=tuple(replace(case, parameters={"BLOCK": 16}) for case in m.cases)
         ),
     )
-    cases = ladder_run.resume(run, Quiet()).run.cases
+    cases = runner.resume(run, Quiet()).run.cases
     assert settled(cases, True)[0] == cases, "tuned since or not: as it was"
     assert [case.parameters for case in cases] == [{"BLOCK": 16}] * 2
 
 
-@pytest.mark.parametrize("label", ladder_run.SAME)
+@pytest.mark.parametrize("label", runner.SAME)
 def test_another_machine_is_refused_by_name(run: Path, label: str) -> None:
     changed(run, lambda m: replace(m, environment={**m.environment, label: "another"}))
     with pytest.raises(
         EnvironmentProblem, match=f"another machine \\({re.escape(label)}: another then"
     ):
-        ladder_run.resume(run, Quiet())
+        runner.resume(run, Quiet())
 
 
 def test_a_changed_kernel_is_refused_by_name(run: Path) -> None:
     changed(run, lambda m: replace(m, cases=(m.cases[0], replace(m.cases[1], source="0" * 16))))
     with pytest.raises(UsageProblem, match=r"^gemm_fp32/coalesced changed since") as refused:
-        ladder_run.resume(run, Quiet())
+        runner.resume(run, Quiet())
     assert "naive" not in str(refused.value)
     changed(run, lambda m: replace(m, cases=(m.cases[0], replace(m.cases[1], rung="is_gone"))))
     with pytest.raises(UsageProblem, match="gemm_fp32/is_gone changed since"):
-        ladder_run.resume(run, Quiet())
+        runner.resume(run, Quiet())
 
 
 def test_runs_that_cannot_go_on(run: Path) -> None:
     reports = run.parent
     assert (
-        ladder_run.find("", reports)
-        == ladder_run.find(run.name, reports)
-        == ladder_run.find(str(run), Path("elsewhere"))
+        runner.find("", reports)
+        == runner.find(run.name, reports)
+        == runner.find(str(run), Path("elsewhere"))
         == run
     )
     with pytest.raises(UsageProblem, match="there is no run 'other'") as refused:
-        ladder_run.find("other", reports)
+        runner.find("other", reports)
     assert run.name in refused.value.remedy
     changed(run, lambda m: replace(m, asked=None))
     with pytest.raises(UsageProblem, match="is unfinished"):
-        ladder_run.find("", reports)
+        runner.find("", reports)
     with pytest.raises(UsageProblem, match="not made by `profile` on a ladder") as refused:
-        ladder_run.resume(run, Quiet())
+        runner.resume(run, Quiet())
     assert "--launch-skip" in refused.value.remedy
 
 
 def test_one_session_at_a_time(run: Path) -> None:
     with (
-        ladder_run.locked(run),
+        runner.locked(run),
         pytest.raises(UsageProblem, match="is still running"),
-        ladder_run.locked(run),
+        runner.locked(run),
     ):
         pass
-    with ladder_run.locked(run):
+    with runner.locked(run):
         pass

@@ -16,7 +16,7 @@ from ladder_runs import Quiet, case_in, chosen, session_in
 
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu import collect, cuda, session
+from ncu_toolkit.gpu import collect, cuda, runner
 from ncu_toolkit.gpu.selection import parse_sizes, runnable_here, select
 from ncu_toolkit.ladder.catalogue import find_family, find_rung
 from ncu_toolkit.ladder.problems import problem_for
@@ -154,7 +154,7 @@ def test_rungs_that_this_gpu_cannot_run_are_listed(
 def test_a_wrong_rung_is_recorded_and_never_timed(cupy: FakeCupy, tmp_path: Path) -> None:
     cupy.behaviours["coalesced"] = fake_gpu.forgetful
     made, reporter = session_in(tmp_path), Quiet()
-    session.time_all(made, chosen("naive", "coalesced", "flat_index", sizes="5x6x7"), reporter)
+    runner.time_all(made, chosen("naive", "coalesced", "flat_index", sizes="5x6x7"), reporter)
     assert [item.rung for item in made.run.timings] == ["naive", "flat_index"]
     case = case_in(made, "coalesced", "5x6x7")
     assert case.state == "failed"
@@ -167,10 +167,10 @@ def test_a_wrong_rung_is_recorded_and_never_timed(cupy: FakeCupy, tmp_path: Path
 def test_not_a_single_case_that_can_run_is_an_error(cupy: FakeCupy, tmp_path: Path) -> None:
     cupy.free = 1000
     with pytest.raises(EnvironmentProblem, match="GiB of device memory"):
-        session.time_all(session_in(tmp_path), chosen("naive", sizes="64"), Quiet())
+        runner.time_all(session_in(tmp_path), chosen("naive", sizes="64"), Quiet())
     made = session_in(tmp_path)
     cupy.free = 30_000
-    session.time_all(made, chosen("naive", sizes="8,64"), Quiet())
+    runner.time_all(made, chosen("naive", sizes="8,64"), Quiet())
     assert [item.size for item in made.run.timings] == ["8"]
     assert case_in(made, "naive", "64").state == "skipped"
 
@@ -186,12 +186,12 @@ def test_a_build_that_fails_stops_before_anything_is_measured(
 
     monkeypatch.setattr(nvcc, "build_many", fail)
     with pytest.raises(KernelProblem, match="does not compile"):
-        session.build_all(session_in(tmp_path), chosen("naive"), Quiet())
+        runner.build_all(session_in(tmp_path), chosen("naive"), Quiet())
 
 
 def test_what_is_saved_can_be_loaded(cupy: FakeCupy, tmp_path: Path) -> None:
     made = session_in(tmp_path)
-    session.time_all(made, chosen("naive"), Quiet())
+    runner.time_all(made, chosen("naive"), Quiet())
     made.save()
     run = store.load_run(tmp_path, live=True)
     assert run.title == "a title on Fake GPU"
@@ -202,7 +202,7 @@ def test_what_is_saved_can_be_loaded(cupy: FakeCupy, tmp_path: Path) -> None:
 def test_a_baseline_of_the_same_operation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     cublas = SimpleNamespace(rung=find_rung("gemm_fp32/cublas"))
     naive = SimpleNamespace(rung=find_rung("gemm_fp32/naive"))
-    assert session._baseline(PROBLEM, [naive, cublas], None) is cublas
+    assert runner._baseline(PROBLEM, [naive, cublas], None) is cublas
 
 
 def test_one_more_library_is_timed_beside_the_rungs_and_left_out_where_it_is_wrong(
@@ -222,11 +222,11 @@ def test_one_more_library_is_timed_beside_the_rungs_and_left_out_where_it_is_wro
 
     monkeypatch.setattr(type(PROBLEM), "library", library)
     made, reporter = session_in(tmp_path), Quiet()
-    session.time_all(made, chosen("naive", sizes="5"), reporter, against="lt")
+    runner.time_all(made, chosen("naive", sizes="5"), reporter, against="lt")
     assert [item.rung for item in made.run.timings] == ["naive", "cublaslt"]
     assert [case.rung for case in made.run.cases] == ["naive"]
     factor[0] = 2.0
-    session.time_all(made, chosen("naive", sizes="6"), reporter, against="lt")
+    runner.time_all(made, chosen("naive", sizes="6"), reporter, against="lt")
     assert [item.rung for item in made.run.timings] == ["naive", "cublaslt", "naive"]
     assert any("cublaslt is not timed at 6" in line for line in reporter.lines)
 
@@ -239,10 +239,10 @@ def test_what_is_timed_already_is_not_timed_again(
     cupy: FakeCupy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, saved = session_in(tmp_path), list[int]()
-    monkeypatch.setattr(session.Session, "save", lambda self: saved.append(len(self.run.timings)))
-    session.time_all(made, chosen("naive", "coalesced", sizes="5"), Quiet())
+    monkeypatch.setattr(runner.Session, "save", lambda self: saved.append(len(self.run.timings)))
+    runner.time_all(made, chosen("naive", "coalesced", sizes="5"), Quiet())
     cupy.events.clear()
-    session.time_all(made, chosen("naive", "coalesced", "flat_index", sizes="5,6"), Quiet())
+    runner.time_all(made, chosen("naive", "coalesced", "flat_index", sizes="5,6"), Quiet())
     assert [(item.rung, item.size) for item in made.run.timings] == [
         ("naive", "5"), ("coalesced", "5"), ("flat_index", "5"), ("naive", "6"), ("coalesced", "6"), ("flat_index", "6"),
     ]  # fmt: skip
@@ -268,10 +268,10 @@ def test_out_of_memory_while_timing_is_told_with_a_remedy(cupy: FakeCupy, tmp_pa
     with pytest.raises(
         EnvironmentProblem, match="GPU ran out of memory at 'naive' at 5"
     ) as refused:
-        session.time_all(session_in(tmp_path), chosen("naive", sizes="5"), Quiet())
+        runner.time_all(session_in(tmp_path), chosen("naive", sizes="5"), Quiet())
     assert "smaller --size" in refused.value.remedy
     made = session_in(tmp_path)
-    session.time_all(made, chosen("naive", "coalesced", sizes="5"), Quiet())
+    runner.time_all(made, chosen("naive", "coalesced", sizes="5"), Quiet())
     assert [item.rung for item in made.run.timings] == ["coalesced"]
 
 
@@ -291,8 +291,8 @@ def test_a_kernel_that_breaks_the_context_ends_timing_and_keeps_what_is_timed(
     cupy.behaviours["coalesced"] = illegal
     monkeypatch.setattr(cuda, "synchronize", synchronize)
     made, reporter = session_in(tmp_path), Quiet()
-    session.time_all(made, chosen("naive", sizes="5"), reporter)
-    session.time_all(made, chosen("coalesced", "flat_index", sizes="5,6"), reporter)
+    runner.time_all(made, chosen("naive", sizes="5"), reporter)
+    runner.time_all(made, chosen("coalesced", "flat_index", sizes="5,6"), reporter)
     assert [item.rung for item in made.run.timings] == ["naive"]
     assert made.context_lost
     assert "illegal memory access" in case_in(made, "coalesced", "5").message
@@ -305,4 +305,4 @@ def test_other_errors_are_not_taken_for_the_gpus(cupy: FakeCupy, tmp_path: Path)
 
     cupy.behaviours["naive"] = defect
     with pytest.raises(KeyError):
-        session.time_all(session_in(tmp_path), chosen("naive", sizes="5"), Quiet())
+        runner.time_all(session_in(tmp_path), chosen("naive", sizes="5"), Quiet())

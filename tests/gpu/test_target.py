@@ -14,10 +14,10 @@ import pytest
 from fake_gpu import FakeCupy
 
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, KernelProblem
-from ncu_toolkit.gpu import cuda, ladder_run, target
+from ncu_toolkit.gpu import cuda, runner, target
 from ncu_toolkit.gpu.target import (
+    CaseStep,
     Plan,
-    Step,
     add_step,
     progress_path,
     read_plan,
@@ -185,7 +185,7 @@ def test_progress_survives_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> No
     add_step(path, 0, "failed", "why")
     with progress_path(path).open("a") as sink:
         sink.write('{"case": 1, "sta')
-    assert read_progress(path) == [Step(0, "started"), Step(0, "failed", "why")]
+    assert read_progress(path) == [CaseStep(0, "started"), CaseStep(0, "failed", "why")]
 
 
 def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +203,7 @@ def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert ended.returncode == EXIT_USAGE
 
 
-@pytest.mark.parametrize("words", [ladder_run.TARGET, ladder_run.TARGET[1:]])
+@pytest.mark.parametrize("words", [runner.TARGET, runner.TARGET[1:]])
 def test_modules_in_the_current_folder_are_not_imported(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:

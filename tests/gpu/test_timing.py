@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ncu_toolkit.gpu import cuda, energy, timing
+from ncu_toolkit.gpu import cuda, timing
 from ncu_toolkit.ladder.problems import problem_for
 
 
@@ -154,7 +154,7 @@ def test_energy_is_measured_after_all_timing(
         timed_runs.append(len(Watch.order))
         return 0.5 if work_us < 2000 else None
 
-    monkeypatch.setattr(energy, "measure", measure)
+    monkeypatch.setattr(timing, "measure_energy", measure)
     found = measured("naive", "cublas")
     assert timed_runs == [len(Watch.order)] * 2
     assert found["cublas"].energy_mj == 500.0

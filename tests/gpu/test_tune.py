@@ -19,11 +19,8 @@ from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.selection import case_of, select, settled
-from ncu_toolkit.gpu.tune import bench as tune_bench
-from ncu_toolkit.gpu.tune import halving, tables
-from ncu_toolkit.gpu.tune.halving import (
+from ncu_toolkit.gpu import cuda, halving, tune, tuned
+from ncu_toolkit.gpu.halving import (
     FINALISTS,
     FIRST_REPEATS,
     LAST_REPEATS,
@@ -33,6 +30,7 @@ from ncu_toolkit.gpu.tune.halving import (
     Searcher,
     Trial,
 )
+from ncu_toolkit.gpu.selection import case_of, select, settled
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Size, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
@@ -237,10 +235,10 @@ def test_a_damaged_state_is_said() -> None:
     assert halving.resume(fresh) == fresh
 
 
-def entry(size: str = "4096", **parameters: int) -> tables.TunedEntry:
+def entry(size: str = "4096", **parameters: int) -> tuned.TunedEntry:
     values = {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8, **parameters}
     source = nvcc.source_digest(autotuned())
-    return tables.TunedEntry(
+    return tuned.TunedEntry(
         "gemm_fp32",
         "autotuned",
         size,
@@ -259,16 +257,16 @@ def entry(size: str = "4096", **parameters: int) -> tables.TunedEntry:
 def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rung = autotuned()
     shipped = tmp_path / "shipped"
-    monkeypatch.setattr(tables, "shipped_folder", lambda: shipped)
-    assert tables.lookup(rung, "4096", "float32", GPU) is None  # neither folder is there
-    tables.store(GPU, [entry(BK=8)], shipped)
-    found = tables.lookup(rung, "4096", "float32", GPU)
+    monkeypatch.setattr(tuned, "shipped_folder", lambda: shipped)
+    assert tuned.lookup(rung, "4096", "float32", GPU) is None  # neither folder is there
+    tuned.store(GPU, [entry(BK=8)], shipped)
+    found = tuned.lookup(rung, "4096", "float32", GPU)
     assert found is not None
     assert found.parameters["BK"] == 8
-    path = tables.store(GPU, [entry(), entry("8192", BM=64)])
+    path = tuned.store(GPU, [entry(), entry("8192", BM=64)])
     assert path.name == "nvidia-h200-under-test.json"
-    tables.store(GPU, [entry(BK=32)])  # in place of the first
-    own = tables.lookup(rung, "4096", "float32", GPU)
+    tuned.store(GPU, [entry(BK=32)])  # in place of the first
+    own = tuned.lookup(rung, "4096", "float32", GPU)
     assert own is not None
     assert own.parameters["BK"] == 32
     for size, dtype, name in (
@@ -276,20 +274,20 @@ def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_
         ("4096", "float16", GPU),
         ("4096", "float32", "NVIDIA A100"),
     ):
-        assert tables.lookup(rung, size, dtype, name) is None
+        assert tuned.lookup(rung, size, dtype, name) is None
 
 
 def test_an_entry_that_the_kernel_no_longer_takes_is_not_used() -> None:
-    tables.store(GPU, [entry(BM=48), entry("8192", GONE=1)])
-    assert tables.lookup(autotuned(), "4096", "float32", GPU) is None
-    assert tables.lookup(autotuned(), "8192", "float32", GPU) is None
+    tuned.store(GPU, [entry(BM=48), entry("8192", GONE=1)])
+    assert tuned.lookup(autotuned(), "4096", "float32", GPU) is None
+    assert tuned.lookup(autotuned(), "8192", "float32", GPU) is None
 
 
 def test_an_entry_of_another_source_is_not_used_and_said_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
-    tables.store(
+    tuned.store(
         GPU,
         [
             entry(BK=8),
@@ -298,7 +296,7 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(
             replace(entry("2048", BM=64), finished=False),
         ],
     )
-    assert tables.lookup(autotuned(), "1024", "float32", GPU) is None
+    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
     cases = tuple(
         case_of(autotuned(), size_of(text), "float32")
         for text in ("512", "1024", "2048", "4096", "8192")
@@ -342,33 +340,33 @@ def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Pat
         (entry(BK=32), 32),
         (replace(found, finished=False), 32),
     ):
-        tables.store_search(GPU, each, {"landscape of": each.parameters["BK"]}, tmp_path)
-        table = tables.read_table(tmp_path / tables.file_name(GPU))
+        tuned.store_search(GPU, each, {"landscape of": each.parameters["BK"]}, tmp_path)
+        table = tuned.read_table(tmp_path / tuned.file_name(GPU))
         assert table is not None
         assert [kept.parameters["BK"] for kept in table.entries] == [best]
-        assert json.loads((tmp_path / tables.landscape_name(GPU, *each.key)).read_text()) == {
+        assert json.loads((tmp_path / tuned.landscape_name(GPU, *each.key)).read_text()) == {
             "landscape of": best
         }
-    tables.store_search(GPU, replace(found, finished=False, source="other"), {}, tmp_path)
-    table = tables.read_table(tmp_path / tables.file_name(GPU))
+    tuned.store_search(GPU, replace(found, finished=False, source="other"), {}, tmp_path)
+    table = tuned.read_table(tmp_path / tuned.file_name(GPU))
     assert table is not None
     assert not table.entries[0].finished
 
 
 def test_a_damaged_table_is_said() -> None:
-    path = tables.store(GPU, [entry()])
+    path = tuned.store(GPU, [entry()])
     path.write_text("{")
     with pytest.raises(InputProblem, match="is not JSON"):
-        tables.lookup(autotuned(), "4096", "float32", GPU)
+        tuned.lookup(autotuned(), "4096", "float32", GPU)
 
 
 def test_shipped_tables_are_whole() -> None:
     """Each shipped table is readable, lies under its GPU's name, and holds settings of the sources
     as they are, each with its landscape."""
-    for path in tables.shipped_folder().glob("*.json"):
-        table = tables.read_table(path)
+    for path in tuned.shipped_folder().glob("*.json"):
+        table = tuned.read_table(path)
         assert table is not None
-        assert path.name == tables.file_name(table.gpu)
+        assert path.name == tuned.file_name(table.gpu)
         for each in table.entries:
             rung = find_rung(f"{each.family}/{each.rung}")
             rung.with_parameters(each.parameters)
@@ -386,7 +384,7 @@ def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPat
     without it, run as tuned."""
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
     rung = autotuned()
-    tables.store(GPU, [entry()])
+    tuned.store(GPU, [entry()])
     for overrides, wanted in (({"BM": 32}, {"BM": 32}), ({}, entry().parameters)):
         cases = select(
             ("autotuned",),
@@ -491,27 +489,27 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
 
         def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
             if self.deadline is not None and len(asked) == 1:
-                raise tune_bench._OutOfTime
+                raise tune._OutOfTime
             asked.append(parameters)
             return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
 
-    monkeypatch.setattr(tune_bench, "_Bench", Bench)
-    request = tune_bench.Request(autotuned(), size_of("1024"), most=4, seconds=60, jobs=2)
-    first = tune_bench.run(request, Quiet())
+    monkeypatch.setattr(tune, "_Bench", Bench)
+    request = tune.TuneRequest(autotuned(), size_of("1024"), most=4, seconds=60, jobs=2)
+    first = tune.run(request, Quiet())
     assert not first.finished
     assert len(first.timed) == 1
-    so_far = tables.lookup(autotuned(), "1024", "float32", GPU)
+    so_far = tuned.lookup(autotuned(), "1024", "float32", GPU)
     assert so_far is not None
     assert not so_far.finished
     assert so_far.parameters == first.timed[0].parameters
     second = Quiet()
-    done = tune_bench.run(tune_bench.Request(autotuned(), size_of("1024"), most=4, jobs=2), second)
+    done = tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=4, jobs=2), second)
     assert done.finished
     assert second.stages[0] == ("Build", 0)  # compiled and pruned before
     usable = [t for t in done.trials if t.state == "ready"]
     assert all(t.registers and t.warps for t in usable)
     assert len(asked) == len(usable)
-    found = tables.lookup(autotuned(), "1024", "float32", GPU)
+    found = tuned.lookup(autotuned(), "1024", "float32", GPU)
     assert found is not None
     assert found.parameters["BK"] == max(t.parameters["BK"] for t in usable)
     assert (found.baseline_us, found.settings, found.source) == (
@@ -525,11 +523,11 @@ def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None
         [trial.score() for trial in done.ranked()], rel=1e-4
     )
     third = Quiet()
-    assert tune_bench.run(tune_bench.Request(autotuned(), size_of("1024"), most=4), third) == done
+    assert tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=4), third) == done
     assert len(asked) == len(usable)
     assert "finished before" in third.notes[0]
-    again = tune_bench.run(
-        tune_bench.Request(autotuned(), size_of("1024"), most=4, restart=True, jobs=2), Quiet()
+    again = tune.run(
+        tune.TuneRequest(autotuned(), size_of("1024"), most=4, restart=True, jobs=2), Quiet()
     )
     assert len(asked) == 2 * len(usable)
     assert again.finished
@@ -543,7 +541,7 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
     monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
     clock = itertools.count()
-    monkeypatch.setattr(tune_bench.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(tune.time, "monotonic", lambda: float(next(clock)))
     compiled: list[int] = []
     names: list[str] = []
 
@@ -562,25 +560,23 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
             return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
 
     monkeypatch.setattr(nvcc, "build_many", build_many)
-    monkeypatch.setattr(tune_bench, "_Bench", Bench)
-    stopped = tune_bench.run(
-        tune_bench.Request(autotuned(), size_of("1024"), most=40, seconds=12, jobs=1), Quiet()
+    monkeypatch.setattr(tune, "_Bench", Bench)
+    stopped = tune.run(
+        tune.TuneRequest(autotuned(), size_of("1024"), most=40, seconds=12, jobs=1), Quiet()
     )
     assert not stopped.finished
     assert 0 < sum(compiled) < 40
     assert len(stopped.timed) == sum(trial.state == "ready" for trial in stopped.trials) > 0
-    kept = tables.lookup(autotuned(), "1024", "float32", GPU)
+    kept = tuned.lookup(autotuned(), "1024", "float32", GPU)
     assert kept is not None
     assert not kept.finished
     assert "not finished" in tune_view.write(stopped, tmp_path).read_text()
-    done = tune_bench.run(
-        tune_bench.Request(autotuned(), size_of("1024"), most=40, jobs=1), Quiet()
-    )
+    done = tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
     assert done.finished
     assert sum(compiled) == 40 - sum(
         "threads" in trial.reason for trial in done.trials
     )  # none twice
-    last = tables.lookup(autotuned(), "1024", "float32", GPU)
+    last = tuned.lookup(autotuned(), "1024", "float32", GPU)
     assert last is not None
     assert last.finished
     assert last.parameters["BK"] == max(trial.parameters["BK"] for trial in done.timed)
@@ -597,17 +593,17 @@ def test_a_call_too_short_to_run_anything_keeps_its_state(monkeypatch: pytest.Mo
         ]
 
     monkeypatch.setattr(nvcc, "build_many", build_many)
-    monkeypatch.setattr(tune_bench, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
+    monkeypatch.setattr(tune, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
     with pytest.raises(KernelProblem, match="does not compile"):
-        tune_bench.run(tune_bench.Request(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
-    assert tables.lookup(autotuned(), "1024", "float32", GPU) is None
+        tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
+    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
 
 
 def test_the_family_page_shows_the_landscape() -> None:
     done = Searcher(grid(100), lambda _: None).run(FakeGpu(fails=frozenset({3})))
     for size in ("1024", "4096"):
         each = replace(done, size=size)
-        tables.store_search(GPU, tune_bench.entry_of(each), document(halving.KIND, each.compact()))
+        tuned.store_search(GPU, tune.entry_of(each), document(halving.KIND, each.compact()))
     text = "/*+++\n[parameters]\nn = 0   # rows of a tile\nhalf = 0\n\n[search]\nn = [1]  # none\n+++*/"
     drawn = partial(tune_view.charts, GPU, "gemm_fp32", texts={"autotuned": text})
     (chart,) = drawn(shown="1024")
@@ -621,8 +617,7 @@ def test_the_family_page_shows_the_landscape() -> None:
     assert [row[1].text for row in chart.table.rows] == ["n 7 half 3"] * 2
     assert tune_view.charts("NVIDIA A100", "gemm_fp32", "1024", {}) == ()
     (
-        tables.own_folder()
-        / tables.landscape_name(GPU, "gemm_fp32", "autotuned", "1024", "float32")
+        tuned.own_folder() / tuned.landscape_name(GPU, "gemm_fp32", "autotuned", "1024", "float32")
     ).write_text("{")
     assert len(drawn(shown="1024")[0].figure["data"]) == 1  # the other one is drawn
 
@@ -633,7 +628,7 @@ def test_few_settings_are_bars_and_one_alone_is_no_search(tmp_path: Path) -> Non
         trials = tuple(Trial({"n": n, "half": 0}, "ready") for n in range(count))
         each = replace(search_of(trials, {"n": 0, "half": 0}), size=size)
         done = Searcher(each, lambda _: None).run(FakeGpu())
-        tables.store_search(GPU, tune_bench.entry_of(done), document(halving.KIND, done.compact()))
+        tuned.store_search(GPU, tune.entry_of(done), document(halving.KIND, done.compact()))
         (only,) = tune_view.figure(done)["data"]
         assert only["type"] == "bar"
     (chart,) = tune_view.charts(GPU, "gemm_fp32", "4096", {})
@@ -671,18 +666,18 @@ class Watch:
 
 def bench(
     monkeypatch: pytest.MonkeyPatch, folder: Path, deadline: float | None = None
-) -> tuple[tune_bench._Bench, fake_gpu.FakeCupy]:
+) -> tuple[tune._Bench, fake_gpu.FakeCupy]:
     fake = fake_gpu.install(monkeypatch, folder)
     fake.behaviours["autotuned"] = fake_gpu.product
-    monkeypatch.setattr(tune_bench, "Stopwatch", Watch)
+    monkeypatch.setattr(tune, "Stopwatch", Watch)
     monkeypatch.setattr(
-        tune_bench,
+        tune,
         "_baseline",
-        lambda *arguments: tune_bench.Runnable(find_rung("naive"), arguments[2]),
+        lambda *arguments: tune.Runnable(find_rung("naive"), arguments[2]),
     )
     fake.behaviours["naive"] = fake_gpu.product
-    request = tune_bench.Request(autotuned(), size_of("5x6x8"))
-    return tune_bench._Bench(request, problem_for("gemm_fp32"), "float32", deadline), fake
+    request = tune.TuneRequest(autotuned(), size_of("5x6x8"))
+    return tune._Bench(request, problem_for("gemm_fp32"), "float32", deadline), fake
 
 
 def test_a_setting_is_verified_once_and_timed_beside_the_baseline(
@@ -720,6 +715,6 @@ def test_what_the_gpu_says_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_pa
         timer.measure(autotuned().with_parameters(), 3, None)
     late, fake = bench(monkeypatch, tmp_path, deadline=0.0)
     before = list(fake.events)
-    with pytest.raises(tune_bench._OutOfTime):
+    with pytest.raises(tune._OutOfTime):
         late.measure(autotuned().with_parameters(), 3, None)
     assert fake.events == before

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.gpu import session
+from ncu_toolkit.gpu import runner
 from ncu_toolkit.gpu.selection import case_of, size_of
 from ncu_toolkit.ladder import catalogue
 from ncu_toolkit.ladder.problems import Size, compare, problem_for
@@ -130,7 +130,7 @@ def test_each_head_size_is_built() -> None:
 
     executor: Any = SimpleNamespace(device=lambda: SimpleNamespace(arch="sm_90"), build=build)
     reporter: Any = SimpleNamespace(stage=lambda title, total: None)
-    session.build_all(session.Session(Run("", "", ""), Path()), cases, reporter, executor)
+    runner.build_all(runner.Session(Run("", "", ""), Path()), cases, reporter, executor)
     assert seen == ["64", "128"]
 
 

@@ -26,7 +26,7 @@ from ncu_toolkit import api
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.gpu import collect, program_run
-from ncu_toolkit.gpu.session import Session
+from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.report import redact
 from ncu_toolkit.runs import store
 

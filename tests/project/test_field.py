@@ -19,7 +19,7 @@ from benchmarks.field import running, scoring
 from ncu_toolkit.core.errors import EXIT_OK, EXIT_USAGE, EnvironmentProblem, KernelProblem
 from ncu_toolkit.diagnosis import rules
 from ncu_toolkit.diagnosis.chain import Chain
-from ncu_toolkit.gpu.cluster import Here
+from ncu_toolkit.gpu.cluster import Executor
 
 LABELS = field.labels()
 IDS = set(rules.bottleneck_ids())
@@ -155,7 +155,7 @@ def test_a_pair_that_fails_is_listed_and_the_others_go_on(
     assert running.record(["cupy_block_scan"], tmp_path, jobs=1, seconds=-1) == {}
 
 
-class Boards(Here):
+class Boards(Executor):
     """Two boards of a cluster, played by this process."""
 
     @property

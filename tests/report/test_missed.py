@@ -141,7 +141,7 @@ def test_the_launch_at_which_profiling_was_cut_off_is_named(tmp_path: Path, kern
     )
     words = ("ncu", "--launch-skip", "4", "--export", "p", "./app", "-c", "1")
     problem = EnvironmentProblem("ncu did not finish within 2 s", "")
-    cut = collect.Outcome(words, -9, 2.0, log, log, problem, passes=(12,))
+    cut = collect.NcuOutcome(words, -9, 2.0, log, log, problem, passes=(12,))
     request = collect.Request(tmp_path / "p", ("./app",), (), ranges_only=False, launch_skip=4)
     notes = program_run._notes(request, cut, False)
     assert (

@@ -250,8 +250,8 @@ def _experiment(tracer: Tracer, plan: str) -> None:
         with open(plan, encoding="utf-8") as file:
             asked = json.load(file)
         sys.path.append(asked["root"])
-        from ncu_toolkit.gpu.slices import run
+        from ncu_toolkit.gpu.pressure import run_slices
 
-        run(tracer.stem + ".pressure", asked, tracer.done, tracer.quiet())
+        run_slices(tracer.stem + ".pressure", asked, tracer.done, tracer.quiet())
     except BaseException as error:
         tracer.facts["notes"].append(f"no experiments: {error}")

@@ -2,7 +2,7 @@
 halving, and a state that survives interruption.
 
 What times a setting is passed in as a function, so that the search is tested on any machine;
-`bench.py` times on the GPU."""
+`tune.py` times on the GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import random
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.core import files
@@ -21,7 +22,7 @@ from ncu_toolkit.core.cache import cache_folder, keep
 from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu.cluster import HERE
-from ncu_toolkit.gpu.tune.tables import file_name
+from ncu_toolkit.gpu.tuned import file_name
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model.codec import encoded, from_plain, open_document
@@ -92,10 +93,8 @@ class Trial:
         """The same median and score from one run in each round."""
         if not self.rounds:
             return self
-        median, beside = (
-            self.median_us,
-            (round(self.median_us / self.score(), 4),) if self.beside_us else (),
-        )
+        median = self.median_us
+        beside = (round(median / self.score(), 4),) if self.beside_us else ()
         return replace(self, rounds=(Round((round(median, 4),), beside),) * len(self.rounds))
 
     @property
@@ -147,14 +146,14 @@ class Search:
         )
 
 
-class Measure(Protocol):
-    def __call__(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
-        """Time one setting `repeats` times; once is enough where that run takes longer than
-        `limit_us`.
-
-        Raises:
-            KernelProblem, UsageProblem: this setting cannot be used; the search goes on without it.
-        """
+#: Times one setting, whose parameters come first, so many times; once is enough where that run takes
+#: longer than the limit in microseconds. Raises KernelProblem or UsageProblem where the setting
+#: cannot be used: the search goes on without it.
+Measure = Callable[[Parameters, int, float | None], Round]
+#: Gets the round, the settings left in it, and the one that was measured.
+Progress = Callable[[int, int, "Trial"], None]
+#: Calls a Measure with each task, here or on the boards of a cluster; see `cluster.Executor.run`.
+Runs = Callable[[Measure, Iterable[Task]], Iterator[Done]]
 
 
 def check(rung: Rung) -> None:
@@ -209,20 +208,12 @@ def prune(
         used = resources.get(launch.kernel)
         if used is None:
             return f"the compiled code has no kernel {launch.kernel}", Trial({})
+        barriers = max(1, used.barriers)
         fill = occupancy(
-            cc,
-            launch.threads,
-            used.registers,
-            used.shared,
-            launch.shared,
-            None,
-            max(1, used.barriers),
+            cc, launch.threads, used.registers, used.shared, launch.shared, None, barriers
         )
-        registers, shared, warps = (
-            max(registers, used.registers),
-            max(shared, fill.shared),
-            min(warps, fill.active_warps),
-        )
+        registers, shared = max(registers, used.registers), max(shared, fill.shared)
+        warps = min(warps, fill.active_warps)
         if used.spills:
             reason = f"spills {used.spill_stores + used.spill_loads} bytes"
         elif fill.shared > limits_of(cc).shared_per_block:
@@ -232,12 +223,6 @@ def prune(
         elif not fill.active_blocks:
             reason = "no block fits on a multiprocessor"
     return reason, Trial({}, registers=registers, shared=shared, warps=warps if launches else 0)
-
-
-class Run(Protocol):
-    def __call__(self, function: Measure, tasks: Iterable[Task]) -> Iterator[Done]:
-        """Call `function` with each task, here or on the boards of a cluster; see
-        `cluster.Executor.run`."""
 
 
 class Searcher:
@@ -263,8 +248,8 @@ class Searcher:
     def run(
         self,
         measure: Measure,
-        progress: Callable[[int, int, Trial], None] = lambda level, left, trial: None,
-        run: Run = HERE.run,
+        progress: Progress = lambda level, left, trial: None,
+        run: Runs = HERE.run,
     ) -> Search:
         """Halve until FINALISTS are left, then rank those by LAST_REPEATS runs. Rounds that an
         earlier call measured are not measured again.
@@ -275,7 +260,7 @@ class Searcher:
         Args:
             measure: times a setting; anything but KernelProblem and UsageProblem that it raises
                 ends the search, with its state kept.
-            progress: called with (round, settings left in it, trial) after each.
+            progress: is called after each setting.
             run: calls `measure`; the settings of one round may run at once.
 
         Raises:
@@ -289,7 +274,7 @@ class Searcher:
             order = list(alive)
             random.Random(self.search.seed * 1000 + level).shuffle(order)
             due = [i for i in order if len(self.search.trials[i].rounds) <= level]
-            self._round(due, measure, repeats, level, progress, run)
+            self._round(due, partial(run, measure), repeats, level, progress)
             alive = [i for i in alive if self.search.trials[i].state == "ready"]
             if last:
                 break
@@ -306,14 +291,8 @@ class Searcher:
         return self.search
 
     def _round(
-        self,
-        due: Sequence[int],
-        measure: Measure,
-        repeats: int,
-        level: int,
-        progress: Callable[[int, int, Trial], None],
-        run: Run,
-    ) -> None:
+        self, due: Sequence[int], run: Callable[[Iterable[Task]], Iterator[Done]], repeats: int, level: int, progress: Progress
+    ) -> None:  # fmt: skip
         under_way: list[int] = []
 
         def tasks() -> Iterator[Task]:
@@ -325,7 +304,7 @@ class Searcher:
                 yield self.search.trials[index].parameters, repeats, limit
 
         try:
-            for n, done in enumerate(run(measure, tasks())):
+            for n, done in enumerate(run(tasks())):
                 index = due[done.index]
                 trial = self.search.trials[index]
                 under_way.remove(index)

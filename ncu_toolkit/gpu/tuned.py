@@ -65,7 +65,7 @@ class TunedTable:
 
 
 def shipped_folder() -> Path:
-    return Path(__file__).resolve().parents[2] / "data" / "tuned"
+    return Path(__file__).resolve().parents[1] / "data" / "tuned"
 
 
 def own_folder() -> Path:
@@ -178,13 +178,11 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
             continue
         search = "" if entry.finished else " (the best of an unfinished search)"
         words.append(change(rung, entry.parameters, size) + search)
-    lines = (
-        [
+    lines = []
+    if words:
+        lines.append(
             f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}; --no-tuned runs it as its header says"
-        ]
-        if words
-        else []
-    )
+        )
     if old:
         where = f"what was tuned for {gpu} at {', '.join(old)} is of another source of {rung.name} and is not used"
         lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` tunes it anew")
@@ -230,11 +228,8 @@ def store_search(
 
 def landscape_name(gpu: str, family: str, rung: str, size: str, dtype: str) -> Path:
     """Path of a search's landscape in the folder of tables."""
-    return (
-        Path("landscapes")
-        / file_name(gpu).removesuffix(".json")
-        / f"{family}-{rung}-{size}-{dtype}.json"
-    )
+    folder = Path("landscapes") / file_name(gpu).removesuffix(".json")
+    return folder / f"{family}-{rung}-{size}-{dtype}.json"
 
 
 def landscapes(gpu: str, family: str) -> list[Path]:
@@ -242,12 +237,6 @@ def landscapes(gpu: str, family: str) -> list[Path]:
     shipped one of the same search."""
     found: dict[str, Path] = {}
     for folder in _readable():
-        found.update(
-            {
-                path.name: path
-                for path in (folder / landscape_name(gpu, family, "", "", "")).parent.glob(
-                    f"{family}-*.json"
-                )
-            }
-        )
+        place = (folder / landscape_name(gpu, family, "", "", "")).parent
+        found |= {path.name: path for path in place.glob(f"{family}-*.json")}
     return [found[name] for name in sorted(found)]

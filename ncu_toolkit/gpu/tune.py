@@ -6,20 +6,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
-from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.cluster import HERE, Executor, check_source
+from ncu_toolkit.core.workers import Done
+from ncu_toolkit.gpu import cuda, halving, tuned
+from ncu_toolkit.gpu.cluster import HERE, Executor, Reporter, check_source, kept_here
+from ncu_toolkit.gpu.halving import Parameters, Round, Search, Searcher, Task, Trial
 from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for, bind_verified
-from ncu_toolkit.gpu.session import Reporter, cache_of
+from ncu_toolkit.gpu.runner import cache_of
 from ncu_toolkit.gpu.timing import Stopwatch
-from ncu_toolkit.gpu.tune import halving, tables
-from ncu_toolkit.gpu.tune.halving import Parameters, Round, Search, Searcher, Task, Trial
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Problem, Size, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
@@ -33,7 +32,7 @@ _SAVE_EVERY: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Request:
+class TuneRequest:
     """What to tune. `most` bounds the settings, `seconds` the time of this call; None: all, no
     bound. `restart` forgets an earlier search."""
 
@@ -51,7 +50,7 @@ class _OutOfTime(Exception):
     """The time of this call is over."""
 
 
-def run(request: Request, reporter: Reporter, executor: Executor = HERE) -> Search:
+def run(request: TuneRequest, reporter: Reporter, executor: Executor = HERE) -> Search:
     """Search from the start or from where an earlier call stopped, and store the best setting in
     the table.
 
@@ -66,9 +65,6 @@ def run(request: Request, reporter: Reporter, executor: Executor = HERE) -> Sear
             (the next call goes on without it).
         KernelProblem: no setting can be used.
     """
-    if not executor.boards:
-        cuda.disable_tf32()
-        cuda.cupy()
     started = time.monotonic()
     device, rung = executor.device(), request.rung
     architecture_for(rung, device)
@@ -82,17 +78,9 @@ def run(request: Request, reporter: Reporter, executor: Executor = HERE) -> Sear
     chosen, invalid = halving.settings(rung, request.most, request.seed)
     trials = tuple(Trial(parameters) for parameters in chosen)
     fresh = Search(
-        rung.family,
-        rung.name,
-        request.size.label,
-        dtype,
-        device.name,
-        nvcc.source_digest(rung),
-        request.seed,
-        rung.with_parameters(),
-        trials,
-        invalid,
-    )
+        rung.family, rung.name, request.size.label, dtype, device.name, nvcc.source_digest(rung), request.seed, rung.with_parameters(),
+        trials, invalid,
+    )  # fmt: skip
     if request.restart:
         halving.forget(fresh)
     search = halving.resume(fresh)
@@ -101,183 +89,159 @@ def run(request: Request, reporter: Reporter, executor: Executor = HERE) -> Sear
             "this search was finished before: its result is shown again, --restart measures anew"
         )
     else:
-        search = _search(search, rung, problem, request, started, reporter, executor)
+        deadline = None if request.seconds is None else started + request.seconds
+        search = _Tuner(search, request, problem, deadline, reporter, executor).run()
     if search.timed:
-        tables.store_search(device.name, entry_of(search), document(halving.KIND, search.compact()))
+        tuned.store_search(device.name, entry_of(search), document(halving.KIND, search.compact()))
     return search
 
 
-def _search(
-    search: Search,
-    rung: Rung,
-    problem: Problem,
-    request: Request,
-    started: float,
-    reporter: Reporter,
-    executor: Executor,
-) -> Search:
-    """Compile and time. With a time limit at most half of the time left goes into compiling before
-    compiled settings are timed, so that a short call finds the best of some; this call or the next
-    does the rest."""
-    deadline = None if request.seconds is None else started + request.seconds
-    while True:
-        pause = None if deadline is None else (time.monotonic() + deadline) / 2
-        search = _compile(search, rung, problem, request, pause, reporter, executor)
-        halving.save(search)
-        left = any(trial.state == "new" for trial in search.trials)
-        if not left or any(trial.state == "ready" for trial in search.trials):
-            search = _time(search, request, problem, deadline, reporter, executor)
-        if not left or (deadline is not None and time.monotonic() > deadline):
-            return search
-
-
-def entry_of(search: Search) -> tables.TunedEntry:
+def entry_of(search: Search) -> tuned.TunedEntry:
     """The table's entry for the best setting so far."""
     best, own = search.ranked()[0], search.own
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return tables.TunedEntry(
+    return tuned.TunedEntry(
         search.family, search.rung, search.size, search.dtype, dict(best.parameters), best.median_us, best.beside_us, own.median_us if own else None,
         len(search.timed), search.source, created, __version__, search.finished,
     )  # fmt: skip
 
 
-def _compile(
-    search: Search,
-    rung: Rung,
-    problem: Problem,
-    request: Request,
-    deadline: float | None,
-    reporter: Reporter,
-    executor: Executor,
-) -> Search:
-    """Compile new settings on all CPUs, and prune by the compiler's resource report. Cubins are
-    cached, so an interrupted build goes on.
+@dataclass
+class _Tuner:
+    """A search under way. `deadline` is of time.monotonic."""
 
-    What `deadline` (of time.monotonic) leaves no time for stays new.
-    """
-    device = executor.device()
-    trials = list(search.trials)
-    requests: dict[int, nvcc.BuildRequest] = {}
-    geometry: dict[int, tuple[LaunchGeometry, ...]] = {}
-    names = _names(problem, request, search.dtype)
-    for index, trial in enumerate(trials):
-        if trial.state != "new":
-            continue
-        try:
-            geometry[index] = rung.launch_geometry(names, trial.parameters, device.sm_count)
-        except UsageProblem as error:
-            trials[index] = replace(trial, state="pruned", reason=error.message)
-            continue
-        requests[index] = nvcc.BuildRequest(
-            rung, device.arch, trial.parameters, problem.macros(search.dtype, request.size)
-        )
-    reporter.stage("Build", len(requests))
-    for index, outcome in _built(requests, request.jobs, deadline, reporter, executor):
-        trial = trials[index]
-        if outcome.cubin is None:
-            if isinstance(outcome.error, EnvironmentProblem):
-                raise outcome.error
-            trials[index] = replace(
-                trial,
-                state="pruned",
-                reason=outcome.error.message if outcome.error else "does not compile",
+    search: Search
+    request: TuneRequest
+    problem: Problem
+    deadline: float | None
+    reporter: Reporter
+    executor: Executor
+    verified: set[str] = field(default_factory=set)
+    """Settings that gave the right result on a board of a cluster."""
+
+    @property
+    def late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def run(self) -> Search:
+        """Compile and time. With a time limit at most half of the time left goes into compiling
+        before compiled settings are timed, so that a short call finds the best of some; this call
+        or the next does the rest."""
+        while True:
+            self.compile(None if self.deadline is None else (time.monotonic() + self.deadline) / 2)
+            halving.save(self.search)
+            states = {trial.state for trial in self.search.trials}
+            if "new" not in states or "ready" in states:
+                self.time()
+            if "new" not in states or self.late:
+                return self.search
+
+    def compile(self, until: float | None) -> None:
+        """Compile new settings on all CPUs, and prune by the compiler's resource report. Cubins are
+        cached, so an interrupted build goes on. What `until` leaves no time for stays new."""
+        device, rung, size = self.executor.device(), self.request.rung, self.request.size
+        dtype, trials = self.search.dtype, list(self.search.trials)
+        scalars = self.problem.scalars(size, dtype, rung.problem)
+        names = {**{name: scalar.value for name, scalar in scalars.items()}, **size.as_dict()}
+        macros = self.problem.macros(dtype, size)
+        requests: dict[int, nvcc.BuildRequest] = {}
+        geometry: dict[int, tuple[LaunchGeometry, ...]] = {}
+        for index, trial in enumerate(trials):
+            if trial.state != "new":
+                continue
+            try:
+                geometry[index] = rung.launch_geometry(names, trial.parameters, device.sm_count)
+            except UsageProblem as error:
+                trials[index] = replace(trial, state="pruned", reason=error.message)
+                continue
+            requests[index] = nvcc.BuildRequest(rung, device.arch, trial.parameters, macros)
+        self.reporter.stage("Build", len(requests))
+        for index, outcome in self.built(requests, until):
+            if outcome.cubin is None:
+                if isinstance(outcome.error, EnvironmentProblem):
+                    raise outcome.error
+                reason = outcome.error.message if outcome.error else "does not compile"
+                trials[index] = replace(trials[index], state="pruned", reason=reason)
+                continue
+            reason, seen = halving.prune(device.cc, outcome.cubin.entries, geometry[index])
+            state: halving.TrialState = "pruned" if reason else "ready"
+            parameters = trials[index].parameters
+            trials[index] = replace(seen, parameters=parameters, state=state, reason=reason)
+        self.search = replace(self.search, trials=tuple(trials))
+
+    def built(
+        self, requests: Mapping[int, nvcc.BuildRequest], until: float | None
+    ) -> Iterator[tuple[int, nvcc.BuildOutcome]]:
+        """Each request's outcome, compiled in batches."""
+        indices, jobs = list(requests), self.request.jobs
+        batch = _BATCH * (jobs or os.cpu_count() or 1) if until is not None else len(indices)
+        for start in range(0, len(indices), max(1, batch)):
+            if until is not None and time.monotonic() > until:
+                return
+            part = indices[start : start + batch]
+            outcomes = self.executor.build(
+                [requests[index] for index in part],
+                lambda done, total, outcome: self.reporter.step(
+                    Trial(outcome.request.parameters).label
+                ),
+                jobs,
             )
-            continue
-        reason, seen = halving.prune(device.cc, outcome.cubin.entries, geometry[index])
-        trials[index] = replace(
-            seen, parameters=trial.parameters, state="pruned" if reason else "ready", reason=reason
-        )
-    return replace(search, trials=tuple(trials))
+            yield from zip(part, outcomes, strict=True)
+
+    def time(self) -> None:
+        """The rounds, with the state written every _SAVE_EVERY seconds (on a cluster after each
+        result) and whenever they end, for whatever reason."""
+        search, boards = self.search, self.executor.boards
+        written, stage = time.monotonic(), -1
+
+        def saved(state: Search) -> None:
+            nonlocal written
+            if boards or time.monotonic() - written > _SAVE_EVERY:
+                halving.save(state)
+                written = time.monotonic()
+
+        def progress(level: int, left: int, trial: Trial) -> None:
+            nonlocal stage
+            if level != stage:
+                stage = level
+                self.reporter.stage(f"Round {level + 1}", left + 1)
+            self.reporter.step(f"{trial.label}: {trial.reason or f'{trial.median_us:.1f} us'}")
+
+        def running(parameters: Parameters, runs: bool) -> None:
+            if not boards:  # A worker that dies is counted by the scheduler.
+                halving.mark(search, parameters, runs)
+
+        measure: Any = measure_setting
+        if not boards:
+            bench = _Bench(self.request, self.problem, search.dtype, self.deadline)
+            measure = bench.measure
+        searcher = Searcher(search, saved, running)
+        try:
+            searcher.run(measure, progress, self.on_boards if boards else self.executor.run)
+        except _OutOfTime:
+            pass
+        finally:
+            self.search = searcher.search
+            halving.save(self.search)
+
+    def on_boards(self, function: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+        """Tasks with what a worker needs to make its bench, until the deadline."""
+        search = self.search
+        asked = (f"{search.family}/{search.rung}", search.size, search.dtype, search.source)
+        self.verified |= {str(trial.parameters) for trial in search.trials if trial.rounds}
+
+        def until() -> Iterator[tuple[Any, ...]]:
+            for parameters, repeats, limit in tasks:
+                if self.late:
+                    raise _OutOfTime
+                known = str(parameters) in self.verified
+                self.verified.add(str(parameters))  # Its next round begins when this one has ended.
+                yield (*asked, dict(parameters), repeats, limit, known)
+
+        return self.executor.run(function, until())
 
 
-def _built(
-    requests: Mapping[int, nvcc.BuildRequest],
-    jobs: int | None,
-    deadline: float | None,
-    reporter: Reporter,
-    executor: Executor,
-) -> Iterator[tuple[int, nvcc.BuildOutcome]]:
-    """Each request's outcome, compiled in batches until the deadline."""
-    indices = list(requests)
-    batch = _BATCH * (jobs or os.cpu_count() or 1) if deadline is not None else max(1, len(indices))
-    for start in range(0, len(indices), batch):
-        if deadline is not None and time.monotonic() > deadline:
-            return
-        part = indices[start : start + batch]
-        outcomes = executor.build(
-            [requests[index] for index in part],
-            lambda done, total, outcome: reporter.step(Trial(outcome.request.parameters).label),
-            jobs,
-        )
-        yield from zip(part, outcomes, strict=True)
-
-
-def _names(problem: Problem, request: Request, dtype: str) -> dict[str, float]:
-    scalars = problem.scalars(request.size, dtype, request.rung.problem)
-    return {**{name: scalar.value for name, scalar in scalars.items()}, **request.size.as_dict()}
-
-
-def _time(
-    search: Search,
-    request: Request,
-    problem: Problem,
-    deadline: float | None,
-    reporter: Reporter,
-    executor: Executor,
-) -> Search:
-    """The rounds, with the state written every _SAVE_EVERY seconds (on a cluster after each result)
-    and whenever they end, for whatever reason."""
-    if executor.boards:
-        measure, run = _on_boards(search, executor, deadline)
-    else:
-        measure, run = _Bench(request, problem, search.dtype, deadline).measure, executor.run
-    written = time.monotonic()
-
-    def saved(state: Search) -> None:
-        nonlocal written
-        if executor.boards or time.monotonic() - written > _SAVE_EVERY:
-            halving.save(state)
-            written = time.monotonic()
-
-    stage = -1
-
-    def progress(level: int, left: int, trial: Trial) -> None:
-        nonlocal stage
-        if level != stage:
-            stage = level
-            reporter.stage(f"Round {level + 1}", left + 1)
-        reporter.step(f"{trial.label}: {trial.reason or f'{trial.median_us:.1f} us'}")
-
-    def running(parameters: Parameters, runs: bool) -> None:
-        if not executor.boards:  # A worker that dies is counted by the scheduler.
-            halving.mark(search, parameters, runs)
-
-    searcher = Searcher(search, saved, running)
-    try:
-        return searcher.run(measure, progress, run)
-    except _OutOfTime:
-        return searcher.search
-    finally:
-        halving.save(searcher.search)
-
-
-def _on_boards(search: Search, executor: Executor, deadline: float | None) -> tuple[Any, Any]:
-    """What measures a setting on a worker, and what runs it there."""
-    asked = (f"{search.family}/{search.rung}", search.size, search.dtype, search.source)
-    verified = {str(trial.parameters) for trial in search.trials if trial.rounds}
-
-    def until(tasks: Iterable[Task]) -> Iterator[tuple[Any, ...]]:
-        for parameters, repeats, limit in tasks:
-            if deadline is not None and time.monotonic() > deadline:
-                raise _OutOfTime
-            known = str(parameters) in verified
-            verified.add(str(parameters))  # Its next round begins when this one has ended.
-            yield (*asked, dict(parameters), repeats, limit, known)
-
-    return measure_there, lambda function, tasks: executor.run(function, until(tasks))
-
-
-def measure_there(
+def measure_setting(
     name: str,
     size: str,
     dtype: str,
@@ -302,26 +266,21 @@ def measure_there(
     return bench.measure(parameters, repeats, limit_us)
 
 
-@lru_cache(maxsize=1)
+@kept_here
 def _bench_for(name: str, size: str, dtype: str, source: str) -> _Bench:
     """The workspace of a search, which a worker makes once, from the client's code."""
     check_source(name, source)
     rung = find_rung(name)
     problem = problem_for(rung.family)
-    request = Request(rung, problem.parse_size(size), dtype)
+    request = TuneRequest(rung, problem.parse_size(size), dtype)
     return _Bench(request, problem, dtype, None)
-
-
-def forget() -> None:
-    """Give back what the last search on this worker holds."""
-    _bench_for.cache_clear()
 
 
 class _Bench:
     """Times settings on one workspace, each verified before its first run here."""
 
     def __init__(
-        self, request: Request, problem: Problem, dtype: str, deadline: float | None
+        self, request: TuneRequest, problem: Problem, dtype: str, deadline: float | None
     ) -> None:
         rung = request.rung
         self._rung, self._deadline = rung, deadline

@@ -1,1 +1,0 @@
-"""The search for a kernel's best parameters."""
