@@ -174,7 +174,7 @@ def _bounded(finding: Finding, model: TimeModel) -> Finding:
     # keep all of theirs 82%.
     room = _headroom(replace(finding, relieves=dict.fromkeys(finding.relieves, 0.0)), model)
     found = intervals.around(finding, room.factor if room else None)
-    if found and finding.speedup and _roof.LEFT in finding.summary:
+    if found and finding.speedup and finding.left is not None:
         found = (found[0], finding.speedup)
     return replace(finding, interval=found)
 

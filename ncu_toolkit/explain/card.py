@@ -152,7 +152,7 @@ class Card:
     @property
     def point(self) -> str:
         """The gain in words without its interval, for narrow places."""
-        return re.sub(r" \([^)]*\)", "", self.gain, count=1) if self.interval else self.gain
+        return self.gain.replace(between(self.interval), "") if self.interval else self.gain
 
     @property
     def sureness(self) -> str:
@@ -271,6 +271,11 @@ def range_text(interval: tuple[float, float]) -> str:
         low = "1"
     to = " to " if interval[1] > MOST else "–"
     return high if low == high else f"{low.removesuffix('×')}{to}{high}"
+
+
+def between(interval: tuple[float, float]) -> str:
+    """The interval as it follows a gain in words."""
+    return f" ({range_text(interval)})"
 
 
 def short_gain(shown: Card) -> str:

@@ -28,6 +28,7 @@ from ncu_toolkit.explain.card import (
     State,
     Wait,
     about,
+    between,
     factor_text,
     kernel_name,
     range_text,
@@ -228,8 +229,7 @@ def _gain(state: State, factor: float | None, interval: tuple[float, float] | No
         # As shown, the figure is an end of its interval, so it is no estimate beside it.
         most = "up to " if interval[0] < LEAST_GAIN else ""
         return f"{most}{factor_text(factor) if most else range_text(interval)} faster if only this is fixed"
-    between = f" ({range_text(interval)})" if interval else ""
-    return f"{about(factor)} faster{between} if only this is fixed"
+    return f"{about(factor)} faster{between(interval) if interval else ''} if only this is fixed"
 
 
 def _shape(profile: Profile) -> str:

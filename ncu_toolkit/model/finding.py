@@ -84,6 +84,11 @@ class Finding:
     interval: tuple[float, float] | None = None
     """Factors (>= 1) between which the gain fell in 80% of the cases on record, around `speedup`
     (diagnosis/intervals.py); None without a figure, and at a roof."""
+    statement: str = ""
+    """At a roof: the summary without how near it is; empty elsewhere."""
+    left: float | None = None
+    """At a roof: what the best kernels reach over what this one does (>= 1); None where that is not
+    known, and elsewhere."""
 
     @property
     def saved(self) -> float:

@@ -301,7 +301,7 @@ def gain_cell(finding: Finding) -> Cell:
     gained."""
     speedup = finding.speedup or 1.0
     if finding.good and speedup < LEAST_GAIN:
-        return missing("at its roof, nothing to remove")
+        return missing("at its roof, nothing to remove", "at its roof")
     if speedup < LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
         return missing(f"the report does not show the possible gain.{because}")

@@ -561,6 +561,4 @@ def worded(cell: views.Cell, key: str) -> str:
         from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 
         return title(cell.text) if cell.text in bottleneck_ids() else cell.text
-    if key == "predicted" and cell.missing and cell.title.startswith("at its roof"):
-        return "at its roof"
-    return cell.text
+    return cell.plain or cell.text

@@ -46,6 +46,8 @@ class Cell:
     badges: tuple[tuple[str, str], ...] = ()
     """Short marks after the text, each with its explanation."""
     code: bool = False
+    plain: str = ""
+    """What stands in place of the text where nothing can be pointed at for the title."""
 
     def __post_init__(self) -> None:
         _make_visible(self, "text", "title")
@@ -389,9 +391,9 @@ def shown_size(size: str) -> str:
     return units.count(int(size)) if size.isdecimal() and len(size) > 5 else visible(size, 24)
 
 
-def missing(why: str) -> Cell:
-    """`n/a`, with the reason on hover."""
-    return Cell(units.NOT_AVAILABLE, None, why, tone="muted", missing=True)
+def missing(why: str, plain: str = "") -> Cell:
+    """`n/a`, with the reason on hover; `plain` takes its place where nothing can be pointed at."""
+    return Cell(units.NOT_AVAILABLE, None, why, tone="muted", missing=True, plain=plain)
 
 
 @lru_cache(maxsize=1 << 13, typed=True)  # 1 and 1.0 are written differently

@@ -33,10 +33,6 @@ COMPULSORY: Final = Threshold(
 FOLLOWS: Final = 0.15
 
 
-#: How the summary of a good kernel begins.
-GOOD: Final = "At its roof: "
-#: How the sentence begins that says how much is left.
-LEFT: Final = " The best kernels"
 #: Where another cause would save more than this, a roof is not all there is: nearness to a roof
 #: leaves no more than a tenth.
 TENTH: Final = 0.1
@@ -51,20 +47,20 @@ def streams(model: TimeModel) -> bool:
 
 def outranked(finding: Finding) -> Finding:
     """A roof that is near, where another finding says what to do first."""
-    summary = finding.summary.removeprefix(GOOD).partition(LEFT)[0]
     return replace(
         finding,
         good=False,
         confidence="low",
         speedup=1.0,
         arithmetic=("The other finding says what to do first.",),
-        summary=f"Near a roof: {summary} The other finding says what to do first.",
+        summary=f"Near a roof: {finding.statement or finding.summary} The other finding says what to do first.",
+        left=None,
     )
 
 
 def roof(
     bottleneck: str,
-    summary: str,
+    statement: str,
     model: TimeModel,
     evidence: Sequence[Evidence | None],
     advice: Sequence[str],
@@ -75,55 +71,42 @@ def roof(
     resource: str = "",
     best: Threshold | None = None,
 ) -> Finding:
-    """The verdict at a roof.
+    """The verdict at a roof. `statement` says what the unit does; where it is `good`, the summary says
+    before it that the kernel is at its roof.
 
     The speedup is 1, or what lies between the load of `resource` and the `best` that kernels of
     this kind reach, where that is known: what a kernel near its roof can still gain is then said,
     not rounded to nothing. Where that is more than a TENTH, it is not good."""
     busy = model.busy(resource) if resource else 0.0
     if best is not None and busy and 1 - busy / best.value >= NOISE:
-        left = best.value / busy
-        said = f"{LEFT} reach {units.percent(best.value, 2)}, so up to {units.ratio(left)} is left."
-        if good and 1 - 1 / left > TENTH:
-            good, confidence, summary = (
-                False,
-                "medium",
-                f"Near a roof: {summary.removeprefix(GOOD)}",
-            )
-        shown = (
-            (
-                f"{capital(RESOURCES[resource][2])} is {units.percent(busy)} busy while SMs have work. The best known kernel reaches "
-                f"{units.percent(best.value, 2)} ({best.source})."
-            ),
+        left, reach = best.value / busy, units.percent(best.value, 2)
+        demoted = good and 1 - 1 / left > TENTH
+        tail = f" The best kernels reach {reach}, so up to {units.ratio(left)} is left."
+        arithmetic: tuple[str, ...] = (
+            f"{capital(RESOURCES[resource][2])} is {units.percent(busy)} busy while SMs have work. "
+            f"The best known kernel reaches {reach} ({best.source}).",
             f"{units.percent(best.value)} / {units.percent(busy)} = {units.ratio(left)} at most, {units.percent(1 - 1 / left)} of the time saved.",
         )
-        return Finding(
-            bottleneck,
-            summary + said,
-            confidence,
-            facts(*evidence),
-            left,
-            shown,
-            tuple(advice),
-            look_for,
-            (),
-            good,
+    else:
+        left, demoted, tail = None, False, ""
+        prediction = model.without(Removal("at this roof"))
+        arithmetic = (
+            prediction.arithmetic
+            if prediction.speedup > 1
+            else ("This unit is the limit. Only less work for it shortens the time.",)
         )
-    prediction = model.without(Removal("at this roof"))
-    arithmetic = (
-        prediction.arithmetic
-        if prediction.speedup > 1
-        else ("This unit is the limit. Only less work for it shortens the time.",)
-    )
+    standing = "Near a roof: " if demoted else "At its roof: " if good else ""
     return Finding(
         bottleneck,
-        summary,
-        confidence,
+        f"{standing}{statement}{tail}",
+        "medium" if demoted else confidence,
         facts(*evidence),
-        1.0,
+        left or 1.0,
         arithmetic,
         tuple(advice),
         look_for,
         (),
-        good,
+        good and not demoted,
+        statement=statement,
+        left=left,
     )

@@ -85,9 +85,13 @@ class Words:
             "applies."
         ),
     )
-    good = "At its roof: it runs at {counted} of peak DRAM bandwidth and moves only the bytes that it must{reach}"
+    good = (
+        "it runs at {counted} of peak DRAM bandwidth and moves only the bytes that it must{reach}"
+    )
     good_advice = ("Move fewer bytes: fuse the kernel with its neighbours, or use a smaller type.",)
-    good_by_lanes = "At its roof: it runs at {counted} of peak DRAM bandwidth and moves only what its threads request{reach}"
+    good_by_lanes = (
+        "it runs at {counted} of peak DRAM bandwidth and moves only what its threads request{reach}"
+    )
     reach = ". Launches that leave so much of their output in L2 reach little more"
     compare = (
         "Compare the {moved} that memory moved with the size of the arrays. If it is more, several blocks read the same bytes. "

@@ -93,7 +93,7 @@ class Words:
     found = "The kernel is close to the FP32 roof: the pipe is {busy} busy while SMs have work, the issue slots {issuing}. {between}."
     more_ffma = "FFMA is a larger share of the instructions."
     fewer = "Only fewer operations, or a type that tensor cores support, would be much faster."
-    good = "At its roof: the FP32 pipe is {busy} busy while SMs have work, near the most that well-written kernels reach."
+    good = "the FP32 pipe is {busy} busy while SMs have work, near the most that well-written kernels reach."
     below = "Remove the remaining overhead to match the best kernels. {between}."
     look_for = "Most instructions are FFMA, and the FMA pipe is near its peak."
     precision = (

@@ -75,7 +75,7 @@ class Words:
     no_work = "L1 is busy while SMs have work, but they have none for {part} of the time."
     further = "L2 or device memory is busier."
     gathers = "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
-    good = "At its roof: {unit} is {busy} busy with useful data while SMs have work. {what}"
+    good = "{unit} is {busy} busy with useful data while SMs have work. {what}"
     good_advice = ("Use wider accesses, or move fewer bytes.",)
     good_look_for = "The same unit is still the busiest."
     unsure = "{unit} is {busy} busy. The report does not show why. {candidates}"

@@ -73,7 +73,7 @@ class Words:
     )
     idle = "L2 and its link are at most {busy} busy."
     gathers = "It gathers whole sectors at data-dependent addresses."
-    good = "At its roof: {unit} runs at {counted} of its peak rate. {what}"
+    good = "{unit} runs at {counted} of its peak rate. {what}"
     good_advice = ("Fuse the kernel with its neighbours, to move fewer bytes.",)
     good_look_for = "The same bytes, and L2 is still the busiest."
     unsure = (

@@ -85,7 +85,7 @@ class Words:
     overlap = "Keep the pipe busy: let some warps issue matrix products while others compute, load or store."
     fewer = "Only fewer operations or a narrower type would be much faster."
     fed = "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next."
-    good = "At its roof: the tensor cores are {busy} busy while SMs have work, near the most that well-written kernels reach."
+    good = "the tensor cores are {busy} busy while SMs have work, near the most that well-written kernels reach."
     look_for = "The tensor pipe near its peak."
 
 
