@@ -36,6 +36,7 @@ RELATIONS: Final[Mapping[str, str]] = {
     "the same for all figures of a kind (`sm`, `lts`)",
     "minimum ≤ average ≤ maximum": "a figure's `.min`, `.avg` and `.max` are of one measurement",
     "X / X.per_second = duration": "the kernel's time is the one that its rates were made with",
+    "time = cycles / clock": "the kernel's time is in the unit that it says",
     "DRAM bytes = read + written": "the traffic of device memory is of one measurement",
     "latency = warps / issue rate": "the total of the stall reasons fits occupancy and issue rate",
     "grid and block = their products": "grid, block and number of threads are of one launch",

@@ -38,8 +38,8 @@ _LIMITS: Final = tuple(
     for what in ("blocks", "registers", "shared", "warps", "barriers")
 )
 _SHORT: Final[Mapping[str, str]] = {
-    **{name: short for short, names in registry.SOURCE_METRICS.items() for name in names},
     **{name: entry.name for entry in registry.REGISTRY.values() for name in entry.ncu},
+    **{name: short for short, names in registry.SOURCE_METRICS.items() for name in names},
 }
 
 
@@ -173,7 +173,7 @@ def _kernel(
     yield Check(
         "the kernel is in its code",
         (),
-        "" if there else "its machine code holds no kernel of its name",
+        "" if there else "its machine code has no kernel of its name",
     )
     major, minor = (figures.get(_DEVICE[name]) for name in ("cc_major", "cc_minor"))
     if major is not None and minor is not None:

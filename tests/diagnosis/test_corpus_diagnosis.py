@@ -9,6 +9,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.diagnosis.engine import IMPOSSIBLE, diagnose
+from ncu_toolkit.diagnosis.rules._support import COLLECT
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.report.reader import load_profiles
 
@@ -91,4 +92,4 @@ def test_basic_set_claims_no_usefulness() -> None:
     ):
         diagnosis = verdict(name, launch)
         assert not diagnosis.primary.good
-        assert any("ncu --set full" in advice for advice in diagnosis.primary.advice)
+        assert any(COLLECT in advice for advice in diagnosis.primary.advice)

@@ -11,6 +11,7 @@ import recorded
 
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.engine import IMPOSSIBLE, diagnose
+from ncu_toolkit.diagnosis.rules._support import COLLECT
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.ladder.catalogue import load_rung, rung_files
 from ncu_toolkit.model import RuleMessage
@@ -22,7 +23,7 @@ def test_incomplete_launch_says_what_to_do() -> None:
     )
     assert diagnosis.primary.bottleneck == "unknown"
     assert "incomplete" in diagnosis.primary.summary
-    assert any("ncu --set full" in advice for advice in diagnosis.primary.advice)
+    assert any(COLLECT in advice for advice in diagnosis.primary.advice)
 
 
 def test_basic_set_says_what_to_collect() -> None:
@@ -42,7 +43,7 @@ def test_basic_set_says_what_to_collect() -> None:
     diagnosis = diagnose(cases.build({"metrics": metrics, "stalls": {}, "opcodes": {}}))
     assert diagnosis.primary.bottleneck == "unknown"
     assert "WarpStateStats" in " ".join(diagnosis.notes)
-    assert any("ncu --set full" in advice for advice in diagnosis.primary.advice)
+    assert any(COLLECT in advice for advice in diagnosis.primary.advice)
 
 
 def test_nothing_collected_still_has_a_verdict() -> None:

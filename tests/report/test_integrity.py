@@ -620,7 +620,7 @@ def test_another_grid_is_named(small: Path) -> None:
 def test_a_name_of_another_launch_is_named() -> None:
     data = report_files.first_launches(3)
     found = sentences(mutation.exchanged(data, 0, 2, {5, 6, 7}))
-    assert all("its machine code holds no kernel of its name" in each for each in found.values())
+    assert all("its machine code has no kernel of its name" in each for each in found.values())
     assert set(found) == {0, 2}
 
 

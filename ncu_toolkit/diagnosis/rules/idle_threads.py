@@ -8,8 +8,8 @@ than there are results starts warps that compare an index with a bound and leave
 
 Why it costs time
 An empty lane takes part in every instruction of its warp and does nothing, so the warps need more
-instructions for the same work. A warp that has left holds no slot for another: its block stays until
-its last warp is done, and meanwhile the SM runs few warps.
+instructions for the same work. A warp that has left makes no room for a new block: its block stays
+until its last warp is done, and meanwhile the SM runs few warps.
 
 How to confirm
 A block of fewer than 32 threads, or no multiple of 32. Few active lanes an instruction although no

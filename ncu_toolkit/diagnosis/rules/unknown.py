@@ -60,7 +60,7 @@ class Words:
     no_prediction = ("No estimate without a cause.",)
     next_profile = "Stall reasons, instruction counts and memory tables in the next profile."
     together = "{what} profiled as one, so the figures are of all of it, and no kernel of it can be diagnosed."
-    no_launches = "The report does not say which launches are in this {workload}. It was"
+    no_launches = "The report does not show which launches are in this {workload}. It was"
     launches = "{launches} of {kernels} were"
     moved = " Together they moved {moved} through DRAM{share}."
     one_by_one = "To diagnose the kernels, profile them one by one: `ncu --replay-mode kernel`, and for a graph `--graph-profiling node`."
