@@ -75,9 +75,7 @@ def main(chosen: list[str]) -> int:
     return EXIT_KERNEL if dirty else EXIT_OK
 
 
-def _cases(
-    problem: Problem, rungs: Sequence[Rung], dtype: str, sm_count: int
-) -> list[RunCase]:
+def _cases(problem: Problem, rungs: Sequence[Rung], dtype: str, sm_count: int) -> list[RunCase]:
     """The rungs at their small sizes as their headers say, and in other forms where a model chooses
     among such."""
 
@@ -86,7 +84,10 @@ def _cases(
 
     sizes = [problem.parse_size(size) for size in problem.test_sizes]
     cases = [
-        case_of(rung, size, dtype) for size in sizes for rung in rungs if fits(size, rung, SMALL_BYTES)
+        case_of(rung, size, dtype)
+        for size in sizes
+        for rung in rungs
+        if fits(size, rung, SMALL_BYTES)
     ]
     for rung in rungs:
         for further in problem.further_sizes.get(rung.name, ()):
