@@ -24,12 +24,12 @@ def picks_of(rung: Rung) -> list[dict[str, tuple[int, ...]]]:
 
 
 def best(
-    rung: Rung, dims: Mapping[str, int], sm_count: int, pick: Mapping[str, Sequence[int]]
+    ranked: Sequence[tuple[float, dict[str, int]]], pick: Mapping[str, Sequence[int]]
 ) -> dict[str, int]:
-    """The setting of least time, by the rung's model, among those that a pick allows."""
+    """The setting of least time among those that a pick allows, from `Rung.modelled`."""
     found = (
         setting
-        for _, setting in rung.modelled(dims, sm_count)
+        for _, setting in ranked
         if all(setting[name] in values for name, values in pick.items())
     )
     chosen = next(found, None)

@@ -94,8 +94,8 @@ def _cases(problem: Problem, rungs: Sequence[Rung], dtype: str, sm_count: int) -
             cases.append(case_of(rung, problem.parse_size(further), dtype))
         for size in sizes:
             if picks_of(rung) and fits(size, rung, MODELLED_BYTES):
-                dims = size.as_dict()
-                chosen = [best(rung, dims, sm_count, pick) for pick in picks_of(rung)]
+                ranked = rung.modelled(size.as_dict(), sm_count)
+                chosen = [best(ranked, pick) for pick in picks_of(rung)]
                 once = {tuple(each.items()): each for each in chosen}
                 cases += [case_of(rung, size, dtype, each) for each in once.values()]
     return cases
@@ -150,7 +150,8 @@ def _run(tool: str, check: str, label: str, cases: list[RunCase]) -> int:
         flush=True,
     )
     for step in failed[:5]:
-        print(f"    {cases[step.case].label}: {step.message}")
+        case = cases[step.case]
+        print(f"    {case.label} {dict(case.parameters) or ''}: {step.message}")
     if done.returncode:
         print(
             "\n".join(

@@ -85,7 +85,7 @@ def test_right_result_as_the_model_chooses(
     rung = find_rung(name)
     problem = problem_for(rung.family)
     shape = problem.parse_size(size)
-    chosen = best(rung, shape.as_dict(), cuda.device().sm_count, pick)
+    chosen = best(rung.modelled(shape.as_dict(), cuda.device().sm_count), pick)
     key = (rung.family, size, dtype, repr(sorted(rung.problem.items())))
     if key not in workspaces:
         workspaces.clear()
