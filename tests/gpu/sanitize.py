@@ -15,7 +15,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+
+from picks import best, picks_of
 
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.gpu import cuda
@@ -23,12 +26,15 @@ from ncu_toolkit.gpu.runner import TARGET
 from ncu_toolkit.gpu.selection import case_of
 from ncu_toolkit.gpu.target import Plan, read_progress, write_plan
 from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model.run import RunCase
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 #: Sizes up to this many compulsory bytes: the tools slow a kernel a hundredfold.
 SMALL_BYTES = 3e6
+#: The same where a model chooses: only then are there several tiles to cut, and steps to share.
+MODELLED_BYTES = 1e7
 
 
 def main(chosen: list[str]) -> int:
@@ -62,22 +68,37 @@ def main(chosen: list[str]) -> int:
         if not rungs:
             continue
         for dtype in problem.dtypes:
-            cases = [
-                case_of(rung, problem.parse_size(size), dtype)
-                for size in problem.test_sizes
-                for rung in rungs
-                if problem.compulsory_bytes(problem.parse_size(size), dtype, rung.problem)
-                <= SMALL_BYTES
-            ]
-            cases += [
-                case_of(rung, problem.parse_size(size), dtype)
-                for rung in rungs
-                for size in problem.further_sizes.get(rung.name, ())
-            ]
+            cases = _cases(problem, rungs, dtype, device.sm_count)
             for check in TOOLS:
                 dirty += _run(tool, check, f"{name} {dtype}", cases)
     print(f"{'clean' if not dirty else f'{dirty} runs with errors'}")
     return EXIT_KERNEL if dirty else EXIT_OK
+
+
+def _cases(problem: Problem, rungs: Sequence[Rung], dtype: str, sm_count: int) -> list[RunCase]:
+    """The rungs at their small sizes as their headers say, and in other forms where a model chooses
+    among such."""
+
+    def fits(size: Size, rung: Rung, limit: float) -> bool:
+        return problem.compulsory_bytes(size, dtype, rung.problem) <= limit
+
+    sizes = [problem.parse_size(size) for size in problem.test_sizes]
+    cases = [
+        case_of(rung, size, dtype)
+        for size in sizes
+        for rung in rungs
+        if fits(size, rung, SMALL_BYTES)
+    ]
+    for rung in rungs:
+        for further in problem.further_sizes.get(rung.name, ()):
+            cases.append(case_of(rung, problem.parse_size(further), dtype))
+        for size in sizes:
+            if picks_of(rung) and fits(size, rung, MODELLED_BYTES):
+                ranked = rung.modelled(size.as_dict(), sm_count)
+                chosen = [best(ranked, pick) for pick in picks_of(rung)]
+                once = {tuple(each.items()): each for each in chosen}
+                cases += [case_of(rung, size, dtype, each) for each in once.values()]
+    return cases
 
 
 def _run(tool: str, check: str, label: str, cases: list[RunCase]) -> int:
@@ -129,7 +150,8 @@ def _run(tool: str, check: str, label: str, cases: list[RunCase]) -> int:
         flush=True,
     )
     for step in failed[:5]:
-        print(f"    {cases[step.case].label}: {step.message}")
+        case = cases[step.case]
+        print(f"    {case.label} {dict(case.parameters) or ''}: {step.message}")
     if done.returncode:
         print(
             "\n".join(

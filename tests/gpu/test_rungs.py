@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from picks import best, picks_of
 
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import cuda
@@ -60,27 +61,14 @@ def test_right_result(
         assert all(verdict.passed for verdict in runnable.verify())
 
 
-#: Which of the settings that a model chooses among are tried: the best of those with these values.
-PICKS: tuple[dict[str, tuple[int, ...]], ...] = (
-    {},
-    {"SPLIT": (2,)},
-    {"SPLIT": (3, 6)},
-    {"SPLIT": (8,), "ACROSS": (1,)},
-    {"ACROSS": (1,), "LOW": (2, 4, 8)},
-    {"BN": (160, 240), "ACROSS": (1,)},
-    {"BN": (208,), "ACROSS": (0,)},
-)
-
-
 def _modelled() -> Iterator[tuple[str, str, str, dict[str, tuple[int, ...]]]]:
     for name, family in load_families().items():
         for rung in family.rungs:
             problem = problem_for(name) if rung.model else None
             for size in problem.test_sizes if problem else ():
                 for dtype in problem.dtypes if problem else ():
-                    for pick in PICKS:
-                        if rung.parameters.keys() >= pick.keys():
-                            yield f"{name}/{rung.name}", size, dtype, pick
+                    for pick in picks_of(rung):
+                        yield f"{name}/{rung.name}", size, dtype, pick
 
 
 @pytest.mark.parametrize(("name", "size", "dtype", "pick"), list(_modelled()))
@@ -97,15 +85,13 @@ def test_right_result_as_the_model_chooses(
     rung = find_rung(name)
     problem = problem_for(rung.family)
     shape = problem.parse_size(size)
-    ranked = rung.modelled(shape.as_dict(), cuda.device().sm_count)
-    found = [each for _, each in ranked if all(each[key] in pick[key] for key in pick)]
-    assert found, "the model chooses among no such setting"
+    chosen = best(rung.modelled(shape.as_dict(), cuda.device().sm_count), pick)
     key = (rung.family, size, dtype, repr(sorted(rung.problem.items())))
     if key not in workspaces:
         workspaces.clear()
         cuda.cupy().get_default_memory_pool().free_all_blocks()
         workspaces[key] = Workspace(problem, shape, dtype, rung.problem, seed=7)
-    runnable = Runnable(rung, workspaces[key], found[0])
+    runnable = Runnable(rung, workspaces[key], chosen)
     outputs = []
     for _ in range(
         3
