@@ -17,6 +17,7 @@ _BEFORE = pytest.StashKey[str | None]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.pop("COLUMNS", None)  # of pytest's terminal; tables keep to it
     if not hasattr(config, "workerinput"):
         config.stash[_BEFORE] = os.environ.get(cache.CACHE_VARIABLE)
         os.environ[cache.CACHE_VARIABLE] = str(recorded.CACHE)

@@ -83,7 +83,7 @@ def test_what_was_profiled_as_one_is_an_answer(
         assert last["card"]["state"] == "together"
         assert not last["diagnosis"]["predicted_speedup"]
         if name != "range-no-time":
-            assert {bar["label"] for bar in last["card"]["bars"]} >= {"DRAM", "L2"}
+            assert "DRAM" in {bar["label"] for bar in last["card"]["bars"]}
         return
     shown = (tmp_path / "out.html").read_text() if form == "html" else said
     for words in (f"A {workload} profiled as one", inside[-1], "--replay-mode kernel"):
@@ -174,10 +174,10 @@ def test_gpus_of_one_report_are_told_apart() -> None:
         )
         for at in (0, 1)
     ]
-    packed = analyze.Packed(analyze.FileResult("a"), (pickle.dumps(tuple(others)),))
+    packed = analyze.Packed(analyze.FileResult("a"), [pickle.dumps(tuple(others))])
     names = [launch.gpu for launch in analyze._unpacked(packed).launches]
     assert names == ["NVIDIA H200 (GPU 0)", "NVIDIA H200 (GPU 1)"]
-    alone = analyze.Packed(analyze.FileResult("a"), (pickle.dumps((others[1],)),))
+    alone = analyze.Packed(analyze.FileResult("a"), [pickle.dumps((others[1],))])
     assert [launch.gpu for launch in analyze._unpacked(alone).launches] == ["NVIDIA H200"]
 
 
