@@ -15,8 +15,8 @@ import pytest
 
 from ncu_toolkit.analysis import analyze
 from ncu_toolkit.cli import main
-from ncu_toolkit.metrics import registry
 from ncu_toolkit.render import json as documents
+from ncu_toolkit.report import ncu_action
 from ncu_toolkit.report.reader import LoadedReport, load_report
 
 REPORTS = golden.ORIGINS
@@ -30,7 +30,6 @@ TOGETHER = {
     "range-no-time": [("range", ("produce", "consume")), ("range", ("consume",) * 3)],
     "range-replay": [("range", ("produce", "consume")), ("range", ("consume",) * 3)],
 }
-DURATION = registry.REGISTRY["duration"]
 #: Processes in a report, where there are several.
 PROCESSES = ("parent-and-child", "siblings", "child-process")
 
@@ -104,14 +103,11 @@ def test_a_range_with_machine_code_is_read() -> None:
     assert not profile.sources
 
 
-def test_a_range_without_a_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.REGISTRY, "duration", replace(DURATION, ncu=("no__such",)))
-    statuses = {
-        profile.launch.status
-        for profile in load_report(REPORTS / "range-replay.ncu-rep.xz").profiles
-    }
-    assert len(statuses) == 1
-    assert "this range was profiled as one, and the report has no time of it" in statuses.pop()
+def test_a_range_without_a_time_says_so() -> None:
+    for profile in report("range-replay").profiles:
+        none = {"duration": replace(profile.reading("duration"), value=None)}
+        said = ncu_action._status(frozenset(none), none, profile.launch.grid, "range")
+        assert "this range was profiled as one, and the report has no time of it" in said
 
 
 @pytest.mark.parametrize(
