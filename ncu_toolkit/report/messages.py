@@ -16,9 +16,9 @@ from enum import Enum, auto
 from typing import Final
 
 from ncu_toolkit.model import Frame, MachineCode
-from ncu_toolkit.report import cubin
 from ncu_toolkit.report.framing import Block, Framing, Malformed, fields, one_field, read_varint
 from ncu_toolkit.sass import words
+from ncu_toolkit.sass.elf import MAGIC as ELF
 
 # a source message: its id, the module's machine code, the source files and the functions in it
 _SOURCE_ID: Final = 1
@@ -83,11 +83,7 @@ def machine(data: bytes, frame: Framing) -> tuple[MachineCode | None, ...]:
             with contextlib.suppress(Malformed):
                 found = dict(fields(data[offset : offset + length]))
                 who, code = found.get(_SOURCE_ID), found.get(SOURCE_CODE)
-                if (
-                    isinstance(who, int)
-                    and isinstance(code, bytes)
-                    and code.startswith(cubin.MAGIC)
-                ):
+                if isinstance(who, int) and isinstance(code, bytes) and code.startswith(ELF):
                     elves[who] = code if elves.get(who, code) == code else b""
     parts = {who: words.sections(code) for who, code in elves.items()}
     read: dict[tuple[int, str], MachineCode] = {}
@@ -159,7 +155,7 @@ def read_source(message: bytes, *, code: bool = False) -> Source:
         if number == _SOURCE_ID and isinstance(value, int):
             identifier = value
         elif number == SOURCE_CODE and isinstance(value, bytes):
-            elf = value if value.startswith(cubin.MAGIC) else b""
+            elf = value if value.startswith(ELF) else b""
             digest = hashlib.sha256(elf).digest() if elf else b""
         elif number == _SOURCE_FILES and isinstance(value, bytes):
             for _, entry in fields(value):

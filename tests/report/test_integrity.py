@@ -28,6 +28,7 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.report import checksums, cubin, framing, integrity, messages, reader
 from ncu_toolkit.runs import store
+from ncu_toolkit.sass.elf import MAGIC, sections
 
 SHARED = report_files.recorded.ROOT.parent / "shared"
 CORPUS, REFUSED = SHARED / "corpus", SHARED / "refused"
@@ -650,7 +651,7 @@ def test_headers_of_machine_code_that_do_not_fit_lower_the_confidence(
 ) -> None:
     data = small.read_bytes()
     at, elf = cubin_of(data)
-    text = next(i for i, each in enumerate(cubin.sections(elf)) if each.name.startswith(b".text."))
+    text = next(i for i, each in enumerate(sections(elf)) if each.name.startswith(b".text."))
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     changed = bytearray(data)
     changed[at + table + 64 * text + 24 + 1] ^= 2  # where the code starts
@@ -682,7 +683,7 @@ def test_every_field_of_a_header_is_looked_at(small: Path) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_no_bytes_break_the_reader_of_machine_code(noise: bytes) -> None:
-    assert cubin.read(cubin.MAGIC + noise).problem
+    assert cubin.read(MAGIC + noise).problem
     _, elf = cubin_of(report_files.first_launches(1))
     cubin.read(elf[:200] + noise + elf[200 + len(noise) :])
     cubin.read(elf[: len(elf) - len(noise)] + noise)
