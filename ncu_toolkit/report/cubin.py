@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ncu_toolkit.sass.elf import HEADER, Section, sections
+from ncu_toolkit.sass.elf import HEADER, MAGIC, Section, sections
 
 _HEADER: Final = struct.Struct("<HHIQQQIHHHHHH")
 _SEGMENT: Final = struct.Struct("<IIQQQQQQ")
@@ -83,7 +83,7 @@ def _read(elf: bytes) -> Cubin:
     header, segment_size, segment_count, section_size, count, names = counts
     abi = elf[7:9]
     _must(
-        elf[4:7] == _IDENT and abi in (_OLD, _NEW) and not any(elf[9:16]),
+        elf[:4] == MAGIC and elf[4:7] == _IDENT and abi in (_OLD, _NEW) and not any(elf[9:16]),
         "its first bytes are not those of a cubin",
     )
     _must((kind, machine, entry) == (_EXECUTABLE, _CUDA, 0), "its header is not that of a cubin")
