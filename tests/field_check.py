@@ -55,6 +55,7 @@ RELATIONS: Final[Mapping[str, str]] = {
     "grid and block are the launch's": "a launch's figures and its own grid and block are of one launch",
     "the GPU is one of the session's": "a launch's GPU and the list of GPUs are of one file",
     "the kernel's entry was executed": "counts by instruction and machine code are of one launch",
+    "counted instructions have a text": "the machine code can be disassembled where it was counted",
     "a call is there once": "no launch is there twice",
     "calls are in order": "launches stand as their thread made them",
     "times are in order": "launches stand as they were profiled",

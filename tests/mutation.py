@@ -30,7 +30,8 @@ from ncu_toolkit.cli.analyze import render, write_pages
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.report import checksums, cubin, framing, integrity, messages, reader, scrub
+from ncu_toolkit.report import checksums, framing, integrity, messages, reader, scrub
+from ncu_toolkit.sass.elf import sections
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -234,7 +235,7 @@ def _header_bytes(elf: bytes) -> Iterator[int]:
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     yield from range(4, 64)
     yield from range(table, len(elf))
-    for section in cubin.sections(elf):
+    for section in sections(elf):
         if section.kind == 2 or section.name.startswith(b".nv.info"):  # symbols
             yield from range(section.start, section.start + section.size)
 

@@ -24,6 +24,7 @@ from ncu_toolkit.explain.code import of_code
 _SOURCE_BYTES: Final = 1 << 20
 _CUBIN_BYTES: Final = 64 << 20
 _HEADERS: Final = 64
+#: Seconds for the preprocessor, and for the compiler: the client waits, and so does its next question.
 _TIMEOUT: Final = 60
 #: Lines of preprocessed text that are directives, or are where a directive could be: `#` by its other
 #: spellings too. Those that open no file, and the file that one names: opened, or quoted in messages.
@@ -58,7 +59,7 @@ def analysed(root: Root, file: str, arch: str, block: int | None) -> Answer:
         arch = arch or DEFAULT_ARCH
         _refuse_others(copy, folder, arch)
         try:
-            found = analyse_source(copy, arch, block=block)
+            found = analyse_source(copy, arch, block=block, timeout=_TIMEOUT)
         except KernelProblem as error:
             # the log lies outside the root
             raise KernelProblem(

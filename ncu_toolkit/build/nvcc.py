@@ -155,15 +155,19 @@ def compile_rung(
     return _compile(rung.path, rung.path.parents[1], rung.label, target, values, dict(macros or {}))
 
 
-def compile_file(source: Path, arch: str, macros: Mapping[str, str] | None = None) -> Cubin:
-    """Compile any `.cu` file, for static analysis. `arch` may be architecture-specific (`sm_90a`).
-    Raises as `compile_rung`."""
+def compile_file(
+    source: Path, arch: str, macros: Mapping[str, str] | None = None, timeout: float = TIMEOUT
+) -> Cubin:
+    """Compile any `.cu` file, for static analysis, within `timeout` seconds. `arch` may be
+    architecture-specific (`sm_90a`). Raises as `compile_rung`."""
     target = _target(arch)
     if not source.is_file():
         raise UsageProblem(
             f"there is no file '{source}'", "Give a .cu file, a .cubin, or the name of a kernel"
         )
-    return _compile(source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}))
+    return _compile(
+        source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}), timeout
+    )
 
 
 def preprocessed(source: Path, arch: str, timeout: float) -> str | None:
@@ -279,6 +283,7 @@ def _compile(
     target: str,
     parameters: dict[str, int],
     macros: dict[str, str],
+    timeout: float = TIMEOUT,
 ) -> Cubin:
     nvcc = find_tool("nvcc")
     files = dict(_with_includes(source, root))
@@ -302,10 +307,12 @@ def _compile(
         command,
         "",
     )
-    return _run(made, nvcc, folder, label, root)
+    return _run(made, nvcc, folder, label, root, timeout)
 
 
-def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path) -> Cubin:
+def _run(
+    made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path, timeout: float
+) -> Cubin:
     """Compile into a temporary folder and rename it into the cache, so that no reader sees half an
     entry."""
     try:
@@ -322,13 +329,13 @@ def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path) -> Cubin
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=TIMEOUT,
+                timeout=timeout,
                 check=False,
                 cwd=work,
             )
         except subprocess.TimeoutExpired as error:
             raise KernelProblem(
-                f"{label}: nvcc did not finish within {TIMEOUT} s for {made.target}",
+                f"{label}: nvcc did not finish within {timeout:g} s for {made.target}",
                 "Simplify the kernel",
             ) from error
         log = answer.stdout + answer.stderr

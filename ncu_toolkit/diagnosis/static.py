@@ -230,6 +230,7 @@ def analyse_source(
     macros: Mapping[str, str] | None = None,
     block: int | None = None,
     shared: int = 0,
+    timeout: float = nvcc.TIMEOUT,
 ) -> StaticAnalysis:
     """Compile any .cu file and analyse its kernels.
 
@@ -239,11 +240,12 @@ def analyse_source(
         macros: passed as -DNAME=VALUE.
         block: threads a block it is launched with; not known where None.
         shared: bytes of dynamic shared memory a block.
+        timeout: seconds that the compiler may take.
 
     Raises:
         as `analyse_rung`.
     """
-    cubin: Cubin = nvcc.compile_file(source, arch, macros)
+    cubin: Cubin = nvcc.compile_file(source, arch, macros, timeout)
     if not cubin.entries:
         raise InputProblem(
             f"'{source.name}' has no kernel",

@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-MAGIC: Final = b"\x7fELF"
-#: The type of a section that takes no room in the file.
-NO_BYTES: Final = 8
+from ncu_toolkit.sass.elf import HEADER, MAGIC, Section, sections
+
 _HEADER: Final = struct.Struct("<HHIQQQIHHHHHH")
-_SECTION, _SEGMENT = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IIQQQQQQ")
+_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _HEADER_SIZE: Final = 64
 _EXECUTABLE, _CUDA = 2, 190
@@ -32,19 +31,6 @@ _LOAD, _TABLE = 1, 6
 _FUNCTION: Final = 2
 #: In `.nv.info`: an attribute with a size and a payload, and the one of a function's registers.
 _SIZED, _REGISTERS = 4, 0x2F
-
-
-class Section(NamedTuple):
-    name: bytes
-    kind: int
-    flags: int
-    address: int
-    start: int
-    size: int
-    link: int
-    info: int
-    alignment: int
-    entry: int
 
 
 class Symbol(NamedTuple):
@@ -73,18 +59,6 @@ class Cubin:
     """Bytes of static shared memory by function; functions without any are not in it."""
 
 
-def sections(elf: bytes) -> list[Section]:
-    """The sections of a 64-bit ELF file, none where its headers make no sense."""
-    try:
-        (table,) = struct.unpack_from("<Q", elf, 0x28)
-        size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
-        raw = [_SECTION.unpack_from(elf, table + i * size) for i in range(count)]
-        base, length = raw[names][4:6]
-    except (struct.error, IndexError):
-        return []
-    return [Section(_text(elf, base + min(each[0], length)), *each[1:]) for each in raw]
-
-
 def _text(elf: bytes, at: int) -> bytes:
     return elf[at : elf.find(b"\0", at)]
 
@@ -109,12 +83,12 @@ def _read(elf: bytes) -> Cubin:
     header, segment_size, segment_count, section_size, count, names = counts
     abi = elf[7:9]
     _must(
-        elf[4:7] == _IDENT and abi in (_OLD, _NEW) and not any(elf[9:16]),
+        elf[:4] == MAGIC and elf[4:7] == _IDENT and abi in (_OLD, _NEW) and not any(elf[9:16]),
         "its first bytes are not those of a cubin",
     )
     _must((kind, machine, entry) == (_EXECUTABLE, _CUDA, 0), "its header is not that of a cubin")
     _must(
-        (header, section_size) == (_HEADER_SIZE, _SECTION.size)
+        (header, section_size) == (_HEADER_SIZE, HEADER.size)
         and (segment_size == _SEGMENT.size or not segment_count),
         "its header gives its tables other sizes than they have",
     )
@@ -139,12 +113,12 @@ def _read(elf: bytes) -> Cubin:
 
 
 def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
-    _must(not any(found[0][1:]), "its first section is not empty")
+    _must(not any(found[0][1:-1]), "its first section is not empty")
     _must(found[names].kind == _STRINGS, "its section names are in no table of names")
     table = found[names]
-    (_, *offsets) = (struct.unpack_from("<I", elf, _table(elf) + i * _SECTION.size)[0] for i in range(len(found)))  # fmt: skip
     after = _HEADER_SIZE
-    for section, offset in zip(found[1:], offsets, strict=True):
+    for section in found[1:]:
+        (offset,) = struct.unpack_from("<I", elf, section.header)
         what = f"its section {section.name.decode(errors='replace')[:60]}"
         _must(
             0 < offset < table.size and elf[table.start + offset - 1] == 0 and section.name != b"",
@@ -157,7 +131,7 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
             and not (section.entry and section.size % section.entry),
             f"{what} has a header that makes no sense",
         )
-        if section.kind != NO_BYTES:
+        if section.in_file:
             _must(
                 after <= section.start
                 and section.start + section.size <= len(elf)
@@ -178,12 +152,8 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
             )
 
 
-def _table(elf: bytes) -> int:
-    return int(struct.unpack_from("<Q", elf, 0x28)[0])
-
-
 def _check_segments(elf: bytes, found: list[Section], start: int, count: int) -> None:
-    starts = {section.start for section in found[1:] if section.kind != NO_BYTES} | {start}
+    starts = {section.start for section in found[1:] if section.in_file} | {start}
     for index in range(count):
         kind, _, at, virtual, physical, size, memory, alignment = _SEGMENT.unpack_from(
             elf, start + index * _SEGMENT.size

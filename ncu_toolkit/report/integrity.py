@@ -111,7 +111,7 @@ def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
         named.update(who.sources)
         figures = {name: value for name, value in values.items() if isinstance(value, float)}
         checks = [
-            *_code(who.sources, present),
+            *_code(who, present),
             *_kernel(who, present, figures),
             *_geometry(who, figures),
             *_device(devices, values),
@@ -141,16 +141,18 @@ def _missing(frame: Framing, version: str, unused: bool) -> str:
     return ""
 
 
-def _code(sources: tuple[int, ...], present: Collection[int]) -> Iterator[Check]:
+def _code(who: messages.Identity, present: Collection[int]) -> Iterator[Check]:
     """Check that the file has the code that a launch names. Most rules read it, so the
     contradiction is of the whole launch."""
-    if sources:
-        lost = any(source not in present for source in sources)
+    if who.sources:
+        lost = any(source not in present for source in who.sources)
         yield Check(
             "code is in the file",
             (),
             "it names machine code that the file does not contain" if lost else "",
         )
+    elif who.mangled:
+        yield Check("code is in the file", (), "it names no machine code")
 
 
 def _kernel(

@@ -10,18 +10,11 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from ncu_toolkit.report import cubin, messages
+from ncu_toolkit.report import messages
 from ncu_toolkit.report.framing import Framing, Malformed, fields, read_varint
+from ncu_toolkit.sass import elf
 
-_TABLES: Final = (b".debug_line", b".nv_debug_line_sass")
-#: In an ELF file of 64 bits: the place of the section headers; their size, number, and which of them
-#: names the others.
-_SECTIONS_AT: Final = 0x28
-_SECTIONS: Final = 0x3A
-_HEADER: Final = 64
-#: In a section header: the place of the section and its size; the place of the size.
-_SECTION: Final = struct.Struct("<IIQQQQ")
-_SIZE_AT: Final = 32
+TABLES: Final = (b".debug_line", b".nv_debug_line_sass")
 _VERSIONS: Final = range(2, 6)
 #: Farthest address and line that a program may reach: code of 256 MiB, and a file of 16 million lines.
 _FARTHEST: Final = 1 << 28
@@ -56,36 +49,19 @@ def _broken(data: bytes, frame: Framing) -> Iterator[tuple[int, int, str]]:
                 code = next((v for n, v in fields(message) if n == messages.SOURCE_CODE), b"")
             except Malformed:
                 continue  # integrity.py says so
-            if not isinstance(code, bytes) or not code.startswith(cubin.MAGIC):
+            if not isinstance(code, bytes) or not code.startswith(elf.MAGIC):
                 continue
             start = offset + message.find(code)
-            for at, size, size_at in _sections(code):
-                table = code[at : at + size]
-                if table in seen:
+            for section in elf.sections(code):
+                at, end = section.start, section.start + section.size
+                table = code[at:end]
+                if section.name not in TABLES or table in seen:
                     continue
-                why = "it runs past the end" if at + size > len(code) else _wrong(table)
+                why = "it runs past the end" if end > len(code) else _wrong(table)
                 if why:
-                    yield start + at, start + size_at, why
+                    yield start + at, start + section.header + elf.SIZE_AT, why
                 else:
                     seen.add(table)
-
-
-def _sections(code: bytes) -> Iterator[tuple[int, int, int]]:
-    """Place and size of each line table in an ELF file, and the place of its size; nothing where the
-    section headers make no sense."""
-    try:
-        (headers,) = struct.unpack_from("<Q", code, _SECTIONS_AT)
-        each, count, names_in = struct.unpack_from("<HHH", code, _SECTIONS)
-        if each < _HEADER or names_in >= count:
-            return
-        found = [_SECTION.unpack_from(code, headers + at * each) for at in range(count)]
-    except struct.error:
-        return
-    names_at = found[names_in][4]
-    for at, (name, _, _, _, place, size) in enumerate(found):
-        start = names_at + name
-        if code[start : start + 32].partition(b"\0")[0] in _TABLES:
-            yield place, size, headers + at * each + _SIZE_AT
 
 
 def _wrong(table: bytes) -> str:

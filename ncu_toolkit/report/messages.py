@@ -16,9 +16,9 @@ from enum import Enum, auto
 from typing import Final
 
 from ncu_toolkit.model import Frame, MachineCode
-from ncu_toolkit.report import cubin
 from ncu_toolkit.report.framing import Block, Framing, Malformed, fields, one_field, read_varint
 from ncu_toolkit.sass import words
+from ncu_toolkit.sass.elf import MAGIC as ELF
 
 # a source message: its id, the module's machine code, the source files and the functions in it
 _SOURCE_ID: Final = 1
@@ -83,11 +83,7 @@ def machine(data: bytes, frame: Framing) -> tuple[MachineCode | None, ...]:
             with contextlib.suppress(Malformed):
                 found = dict(fields(data[offset : offset + length]))
                 who, code = found.get(_SOURCE_ID), found.get(SOURCE_CODE)
-                if (
-                    isinstance(who, int)
-                    and isinstance(code, bytes)
-                    and code.startswith(cubin.MAGIC)
-                ):
+                if isinstance(who, int) and isinstance(code, bytes) and code.startswith(ELF):
                     elves[who] = code if elves.get(who, code) == code else b""
     parts = {who: words.sections(code) for who, code in elves.items()}
     read: dict[tuple[int, str], MachineCode] = {}
@@ -137,7 +133,8 @@ class Source:
     files: Mapping[str, str]
     """Source text by file name, where the report holds it."""
     elf: bytes = field(default=b"", compare=False, repr=False)
-    """The machine code, where the file holds it and it was asked for."""
+    """The machine code, where the file holds it and it was asked for; also what does not start like
+    machine code."""
 
 
 def sources(data: bytes, frame: Framing) -> Iterator[Source]:
@@ -159,8 +156,10 @@ def read_source(message: bytes, *, code: bool = False) -> Source:
         if number == _SOURCE_ID and isinstance(value, int):
             identifier = value
         elif number == SOURCE_CODE and isinstance(value, bytes):
-            elf = value if value.startswith(cubin.MAGIC) else b""
-            digest = hashlib.sha256(elf).digest() if elf else b""
+            elf = (
+                value if value.strip(b"\0") else b""
+            )  # zeros: recordings blank what is a library's
+            digest = hashlib.sha256(elf).digest() if elf.startswith(ELF) else b""
         elif number == _SOURCE_FILES and isinstance(value, bytes):
             for _, entry in fields(value):
                 parts = dict(fields(entry)) if isinstance(entry, bytes) else {}
@@ -245,7 +244,8 @@ def scalars(
     where the profiler stored no value, or one of a kind that is not known.
 
     Raises:
-        Malformed: the message, or a metric in it, cannot be read.
+        Malformed: the message, or a metric in it, cannot be read, or a metric's name is not in the
+            table: the profiler's module gives no launch of such a report.
     """
     found: dict[int, float | bytes | None] = {}
     rest: list[tuple[int, int | bytes]] = []
@@ -287,10 +287,9 @@ def scalars(
             elif part == _METRIC_VALUE and isinstance(field_value, bytes):
                 scalar = _scalar(field_value)
         found[name] = scalar
-    count = len(names)
-    return _identity(rest), {
-        names[index]: value for index, value in found.items() if 0 <= index < count
-    }
+    if max(found, default=-1) >= len(names):
+        raise Malformed("a metric's name is not in the table of names")
+    return _identity(rest), {names[index]: value for index, value in found.items() if index >= 0}
 
 
 def _scalar(message: bytes) -> float | bytes | None:

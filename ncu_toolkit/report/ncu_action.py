@@ -96,7 +96,9 @@ def profile_of(
     if launch.workload:
         code = None  # its addresses are of several kernels, and asked for their source files the module crashes
     table, checks = (
-        ncu_source.instructions(action, names, code, origin.action_index)
+        ncu_source.instructions(
+            action, names, code, origin.action_index, decodes=device.cc >= ncu_source.DECODED_SINCE
+        )
         if code is not None
         else ((), [])
     )

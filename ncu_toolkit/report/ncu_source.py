@@ -27,6 +27,8 @@ _NOT_ADDITIVE: Final = frozenset({"live_registers"})
 _LANES: Final = 32
 #: The module's text for code that it cannot read.
 _NO_TEXT: Final = ("", "N/A", "???")
+#: The module has no disassembler for Volta.
+DECODED_SINCE: Final = (7, 5)
 #: A number of more than 32 bits, which near the code is the absolute target of a branch.
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{9,}")
 #: Least address: a smaller one could be an ordinary operand, and such code is read anew for each
@@ -254,10 +256,11 @@ def opcode_of(sass: str) -> str:
 
 
 def instructions(
-    action: Any, names: frozenset[str], texts: CodeTexts, index: int
+    action: Any, names: frozenset[str], texts: CodeTexts, index: int, *, decodes: bool = True
 ) -> tuple[tuple[Instruction, ...], list[Check]]:
     """The instruction table of a launch in address order, empty where nothing was counted by
-    instruction; and the relations looked at in it.
+    instruction; and the relations looked at in it. `decodes`: the module has a disassembler for
+    the GPU.
 
     Addresses are relative to the first instruction: absolute ones differ between runs and say
     nothing."""
@@ -297,7 +300,12 @@ def instructions(
                 counters=extras.get(address, {}),
             )
         )
-    checks = [*tables.checks, *_entry(code, executed), *_checks(action, names, rows)]
+    checks = [
+        *tables.checks,
+        *_entry(code, executed),
+        *_readable(code, rows, decodes),
+        *_checks(action, names, rows),
+    ]
     if not any(check.problem for check in checks):
         texts.keep(code)
     return tuple(rows), checks
@@ -311,6 +319,19 @@ def _entry(code: Code | None, executed: Mapping[int, float]) -> Iterator[Check]:
             "the kernel's entry was executed",
             (registry.SOURCE_METRICS["executed"][0],),
             "its counts by instruction are of other machine code" if foreign else "",
+        )
+
+
+def _readable(code: Code | None, rows: Sequence[Instruction], decodes: bool) -> Iterator[Check]:
+    """Some instruction of code that is in the file has a text. One without may be newer than the
+    disassembler; all without means that a header or the table of functions leads elsewhere, and
+    rules that read instructions then find nothing without a word."""
+    if code is not None and code.embedded and decodes:
+        none = all(row.sass in _NO_TEXT for row in rows)
+        yield Check(
+            "counted instructions have a text",
+            (),
+            "its machine code gives no text for the instructions that were counted" if none else "",
         )
 
 

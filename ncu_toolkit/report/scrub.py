@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
-from ncu_toolkit.report import cubin, framing, messages, private
+from ncu_toolkit.report import framing, messages, private
 from ncu_toolkit.report.framing import Framing, Malformed, fields
 from ncu_toolkit.report.messages import SOURCE_CODE, SOURCE_FUNCTIONS, Shape, Text
 from ncu_toolkit.report.private import Rules
+from ncu_toolkit.sass import elf
 
 #: Deepest nesting of messages that is searched: deeper fields of real files are numbers.
 _DEEPEST = 12
@@ -224,11 +225,11 @@ def _is_message(content: bytes) -> bool:
 
 def _binary(data: bytes, start: int, end: int) -> Iterator[Span]:
     content = data[start:end]
-    sections = cubin.sections(content) if content.startswith(cubin.MAGIC) else []
+    sections = elf.sections(content) if content.startswith(elf.MAGIC) else []
     found = [
         (each.name.decode("utf-8", "replace"), each.start, each.start + each.size)
         for each in sections
-        if each.kind != cubin.NO_BYTES and each.start + each.size <= len(content)
+        if each.in_file and each.start + each.size <= len(content)
     ]
     if not found:
         yield from _strings(data, start, end, Text.TEXT)

@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Final
 
 from ncu_toolkit.model import MachineCode
+from ncu_toolkit.sass import elf
 
 _OPCODE: Final = 0xFFF
 _OPCODES: Final = {
@@ -28,28 +29,15 @@ _REGISTER: Final = 0xFF
 _STACK: Final = 1
 _NO_REGISTER: Final = 255
 _WORDS: Final = 16  # bytes of an instruction
-# of an ELF file of 64 bits: where its header names the sections, and a section's header
-_SECTIONS_AT, _SECTION_COUNTS_AT = 0x28, 0x3A
-#: Bytes in which a section's name ends: mangled names of templates have thousands.
-_LONGEST_NAME: Final = 1 << 14
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 
 
-def sections(elf: bytes) -> dict[str, memoryview]:
+def sections(code: bytes) -> dict[str, memoryview]:
     """The sections of a cubin by name; empty where the file cannot be followed."""
-    try:
-        (table,) = struct.unpack_from("<Q", elf, _SECTIONS_AT)
-        size, count, names = struct.unpack_from("<HHH", elf, _SECTION_COUNTS_AT)
-        headers = [_SECTION.unpack_from(elf, table + i * size) for i in range(count)]
-        texts = headers[names][4]
-        found, view = {}, memoryview(elf)
-        for name, _, _, _, offset, length, *_ in headers:
-            start = texts + name
-            end = elf.index(b"\0", start, start + _LONGEST_NAME)
-            found[elf[start:end].decode("utf-8", "replace")] = view[offset : offset + length]
-    except (struct.error, IndexError, ValueError, OverflowError):
-        return {}
-    return found
+    view = memoryview(code)
+    return {
+        each.name.decode("utf-8", "replace"): view[each.start : each.start + each.size]
+        for each in elf.sections(code)
+    }
 
 
 def read(text: memoryview) -> MachineCode:

@@ -25,7 +25,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from ncu_toolkit.agents import digest, server, tools
+from ncu_toolkit.agents import code, digest, server, tools
 from ncu_toolkit.agents.reports import Reports
 from ncu_toolkit.agents.root import Root
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
@@ -445,6 +445,18 @@ def test_code_is_analysed_and_reads_no_file_outside(served: Served) -> None:
         assert re.search("includes|preprocessor|outside the root|directive by a macro", text)
         assert "secret_word" not in text
         assert str(secret.parent) not in text
+
+
+@pytest.mark.toolchain
+def test_a_compiler_does_not_keep_the_client_waiting(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A constant of gigabytes took the compiler the ten minutes that `build` allows."""
+    (served.folder / "slow.cu").write_text("__global__ void k(float* x) { *x = 4711; }\n")
+    monkeypatch.setattr(code, "preprocessed", lambda *_: "")
+    monkeypatch.setattr(code, "_TIMEOUT", 0.01)
+    text = served.error("static", {"file": "slow.cu"})
+    assert text.startswith("slow.cu: nvcc did not finish within 0.01 s")
 
 
 async def _session(client: Client, report: str = "below/one.ncu-rep") -> tuple[str, str, int]:

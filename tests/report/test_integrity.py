@@ -28,6 +28,7 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.report import checksums, cubin, framing, integrity, messages, reader
 from ncu_toolkit.runs import store
+from ncu_toolkit.sass.elf import MAGIC, sections
 
 SHARED = report_files.recorded.ROOT.parent / "shared"
 CORPUS, REFUSED = SHARED / "corpus", SHARED / "refused"
@@ -656,7 +657,7 @@ def test_headers_of_machine_code_that_do_not_fit_lower_the_confidence(
 ) -> None:
     data = small.read_bytes()
     at, elf = cubin_of(data)
-    text = next(i for i, each in enumerate(cubin.sections(elf)) if each.name.startswith(b".text."))
+    text = next(i for i, each in enumerate(sections(elf)) if each.name.startswith(b".text."))
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     changed = bytearray(data)
     changed[at + table + 64 * text + 24 + 1] ^= 2  # where the code starts
@@ -688,7 +689,87 @@ def test_every_field_of_a_header_is_looked_at(small: Path) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_no_bytes_break_the_reader_of_machine_code(noise: bytes) -> None:
-    assert cubin.read(cubin.MAGIC + noise).problem
+    assert cubin.read(MAGIC + noise).problem
     _, elf = cubin_of(report_files.first_launches(1))
     cubin.read(elf[:200] + noise + elf[200 + len(noise) :])
     cubin.read(elf[: len(elf) - len(noise)] + noise)
+
+
+def with_source(data: bytes, change: Callable[[int, bytes | int], bytes | None]) -> bytes:
+    """The report with each field of its source messages as `change` gives it; None leaves it."""
+
+    def rewritten(message: bytes) -> bytes:
+        out = b""
+        for number, raw, value in report_files.raw_fields(message):
+            new = change(number, value)
+            out += raw if new is None else new
+        return out
+
+    return report_files._with_sources(data, rewritten)
+
+
+LOST_CODE = {
+    "the table of functions is empty": (
+        lambda number, value: (
+            report_files._field(number, b"") if number == messages.SOURCE_FUNCTIONS else None
+        ),
+        "its machine code gives no text for the instructions that were counted",
+    ),
+    "its first byte": (
+        lambda number, value: (
+            report_files._field(number, b"\x7d" + value[1:])
+            if number == messages.SOURCE_CODE
+            else None
+        ),
+        "the headers of its machine code do not fit together: its first bytes are not those of a cubin",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LOST_CODE)
+def test_code_that_cannot_be_read_is_named(small: Path, tmp_path: Path, what: str) -> None:
+    """Rules that read instructions find nothing then, and the verdict was another without a word."""
+    change, sentence = LOST_CODE[what]
+    for profile in loaded(tmp_path, with_source(small.read_bytes(), change)).profiles:
+        assert not any(row.sass.strip("N/A?") for row in profile.instructions)
+        assert profile.launch.complete
+        assert profile.contradictions == {sentence: ()}
+
+
+def test_a_launch_that_names_no_code_is_named(small: Path, tmp_path: Path) -> None:
+    data = report_files._with_results(
+        small.read_bytes(),
+        lambda message: report_files.without(message, lambda number, _: number == 15),
+    )
+    for profile in loaded(tmp_path, data).profiles:
+        assert "it names no machine code" in profile.contradictions
+
+
+def test_code_that_a_recording_blanked_is_not_named(small: Path) -> None:
+    data = with_source(
+        small.read_bytes(),
+        lambda number, value: (
+            report_files._field(number, bytes(len(value)))
+            if number == messages.SOURCE_CODE and isinstance(value, bytes)
+            else None
+        ),
+    )
+    assert inspected(data).contradictions == {}
+
+
+def test_a_metric_without_a_name_is_damage(small: Path, tmp_path: Path) -> None:
+    """One name lost from the table: each figure after it has the name of another."""
+    frame = framing.parse(small.read_bytes())
+    block = next(block for block in frame.blocks if block.results)
+    names = next(value for n, value in framing.fields(block.header) if n == 4)
+    assert isinstance(names, bytes)
+    first = next(raw for _, raw, _ in report_files.raw_fields(names))
+    data = small.read_bytes()
+    header = block.header.replace(
+        report_files._field(4, names), report_files._field(4, names[len(first) :])
+    )
+    changed = data.replace(
+        struct.pack("<I", len(block.header)) + block.header, struct.pack("<I", len(header)) + header
+    )
+    with pytest.raises(InputProblem, match="a metric's name is not in the table of names"):
+        loaded(tmp_path, changed)

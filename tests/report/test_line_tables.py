@@ -10,6 +10,7 @@ import recorded
 
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.report import framing, line_tables, messages, reader
+from ncu_toolkit.sass import elf
 
 REPORT = recorded.ROOT / "tests" / "origins" / "reports" / "source-imported.ncu-rep.xz"
 
@@ -29,7 +30,11 @@ def tables(data: bytes) -> list[tuple[int, int]]:
             if not isinstance(code, bytes):
                 continue  # the driver's own, as of a memset
             start = offset + message.index(code)
-            found += [(start + at, size) for at, size, _ in line_tables._sections(code)]
+            found += [
+                (start + each.start, each.size)
+                for each in elf.sections(code)
+                if each.name in line_tables.TABLES
+            ]
     return found
 
 
