@@ -30,7 +30,7 @@ from ncu_toolkit.core.files import write_atomic as write_atomic  # used as store
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.diagnosis import needs
-from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.catalogue import find_rung, load_families
 from ncu_toolkit.ladder.expressions import evaluate_int
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics import registry
@@ -500,6 +500,24 @@ def recordings() -> tuple[Path, ...]:
     root = recordings_root()
     return (
         tuple(sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))) if root.is_dir() else ()
+    )
+
+
+def pending_rungs() -> frozenset[tuple[str, str]]:
+    """Rungs, by ladder and name, that the recordings of their ladder do not have yet: their files
+    are newer. A ladder without a recording has none.
+
+    Raises:
+        ToolkitError: a recording or a kernel file cannot be read.
+    """
+    runs = tuple(map(load_manifest, recordings()))
+    tried = {rung for run in runs for rung in run.tried}
+    return frozenset(
+        (family.name, name)
+        for family in load_families().values()
+        if any(family.name == of for of, _ in tried)
+        for name in family.rung_names
+        if (family.name, name) not in tried
     )
 
 
