@@ -630,7 +630,7 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
     claim = source.claim if named or not source.claim else f"{source.claim} ({source.device})"
     told = f"| `{rung.name}` | {source.document} | {claim} |"
     if timing is None:
-        return f"{told} not recorded | | | | | |"
+        return f"{told} not recorded yet | | | | | |"
     rate = timing.flop_rate if kind == "flop" else timing.byte_rate
     share = units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
     of_roof = units.percent(rate / roof) if roof and rate else ""
@@ -671,6 +671,8 @@ def _largest(timings: Sequence[Timing]) -> Timing:
 
 
 def _verdict(run: Run, rung: Rung) -> str:
+    if (rung.family, rung.name) not in run.tried:
+        return "not recorded yet"
     found: list[Profile] = [
         p
         for p in run.profiles

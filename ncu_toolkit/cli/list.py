@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 
 import click
 
 from ncu_toolkit.cli._common import console, format_option, grid, split
 from ncu_toolkit.ladder.catalogue import Family, find_family, load_families
+from ncu_toolkit.runs.store import pending_rungs
 
 _MARKS = {
     "step": "",
@@ -37,16 +39,18 @@ def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
         if families
         else list(load_families().values())
     )
+    pending = pending_rungs()
     if form == "json":
-        click.echo(json.dumps([_plain(family) for family in chosen], indent=1, ensure_ascii=False))
+        plain = [_plain(family, pending) for family in chosen]
+        click.echo(json.dumps(plain, indent=1, ensure_ascii=False))
         return
     screen = console()
     for family in chosen:
-        screen.print(_table(family, ideas))
+        screen.print(_table(family, ideas, pending))
     screen.print("Profile one with `ncu-toolkit profile --kernel NAME --size N`.", markup=False)
 
 
-def _plain(family: Family) -> dict[str, object]:
+def _plain(family: Family, pending: Container[tuple[str, str]]) -> dict[str, object]:
     return {
         "family": family.name,
         "rungs": [
@@ -62,13 +66,14 @@ def _plain(family: Family) -> dict[str, object]:
                 "parameters": dict(rung.parameters),
                 "claim": rung.source.claim,
                 "source": rung.source.document,
+                "pending": (family.name, rung.name) in pending,
             }
             for rung in family.rungs
         ],
     }
 
 
-def _table(family: Family, ideas: bool) -> object:
+def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> object:
     from rich.text import Text
 
     table = grid(Text(family.name, style="bold"))
@@ -78,6 +83,8 @@ def _table(family: Family, ideas: bool) -> object:
         mark = _MARKS[rung.kind]
         told = not mark or mark.split()[0] in rung.title
         what = Text(rung.title + ("" if told else f" [{mark}]"))
+        if (family.name, rung.name) in pending:
+            what.append(" [not recorded yet]")
         if ideas:
             what.append("\n" + rung.idea, style="dim")
         needs = (

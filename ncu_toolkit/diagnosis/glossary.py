@@ -55,8 +55,7 @@ class Term:
 def terms() -> Mapping[str, Term]:
     """Every entry by its key, in the order of the page.
 
-    A figure whose reading is not written yet has its meaning alone: a test holds that none is
-    missing, and no page fails for it."""
+    A metric without a paragraph in `glossary_terms.METRICS` has its meaning alone."""
     return {term.key: term for term in _all()}
 
 

@@ -125,6 +125,17 @@ class Run:
     """Timings of a few rungs over many sizes, made in a run of their own; they take part in the
     curve over sizes and nowhere else."""
 
+    @property
+    def tried(self) -> frozenset[tuple[str, str]]:
+        """Rungs, by ladder and name, that the run was to measure, whatever became of them."""
+        left_out = (item.what.split()[0].partition("/") for item in self.skipped if item.what)
+        return frozenset(
+            [
+                *((case.family, case.rung) for case in self.cases),
+                *((family, rung) for family, slash, rung in left_out if slash),
+            ]
+        )
+
     def case(self, marker: str) -> RunCase | None:
         """The case of an NVTX range."""
         return next((case for case in self.cases if case.marker == marker), None)

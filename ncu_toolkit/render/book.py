@@ -276,6 +276,11 @@ class Book:
         """Name of the page of the entry's longest launch; empty where it was not profiled."""
         return f"{self.slugs[id(entry.main)]}.html" if entry.main else ""
 
+    def pending(self, family: str) -> list[str]:
+        """Rungs of a ladder that the run did not try, such as one whose file is newer."""
+        tried = self.run.tried
+        return [name for of, name in self.rungs if of == family and (of, name) not in tried]
+
     def pages(self, entries: Iterable[Entry]) -> dict[str, str]:
         """The pages of a chart's rungs by label."""
         return {visible(entry.label): page for entry in entries if (page := self.page(entry))}

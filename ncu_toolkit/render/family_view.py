@@ -134,6 +134,9 @@ def _panel(
         notes.append(
             f"Changed after the recording: {', '.join(former)}. Their figures are of the older version."
         )
+    pending = [] if book.run.live else book.pending(family)
+    if pending:
+        notes.append(f"Not recorded yet: {', '.join(map(visible, pending))}.")
     caption = f"{problem.title if problem else family}, size {label}"
     return Panel(
         key,

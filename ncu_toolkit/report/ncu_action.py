@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal, NamedTuple
 
 from ncu_toolkit.core import units
 from ncu_toolkit.metrics import registry
@@ -51,6 +52,19 @@ _IDLE: Final = 0.01
 _NAMED: Final = 4
 
 
+class Value(NamedTuple):
+    """A metric as the profiler has it: its number, and its unit, empty where the module names
+    none."""
+
+    number: float
+    unit: str
+
+
+#: The values of a launch by the profiler's own names; None for a name that it does not have, or
+#: that is no number.
+Values = Callable[[str], Value | None]
+
+
 def kernel_name(action: Any) -> str:
     """Demangled, else the function's; of a range or graph, what was launched in it. Empty where the
     report has none of these."""
@@ -85,13 +99,7 @@ def profile_of(
     table are added."""
     names = frozenset(action.metric_names())
     device = _device(action, names)
-    figured = names
-    if _workload(action):  # What a launch was given differs from launch to launch.
-        figured = frozenset(name for name in names if not name.startswith(registry.OF_A_LAUNCH))
-    readings = {
-        entry.name: _reading(action, figured, entry, device.cc)
-        for entry in registry.REGISTRY.values()
-    }
+    readings = _readings(_values(action, names), device.cc, _workload(action))
     launch = _launch(action, names, readings)
     if launch.workload:
         code = None  # its addresses are of several kernels, and asked for their source files the module crashes
@@ -118,6 +126,32 @@ def profile_of(
         },
         timeline=tuple(_timeline(action, names, readings["duration"].value)),
     )
+
+
+def numbers(action: Any) -> dict[str, Value]:
+    """Every number that the launch has, by the profiler's own names."""
+    names = frozenset(action.metric_names())
+    get = _values(action, names)
+    return {name: value for name in sorted(names) if (value := get(name)) is not None}
+
+
+def measured(profile: Profile, values: Values) -> Profile:
+    """The profile with what the registry makes of its values: its readings and stalls."""
+    readings = _readings(values, profile.device.cc, profile.launch.workload)
+    return replace(profile, readings=readings, stalls=_stalls(readings))
+
+
+def _values(action: Any, names: frozenset[str]) -> Values:
+    """The values of an action, each read when it is asked for."""
+
+    def get(name: str) -> Value | None:
+        if name not in names:
+            return None
+        found = action.metric_by_name(name)
+        raw = found.value()
+        return Value(raw, found.unit()) if isinstance(raw, int | float) else None
+
+    return get
 
 
 def _number(action: Any, names: frozenset[str], name: str) -> float | None:
@@ -155,21 +189,27 @@ def _device(action: Any, names: frozenset[str]) -> Device:
     )
 
 
-def _reading(
-    action: Any, names: frozenset[str], entry: registry.Metric, cc: tuple[int, int]
-) -> Reading:
+def _readings(values: Values, cc: tuple[int, int], workload: str) -> dict[str, Reading]:
+    """A reading of each entry of the registry."""
+
+    def of_a_workload(name: str) -> Value | None:
+        # What a launch was given differs from launch to launch.
+        return None if name.startswith(registry.OF_A_LAUNCH) else values(name)
+
+    get = of_a_workload if workload else values
+    return {entry.name: _reading(get, entry, cc) for entry in registry.REGISTRY.values()}
+
+
+def _reading(values: Values, entry: registry.Metric, cc: tuple[int, int]) -> Reading:
     for name in entry.ncu:
-        if name not in names:
+        found = values(name)
+        if found is None:
             continue
-        found = action.metric_by_name(name)
-        raw = found.value()
-        if not isinstance(raw, int | float):
-            continue
-        if not math.isfinite(raw):
+        if not math.isfinite(found.number):
             return Reading(entry.name, None, entry.unit, Presence.UNDEFINED)
-        value = float(raw) * _factor(entry, name, found.unit())
+        value = float(found.number) * _factor(entry, name, found.unit)
         if registry.over_elapsed(entry, name):
-            part = _active_part(action, names)
+            part = _active_part(values)
             if not part:
                 continue
             value /= part
@@ -180,14 +220,14 @@ def _reading(
     return Reading(entry.name, None, entry.unit, presence)
 
 
-def _active_part(action: Any, names: frozenset[str]) -> float | None:
+def _active_part(values: Values) -> float | None:
     """Mean part of the time in which an SM had work; None where the report does not say."""
     active, elapsed = (
         next(
             (
-                value
+                found.number
                 for name in registry.REGISTRY[short].ncu
-                if (value := _number(action, names, name))
+                if (found := values(name)) is not None and found.number
             ),
             None,
         )

@@ -55,6 +55,9 @@ class LoadedReport:
     """The file with the matching SHA-256; empty where there is none."""
     left_out: str = ""
     """A sentence on launches that ncu's filters left out (missed.py)."""
+    values: tuple[Mapping[str, ncu_action.Value], ...] = ()
+    """The numbers of each profile's launch by the profiler's own names, where they were asked
+    for."""
 
 
 def load_profiles(
@@ -65,7 +68,11 @@ def load_profiles(
 
 
 def load_report(
-    path: Path | str, *, instructions: bool = True, allow_partial: bool = False
+    path: Path | str,
+    *,
+    instructions: bool = True,
+    allow_partial: bool = False,
+    values: bool = False,
 ) -> LoadedReport:
     """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`), in a process of its own where the
     profiler's module may not share this one (ncu_module.py).
@@ -73,14 +80,15 @@ def load_report(
     Args:
         instructions: also read per-instruction counters and source (most of the time of a load).
         allow_partial: analyse what is intact of a damaged file instead of refusing it.
+        values: also keep the numbers of each launch as the profiler has them.
 
     Raises:
         InputProblem: unreadable: not a report, damaged, or without a launch.
         EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
     if ncu_module.fits_here():
-        return _read_here(path, instructions, allow_partial)
-    task = (path, instructions, allow_partial)
+        return _read_here(path, instructions, allow_partial, values)
+    task = (path, instructions, allow_partial, values)
     (done,) = workers.run(
         "ncu_toolkit.report.reader:_read_here",
         [task],
@@ -94,13 +102,20 @@ def load_report(
     return report
 
 
-def _read_here(path: Path | str, instructions: bool, allow_partial: bool) -> LoadedReport:
+def _read_here(
+    path: Path | str, instructions: bool, allow_partial: bool, values: bool
+) -> LoadedReport:
     """`load_report` in this process, which must not have loaded other C++ code."""
     profiles: list[Profile] = []
+    numbers: list[Mapping[str, ncu_action.Value]] = []
     report = visit_report(
-        path, profiles.append, instructions=instructions, allow_partial=allow_partial
+        path,
+        profiles.append,
+        instructions=instructions,
+        allow_partial=allow_partial,
+        values=numbers.append if values else None,
     )
-    return replace(report, profiles=tuple(profiles))
+    return replace(report, profiles=tuple(profiles), values=tuple(numbers))
 
 
 @dataclass(frozen=True)
@@ -147,6 +162,7 @@ def visit_report(
     wanted: Callable[[str], bool] | None = None,
     instructions: bool = True,
     allow_partial: bool = False,
+    values: Callable[[Mapping[str, ncu_action.Value]], object] | None = None,
 ) -> LoadedReport:
     """Give each profile of a report to `visit` as it is read, in file order, so that a caller need
     not hold them all. `profiles` stays empty.
@@ -154,6 +170,7 @@ def visit_report(
     Args:
         wanted: says from a launch's name whether to read it; every launch where None.
         instructions, allow_partial: as for `load_report`.
+        values: takes the numbers of each launch that is visited, by the profiler's own names.
 
     Raises:
         InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been
@@ -173,7 +190,9 @@ def visit_report(
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         readable = plain(path, data, frame, Path(scratch))
         del data
-        found = _visit(readable, path.name, part, visit, wanted, instructions=instructions)
+        found = _visit(
+            readable, path.name, part, visit, wanted, instructions=instructions, values=values
+        )
     return counted(report, found)
 
 
@@ -318,6 +337,7 @@ def _visit(
     *,
     instructions: bool = True,
     span: Collection[int] | None = None,
+    values: Callable[[Mapping[str, ncu_action.Value]], object] | None = None,
 ) -> int:
     """Visit the launches (those in `span`); returns how many the module found, wanted or not.
     `name` is the file's as it was given.
@@ -355,6 +375,8 @@ def _visit(
                     # What was counted says more than what is there.
                     counted = read.instructions or read.mix.collected
                     visit(read if code is None or counted else replace(read, code=code))
+                    if values is not None:
+                        values(ncu_action.numbers(action))
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
     return found

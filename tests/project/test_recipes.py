@@ -1,5 +1,5 @@
 """The recipes of CONTRIBUTING.md, carried out in a temporary copy: the files they name are enough,
-and everything else picks the new thing up."""
+everything else picks the new thing up, and the quick tests that concern it pass there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import nvperf
@@ -32,13 +33,53 @@ def missing_tools() -> str:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The package, kernels, documents and tests of this checkout, without recordings."""
-    skip = shutil.ignore_patterns("__pycache__", "recordings", ".*")
-    for name in ("ncu_toolkit", "kernels", "docs", "tests", "sections"):
+    """The package, kernels, documents and tests of this checkout."""
+    skip = shutil.ignore_patterns("__pycache__", ".*", "node_modules")
+    for name in ("ncu_toolkit", "kernels", "docs", "tests", "sections", "benchmarks"):
         shutil.copytree(recorded.ROOT / name, tmp_path / name, ignore=skip)
-    for name in ("README.md", "CONTRIBUTING.md"):
-        shutil.copy(recorded.ROOT / name, tmp_path / name)
+    for path in (*recorded.ROOT.glob("*.md"), recorded.ROOT / "pyproject.toml"):
+        shutil.copy(path, tmp_path)
     return tmp_path
+
+
+def changed(copy: Path) -> set[str]:
+    """Files of the copy that this checkout lacks, or has with other content."""
+    return {
+        name
+        for path in copy.rglob("*")
+        if path.is_file() and not any(p.startswith((".", "__py")) for p in path.parts[-2:])
+        for name in [str(path.relative_to(copy))]
+        if not (recorded.ROOT / name).is_file()
+        or (recorded.ROOT / name).read_bytes() != path.read_bytes()
+    }
+
+
+def written(recipe: str) -> int:
+    """How many files the table says that a recipe writes, a ladder's one kernel included."""
+    (count, kernels) = re.findall(rf"^\| {recipe} \| (\d+)( and its kernels)?", RECIPES, re.M)[0]
+    return int(count) + bool(kernels)
+
+
+def quick(copy: Path, recipe: str, *tests: str, naming: str = "") -> int:
+    """How many of the quick tests of some files pass in the copy, of which none may fail, and none
+    may write; `naming` picks those whose names hold words."""
+    before = changed(copy)
+    assert len(before) == written(recipe), before
+    command = ["-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not gpu and not slow"]
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    for name in ("NCU_TOOLKIT_KERNELS", "PYTEST_ADDOPTS"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, *command, *tests, *(["-k", naming] if naming else [])],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert changed(copy) == before, "the tests wrote into the copy"
+    return int(re.findall(r"(\d+) passed", done.stdout)[0])
 
 
 def python(copy: Path, script: str) -> str:
@@ -64,6 +105,12 @@ def python(copy: Path, script: str) -> str:
     return done.stdout
 
 
+STALE = """
+import generate
+runs = generate.recordings()
+for path in generate.stale(generate.documents(runs)):
+    print(path.relative_to(generate.ROOT))
+"""
 KERNEL_CODE = """
 extern "C" __global__ void recipe_kernel(const float* A, const float* B, float* C, int M, int N, int K) {
     const int row = blockIdx.y * blockDim.y + threadIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;
@@ -82,7 +129,8 @@ def add_kernel(copy: Path, family: str = "gemm_fp32", header: str = "") -> Path:
     assert text.count("\n// the kernel\n") == 1
     path = copy / "kernels" / family / "90_recipe_kernel.cu"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text.replace("// the kernel\n", KERNEL_CODE.lstrip()), encoding="utf-8")
+    text = text.replace("// the kernel\n", KERNEL_CODE.lstrip()).rstrip("\n") + "\n"
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -110,6 +158,35 @@ def test_a_kernel_is_one_file(copy: Path) -> None:
         assert [case.rung for case in cases] == ["naive", "recipe_kernel"]
         """,
     )
+    assert quick(copy, "a kernel", "tests/ladder/test_ladder.py", "tests/ladder/test_families.py")
+
+
+def test_a_kernel_without_a_recording_is_pending(copy: Path) -> None:
+    add_kernel(copy)
+    show = "from ncu_toolkit.cli import main\nmain(['list', '--family', 'gemm_fp32'{}])"
+    rungs = json.loads(python(copy, show.format(", '--format', 'json'")))[0]["rungs"]
+    assert [rung["name"] for rung in rungs if rung["pending"]] == ["recipe_kernel"]
+    assert python(copy, show.format("")).replace("\n", " ").count("[not recorded yet]") == 1
+    python(
+        copy,
+        """
+        import generate, recorded
+        from ncu_toolkit.render import book, family_view
+        from ncu_toolkit.runs import store
+        run = recorded.run_of(recorded.FP32)
+        made = book.open_book(run, recorded.diagnosed)
+        note = "Not recorded yet: recipe_kernel."
+        assert made.pending("gemm_fp32") == ["recipe_kernel"]
+        panels = family_view.family_view(made, "gemm_fp32").panels
+        assert panels and all(note in panel.notes for panel in panels)
+        (line,) = [l for l in generate.rung_figures([run]).splitlines() if "recipe_kernel" in l]
+        assert "not recorded yet" in line
+        (line,) = [l for l in generate.ladder_table([run]).splitlines() if "recipe_kernel" in l]
+        assert line.endswith("| not recorded yet |")
+        """,
+    )
+    tests = ("tests/ladder/test_recordings.py", "tests/diagnosis/test_story.py")
+    assert quick(copy, "a kernel", *tests, naming="every_rung or header_checks") >= 9
 
 
 @pytest.mark.toolchain
@@ -127,7 +204,8 @@ def test_the_kernel_of_the_recipe_compiles(copy: Path) -> None:
     )
 
 
-def test_a_metric_is_one_entry(copy: Path) -> None:
+def add_metric(copy: Path) -> tuple[str, str]:
+    """The entry that CONTRIBUTING.md shows; its short name and the profiler's."""
     (entry,) = re.findall(r"```python\n(Metric\(.*?\))?,?\n```", RECIPES, flags=re.DOTALL)
     name, raw = re.findall(r'"([^"]+)"', entry)[:2]
     registry = copy / "ncu_toolkit" / "metrics" / "registry.py"
@@ -135,22 +213,33 @@ def test_a_metric_is_one_entry(copy: Path) -> None:
     start = "_MEMORY: Final[tuple[Metric, ...]] = (\n"
     assert text.count(start) == 1
     registry.write_text(text.replace(start, f"{start}    {entry},\n"), encoding="utf-8")
+    return name, raw
+
+
+def test_a_metric_is_one_entry(copy: Path) -> None:
+    name, raw = add_metric(copy)
     python(
         copy,
         f"""
-        from pathlib import Path
         import diagnosis_cases, generate
         from ncu_toolkit.analysis import frames
         from ncu_toolkit.diagnosis import figures as derived
         from ncu_toolkit.metrics import sections
-        sections.write(Path("sections"))
-        assert 'Name: "{raw}"' in Path("sections/NcuToolkitMemory.section").read_text()
+        assert 'Name: "{raw}"' in sections.section_text("memory")
         assert "| `{name}` | L2 misses" in generate.metric_table()
         profile = diagnosis_cases.build({{"metrics": {{"{name}": 12.0}}}})
         assert derived.value(profile, "{name}") == 12.0
         assert frames.launches_frame([profile])["{name}"][0] == 12.0
+        from ncu_toolkit.runs import store
+        for folder in store.recordings():
+            run = store.load_manifest(folder)
+            launches = store.load_parsed(folder, run)
+            assert launches and all("{name}" in each.readings for each in launches)
         """,
     )
+    tests = ("metrics/test_metrics.py", "diagnosis/test_glossary.py", "analysis/test_frames.py")
+    quick(copy, "a metric", *(f"tests/{name}" for name in tests))
+    quick(copy, "a metric", "tests/runs/test_store.py", naming="metric or launch")
     if nvperf.library_path() is not None:
         for chip in nvperf.CHIPS.values():
             with nvperf.chip(chip) as known:
@@ -212,13 +301,15 @@ CASE = {
 }
 
 
+def add_bottleneck(copy: Path) -> None:
+    rule = copy / "ncu_toolkit" / "diagnosis" / "rules" / "register_moves.py"
+    rule.write_text(RULE.lstrip(), encoding="utf-8")
+    case = copy / "tests" / "cases" / "register-moves.json"
+    case.write_text(json.dumps(CASE), encoding="utf-8")
+
+
 def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
-    (copy / "ncu_toolkit" / "diagnosis" / "rules" / "register_moves.py").write_text(
-        RULE.lstrip(), encoding="utf-8"
-    )
-    (copy / "tests" / "cases" / "register-moves.json").write_text(
-        json.dumps(CASE), encoding="utf-8"
-    )
+    add_bottleneck(copy)
     python(
         copy,
         """
@@ -234,25 +325,10 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
         assert "register-moves" in [finding.bottleneck for finding in found.findings]
         """,
     )
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
-    tests = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "tests/diagnosis/test_rules.py",
-        "-k",
-        "register-moves or every_bottleneck_has_a_case",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *tests],
-        cwd=copy,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert re.search(r"[4-9] passed", done.stdout), "the case file alone brings its tests along"
+    tests = "register-moves or every_bottleneck_has_a_case"
+    passed = quick(copy, "a bottleneck", "tests/diagnosis/test_rules.py", naming=tests)
+    assert passed >= 4, "the case file alone brings its tests along"
+    quick(copy, "a bottleneck", "tests/diagnosis/test_glossary.py")
 
 
 PROBLEM = '''
@@ -321,11 +397,14 @@ args = ["x", "y", "n"]
 +++*/"""
 
 
-def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
+def add_ladder(copy: Path) -> None:
     add_kernel(copy, "scale", SCALE)
-    (copy / "ncu_toolkit" / "ladder" / "problems" / "scale.py").write_text(
-        PROBLEM.lstrip(), encoding="utf-8"
-    )
+    problem = copy / "ncu_toolkit" / "ladder" / "problems" / "scale.py"
+    problem.write_text(PROBLEM.lstrip(), encoding="utf-8")
+
+
+def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
+    add_ladder(copy)
     python(
         copy,
         """
@@ -345,6 +424,26 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
         assert compare(numpy, "y", inputs["x"] * 2, problem.reference(numpy, inputs, size, "float32", {})["y"]).passed
         """,
     )
+    assert quick(copy, "a ladder", "tests/ladder/test_ladder.py", "tests/ladder/test_families.py")
+
+
+#: Documents that `make docs` writes anew after each recipe. No recording and no picture is among
+#: them.
+FOLLOWING: dict[str, tuple[Callable[[Path], object], set[str]]] = {
+    "a kernel": (add_kernel, {"docs/results.md", "docs/rungs.md", "kernels/README.md"}),
+    "a metric": (add_metric, {"docs/metrics.md", "docs/glossary.md"}),
+    "a ladder": (add_ladder, {"docs/results.md", "kernels/README.md"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", FOLLOWING)
+def test_documents_that_follow_from_a_recipe(copy: Path, recipe: str) -> None:
+    carry_out, following = FOLLOWING[recipe]
+    before = set(python(copy, STALE).split())
+    carry_out(copy)
+    assert len(changed(copy)) == written(recipe)
+    assert set(python(copy, STALE).split()) - before == following - before
 
 
 def test_the_recipes_are_the_ones_that_are_tested() -> None:

@@ -20,6 +20,7 @@ import recorded
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
     Device,
     InstructionMix,
@@ -455,3 +456,55 @@ def test_folders_change_places(
     assert (tmp_path / "old" / "new").exists()
     assert (tmp_path / "new" / "old").exists()
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_new_metric_is_read_from_a_recording_that_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = recorded.small_recording(tmp_path / "run")
+    run = store.load_manifest(folder)
+    store.save_parsed(folder)
+    (before,) = store.load_parsed(folder, run) or ()
+    assert (before,) == store.read_reports(folder, run)
+
+    old = registry.REGISTRY["dram_read_bytes"]
+    threads = registry.Metric("threads", (registry.AGREEMENTS["threads"],), "count", "T", "T.")
+    entries = {**registry.REGISTRY, "threads": threads, "renamed": replace(old, name="renamed")}
+    del entries["dram_read_bytes"]
+    monkeypatch.setattr(registry, "REGISTRY", entries)
+
+    (after,) = store.load_parsed(folder, run) or ()
+    assert replace(after, readings=before.readings) == before
+    assert after.value("threads") == before.launch.blocks * before.launch.threads_per_block
+    assert after.value("renamed") == before.value("dram_read_bytes")
+    assert after.readings.keys() == entries.keys()
+
+
+def test_another_name_of_what_a_launch_is_makes_a_recording_be_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = recorded.small_recording(tmp_path / "run")
+    run = store.load_manifest(folder)
+    store.save_parsed(folder)
+    monkeypatch.setitem(registry.LAUNCH_FACTS, "registers", "no__such")
+    assert store.load_parsed(folder, run) is None
+
+
+def test_launches_that_contradict_themselves_are_read_from_their_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = recorded.small_recording(tmp_path / "run")
+    run = store.load_manifest(folder)
+    store.save_parsed(folder)
+    read = store.reader.load_report
+
+    def contradicting(path: Path, *, values: bool = False) -> store.reader.LoadedReport:
+        report = read(path, values=values)
+        broken = [
+            replace(p, contradictions={"two figures": ("duration",)}) for p in report.profiles
+        ]
+        return replace(report, profiles=tuple(broken))
+
+    monkeypatch.setattr(store.reader, "load_report", contradicting)
+    store.save_parsed(folder)
+    assert store.load_parsed(folder, run) is None
