@@ -310,9 +310,7 @@ def _compile(
     return _run(made, nvcc, folder, label, root, timeout)
 
 
-def _run(
-    made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path, timeout: float
-) -> Cubin:
+def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path, timeout: float) -> Cubin:
     """Compile into a temporary folder and rename it into the cache, so that no reader sees half an
     entry."""
     try:
