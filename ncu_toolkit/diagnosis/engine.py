@@ -81,8 +81,7 @@ def diagnose(profile: Profile) -> Diagnosis:
         for finding in findings
     ):
         findings = [_roof.outranked(finding) if finding.good else finding for finding in findings]
-    if not model.stalls:
-        findings = [_less_sure(finding) for finding in findings]
+    findings = [_as_sure_as(finding, profile, model) for finding in findings]
     untested = sum(each.outcome == "abstained" for each in considered)
     findings = [
         _for_caller(f, profile) for f in _headed(ranked(findings), profile, model, untested)
@@ -136,12 +135,11 @@ def _headed(
         or _specificity(findings[0]) is Specificity.BUILD
         or not 0 < _weight(findings[0]) < 1 - 1 / SUBSTANCE
     ):
-        return findings
+        return _roof_first(findings, model)
     near = nearest(profile, model, untested)
     if near is None:
         return findings or [unknown.verdict(profile, model)]
-    if not model.stalls:
-        near = _less_sure(near)
+    near = _as_sure_as(near, profile, model)
     # A roof that a rule found says more than the nearest one, unless that one is full.
     roofs = [f for f in findings if f.bottleneck == near.bottleneck]
     if near.confidence == "low":
@@ -204,12 +202,42 @@ def _stated(finding: Finding) -> Finding:
     return replace(finding, evidence=evidence)
 
 
-def _less_sure(finding: Finding) -> Finding:
-    """A finding from how busy units are alone: without stall reasons nothing confirms that warps
-    wait for what it names."""
-    if load_rules()[finding.bottleneck].FROM_SHAPE:
-        return finding
-    return _lowered(finding)
+def _as_sure_as(finding: Finding, profile: Profile, model: TimeModel) -> Finding:
+    """A finding as sure as the report allows, the one place where a rule's own word is lowered for
+    that: a step for each thing that would confirm it and is not there (`Rule.CONFIRMED_BY`), and
+    never "high" where it explains less than a FIFTH of the time.
+
+    docs/calibration.md has how often each word was right."""
+    absent = [
+        name
+        for name in load_rules()[finding.bottleneck].CONFIRMED_BY
+        if (not model.stalls if name == "stalls" else missing(profile, (name,)))
+    ]
+    for _ in absent:
+        finding = _lowered(finding)
+    if finding.confidence == "high" and finding.speedup is not None and finding.saved < FIFTH.value:
+        finding = _lowered(finding)
+    return finding
+
+
+def _roof_first(findings: list[Finding], model: TimeModel) -> list[Finding]:
+    """Findings with the roof of memory behind the SMs first, where that is NEAR, keeps its work once
+    the first cause is gone, and allows that cause no more than any kernel so near has left."""
+    first = findings[0]
+    if (
+        first.good
+        or _specificity(first) is Specificity.BUILD
+        or _weight(first) >= 1 - _roof.NEAR.value / ACHIEVABLE
+    ):
+        return findings
+    for finding in findings:
+        units_of = load_rules()[finding.bottleneck].UNITS
+        if any(
+            name in OFF_CHIP and first.relieves.get(name, 1.0) >= 1 and model.busy(name) >= _roof.NEAR.value
+            for name in units_of
+        ):
+            return [finding, *(each for each in findings if each is not finding)]
+    return findings
 
 
 def _lowered(finding: Finding) -> Finding:
@@ -309,6 +337,10 @@ HALF: Final = Threshold(
 )
 #: The factor below which a cause is no headline: a tenth is what a roof that is near leaves.
 SUBSTANCE: Final = 1.1
+FIFTH: Final = Threshold(
+    0.2,
+    "of 22 unseen launches that were called likely with a gain below 1.5x 17 were right, of 71 with more 68 (docs/calibration.md)",
+)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import NOISE, RESOURCES, Removal, TimeModel
+from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES, Removal, TimeModel
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
@@ -188,8 +188,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     }
     waits_double = (
         {reason: blame(profile, reason, ("fp64",)) for reason in waits_special}
-        if profile.samples
-        else {"math_pipe_throttle": 1.0}
+        if attribution.waits(profile, "math_pipe_throttle")
+        else {"math_pipe_throttle": _part_of_pipes(model)}
     )
     claimed = {
         reason: min(1.0, share + waits_double.get(reason, 0.0))
@@ -230,7 +230,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         stalls={reason: keep(share, 0.0) for reason, share in claimed.items()}
         | {
             "wait": instructions
-            * keep(blame(profile, "wait", ("fp64",)) if profile.samples else 0.0, WAIT_LEFT)
+            * keep(blame(profile, "wait", ("fp64",)), WAIT_LEFT)
         },
         loads={"fp64": 0.0, "xu": keep(part, 0.0)},
         instructions=instructions,
@@ -306,6 +306,13 @@ def _by_pipe(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         relieves=prediction.relieves,
         weight=prediction.saved,
     )
+
+
+def _part_of_pipes(model: TimeModel) -> float:
+    """How busy the FP64 pipe is for each part of the time that the busiest pipe is busy (0-1): its
+    part of the waiting at pipes, where no samples say at which."""
+    busiest = max(model.busy(name) for name in ("fp64", "tensor", *PIPES) if name != "issue")
+    return model.busy("fp64") / busiest if busiest else 0.0
 
 
 def _rate(profile: Profile) -> float | None:

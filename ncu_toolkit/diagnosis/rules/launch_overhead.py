@@ -67,6 +67,7 @@ OPTIONAL: Final = ("waves",)
 NCU: Final = (("SOLBottleneck", "small grid"),)
 UNITS: Final = ("blocks",)
 FROM_SHAPE: Final = True
+CONFIRMED_BY: Final = ()
 WHOLE_JOB: Final = True
 #: Microseconds between back-to-back small kernels that the profiler does not see (source above).
 BETWEEN_US: Final = 2.2
