@@ -233,7 +233,9 @@ def _roof_first(findings: list[Finding], model: TimeModel) -> list[Finding]:
     for finding in findings:
         units_of = load_rules()[finding.bottleneck].UNITS
         if any(
-            name in OFF_CHIP and first.relieves.get(name, 1.0) >= 1 and model.busy(name) >= _roof.NEAR.value
+            name in OFF_CHIP
+            and first.relieves.get(name, 1.0) >= 1
+            and model.busy(name) >= _roof.NEAR.value
             for name in units_of
         ):
             return [finding, *(each for each in findings if each is not finding)]

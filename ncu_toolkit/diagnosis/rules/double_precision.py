@@ -228,10 +228,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     removal = Removal(
         "in single precision",
         stalls={reason: keep(share, 0.0) for reason, share in claimed.items()}
-        | {
-            "wait": instructions
-            * keep(blame(profile, "wait", ("fp64",)), WAIT_LEFT)
-        },
+        | {"wait": instructions * keep(blame(profile, "wait", ("fp64",)), WAIT_LEFT)},
         loads={"fp64": 0.0, "xu": keep(part, 0.0)},
         instructions=instructions,
         added={"fma": replaced} if "fma" in model.loads else {},
