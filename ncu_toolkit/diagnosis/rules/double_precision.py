@@ -186,11 +186,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         reason: blame(profile, reason, ("special",)) * part
         for reason in (*SPECIAL_WAITS, *(("tex_throttle",) if shared else ()))
     }
-    waits_double = (
-        {reason: blame(profile, reason, ("fp64",)) for reason in waits_special}
-        if attribution.waits(profile, "math_pipe_throttle")
-        else {"math_pipe_throttle": _part_of_pipes(model)}
-    )
+    if attribution.waits(profile, "math_pipe_throttle"):
+        waits_double = {reason: blame(profile, reason, ("fp64",)) for reason in waits_special}
+    else:
+        waits_special["math_pipe_throttle"] = _part_of_pipes(model, "xu") * part
+        waits_double = {"math_pipe_throttle": _part_of_pipes(model, "fp64")}
     claimed = {
         reason: min(1.0, share + waits_double.get(reason, 0.0))
         for reason, share in waits_special.items()
@@ -305,11 +305,11 @@ def _by_pipe(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     )
 
 
-def _part_of_pipes(model: TimeModel) -> float:
-    """How busy the FP64 pipe is for each part of the time that the busiest pipe is busy (0-1): its
-    part of the waiting at pipes, where no samples say at which."""
+def _part_of_pipes(model: TimeModel, pipe: str) -> float:
+    """How busy a pipe is for each part of the time that the busiest one is (0-1): its part of the
+    waiting at pipes, where no samples say at which."""
     busiest = max(model.busy(name) for name in ("fp64", "tensor", *PIPES) if name != "issue")
-    return model.busy("fp64") / busiest if busiest else 0.0
+    return model.busy(pipe) / busiest if busiest else 0.0
 
 
 def _rate(profile: Profile) -> float | None:
