@@ -90,4 +90,4 @@ def test_basic_set_claims_no_usefulness() -> None:
     ):
         diagnosis = verdict(name, launch)
         assert not diagnosis.primary.good
-        assert any("ncu --set full" in advice for advice in diagnosis.primary.advice)
+        assert any("ncu-toolkit profile" in advice for advice in diagnosis.primary.advice)

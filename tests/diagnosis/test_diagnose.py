@@ -22,7 +22,7 @@ def test_incomplete_launch_says_what_to_do() -> None:
     )
     assert diagnosis.primary.bottleneck == "unknown"
     assert "incomplete" in diagnosis.primary.summary
-    assert any("ncu --set full" in advice for advice in diagnosis.primary.advice)
+    assert any("ncu-toolkit profile" in advice for advice in diagnosis.primary.advice)
 
 
 def test_basic_set_says_what_to_collect() -> None:
@@ -42,7 +42,7 @@ def test_basic_set_says_what_to_collect() -> None:
     diagnosis = diagnose(cases.build({"metrics": metrics, "stalls": {}, "opcodes": {}}))
     assert diagnosis.primary.bottleneck == "unknown"
     assert "WarpStateStats" in " ".join(diagnosis.notes)
-    assert any("ncu --set full" in advice for advice in diagnosis.primary.advice)
+    assert any("ncu-toolkit profile" in advice for advice in diagnosis.primary.advice)
 
 
 def test_nothing_collected_still_has_a_verdict() -> None:

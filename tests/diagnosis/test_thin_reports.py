@@ -53,7 +53,7 @@ def test_no_case_is_surer_without_stalls(name: str) -> None:
     assert not [f.bottleneck for f in found.findings if f.good and f.bottleneck != "tensor-pipe"], (
         "nothing tells useful from wasteful work"
     )
-    assert any("To collect them: ncu " in note for note in found.notes)
+    assert any("To collect them: ncu-toolkit " in note for note in found.notes)
 
 
 def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
@@ -63,7 +63,7 @@ def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
     assert primary.bottleneck == "l1-bandwidth"
     assert "33 wavefronts" in primary.summary
     assert "scattered in global memory" in primary.summary
-    assert "ncu --set full" in primary.advice[0]
+    assert "ncu-toolkit profile" in primary.advice[0]
     assert "passes_per_request" in [evidence.metric for evidence in primary.evidence]
 
 

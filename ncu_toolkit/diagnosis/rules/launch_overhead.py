@@ -133,7 +133,7 @@ class Words:
         "only {fill} of the warps they could."
     )
     short_here = (
-        "Blocks are so short that the SMs wait for new ones: {rate} start in a cycle, no unit is busy, and SMs hold only {fill} of the "
+        "Blocks are so short that the SMs wait for new ones: {rate} start in a cycle. No unit is busy, and SMs hold only {fill} of the "
         "warps they could."
     )
     short_advice = (
