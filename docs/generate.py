@@ -40,6 +40,7 @@ import recorded
 import watch_session
 from heldout import fit
 
+from benchmarks import readings
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
@@ -156,7 +157,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     held = calibrated.read_text(encoding="utf-8")
     changes = DOCS / "decisions" / "12-kernels-that-changed-the-rules.md"
     counted = calibration_tables(runs)
-    for name in ("summary", "cases", "intervals", "coverage", "limits"):
+    for name in ("summary", "cases", "intervals", "coverage", "limits", "readings"):
         held = between(held, name, counted[name])
     agents, kept = DOCS / "agents.md", DOCS / "history.md"
     figures = {DOCS / "ci.md": "loop", DOCS / "cluster.md": "two_boards"}
@@ -225,6 +226,7 @@ def calibration_tables(runs: list[Run]) -> dict[str, str]:
         "intervals": views.markdown(fit.HEADINGS, fit.alternatives(fit.read())),
         "coverage": views.markdown(fit.HEADINGS, parts),
         "limits": interval_limits(parts),
+        "readings": views.markdown(readings.HEADINGS, readings.table(readings.read())),
     }
 
 

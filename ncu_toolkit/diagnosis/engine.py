@@ -81,8 +81,7 @@ def diagnose(profile: Profile) -> Diagnosis:
         for finding in findings
     ):
         findings = [_roof.outranked(finding) if finding.good else finding for finding in findings]
-    if not model.stalls:
-        findings = [_less_sure(finding) for finding in findings]
+    findings = [_as_sure_as(finding, profile, model) for finding in findings]
     untested = sum(each.outcome == "abstained" for each in considered)
     findings = [
         _for_caller(f, profile) for f in _headed(ranked(findings), profile, model, untested)
@@ -136,12 +135,11 @@ def _headed(
         or _specificity(findings[0]) is Specificity.BUILD
         or not 0 < _weight(findings[0]) < 1 - 1 / SUBSTANCE
     ):
-        return findings
+        return _roof_first(findings, model)
     near = nearest(profile, model, untested)
     if near is None:
         return findings or [unknown.verdict(profile, model)]
-    if not model.stalls:
-        near = _less_sure(near)
+    near = _as_sure_as(near, profile, model)
     # A roof that a rule found says more than the nearest one, unless that one is full.
     roofs = [f for f in findings if f.bottleneck == near.bottleneck]
     if near.confidence == "low":
@@ -204,12 +202,41 @@ def _stated(finding: Finding) -> Finding:
     return replace(finding, evidence=evidence)
 
 
-def _less_sure(finding: Finding) -> Finding:
-    """A finding from how busy units are alone: without stall reasons nothing confirms that warps
-    wait for what it names."""
-    if load_rules()[finding.bottleneck].FROM_SHAPE:
-        return finding
-    return _lowered(finding)
+def _as_sure_as(finding: Finding, profile: Profile, model: TimeModel) -> Finding:
+    """A finding as sure as the report allows, the one place where a rule's own word is lowered for
+    that: a step for each thing that would confirm it and is not there (`Rule.CONFIRMED_BY`), and
+    never "high" where it explains less than a FIFTH of the time.
+
+    docs/calibration.md has how often each word was right."""
+    absent = [
+        name
+        for name in load_rules()[finding.bottleneck].CONFIRMED_BY
+        if (not model.stalls if name == "stalls" else missing(profile, (name,)))
+    ]
+    for _ in absent:
+        finding = _lowered(finding)
+    small = not finding.good and finding.speedup is not None and finding.saved < FIFTH.value
+    return _lowered(finding) if small and finding.confidence == "high" else finding
+
+
+def _roof_first(findings: list[Finding], model: TimeModel) -> list[Finding]:
+    """Findings with the roof of memory behind the SMs first, where that is NEAR, keeps its work once
+    the first cause is gone, and the cause gains little beside it: no more than reads "about 1.1x",
+    or where the report does not show what warps wait for, than any kernel so near its roof has left."""
+    first = findings[0]
+    little = 1 - 1 / ABOUT if model.stalls else 1 - _roof.NEAR.value / ACHIEVABLE
+    if first.good or _specificity(first) is Specificity.BUILD or _weight(first) >= little:
+        return findings
+    for finding in findings:
+        units_of = load_rules()[finding.bottleneck].UNITS
+        if any(
+            name in OFF_CHIP
+            and first.relieves.get(name, 1.0) >= 1
+            and model.busy(name) >= _roof.NEAR.value
+            for name in units_of
+        ):
+            return [finding, *(each for each in findings if each is not finding)]
+    return findings
 
 
 def _lowered(finding: Finding) -> Finding:
@@ -309,6 +336,12 @@ HALF: Final = Threshold(
 )
 #: The factor below which a cause is no headline: a tenth is what a roof that is near leaves.
 SUBSTANCE: Final = 1.1
+#: The gain from which a card says more than "about 1.1x".
+ABOUT: Final = 1.15
+FIFTH: Final = Threshold(
+    0.2,
+    "predictions are off by five points and more; of 22 launches called likely with a gain below 1.5x 17 were right, of 71 with more 68",
+)
 
 
 @dataclass(frozen=True)

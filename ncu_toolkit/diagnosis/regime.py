@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
-from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS
+from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, RESOURCES
 from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Profile
@@ -424,7 +424,14 @@ def _rule(regime: Regime, kind: str, shape: Diagnosis, unused: bool) -> str:
         return next(name for name, rule in rules.items() if "active_fraction" in rule.REQUIRES)
     if regime == "latency":
         return next(name for name, rule in rules.items() if "long_scoreboard" in rule.WAITS)
-    return next(name for name, rule in rules.items() if KINDS[kind].resource in rule.UNITS)
+    resource = KINDS[kind].resource
+    name = next(name for name, rule in rules.items() if resource in rule.UNITS)
+    if OF_RESOURCE[rules[name].UNITS[0]] == regime:
+        return name
+    # That rule's roof is of another kind: the one that reads the unit's counter says more.
+    counters = set(RESOURCES[resource][0])
+    inputs = {each: {*rule.REQUIRES, *rule.OPTIONAL} for each, rule in rules.items()}
+    return next((each for each, needed in inputs.items() if counters & needed), name)
 
 
 _SUMMARY: Final[Mapping[Regime, str]] = {

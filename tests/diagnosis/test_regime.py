@@ -151,8 +151,8 @@ def test_two_that_are_close_are_both_said() -> None:
 
 
 def test_warps_that_wait_in_a_small_grid_are_both_said() -> None:
-    """132 blocks of 256 threads put one on each multiprocessor, which has room for eight."""
-    diagnosis, told = regime.verdict(kernel({}, grid=132), H200)
+    """128 blocks of 256 threads leave four multiprocessors without one; the others have room for eight."""
+    diagnosis, told = regime.verdict(kernel({}, grid=128), H200)
     assert told is not None
     assert told.either == ("latency", "launch or idle")
     assert told.confidence == "low"

@@ -206,6 +206,10 @@ STATED = (32.0, 16.0, fp32_pipe.BEST.value, tensor_pipe.BEST.value, time_model.B
 OF_TIME = re.compile(r"^[^.;]*\b(time|waiting for the data|in the queue)")
 
 
+#: How many causes were and were not tested: no measurement of the launch.
+TESTED = re.compile(r"Of \d+ known causes \d+ needs? more than this report holds\.")
+
+
 def sentence_figures(text: str) -> Iterator[tuple[float, float, str]]:
     """The numbers of a sentence as (value, half of its last digit, what follows); percentages as
     fractions."""
@@ -239,7 +243,7 @@ def unmeasured(finding: Finding, profile: Profile) -> list[float]:
     known += [q for a, b in product(values, values) if b for q in (a / b, 1 - a / b)]
     return [
         value
-        for value, half, rest in sentence_figures(finding.summary)
+        for value, half, rest in sentence_figures(TESTED.sub("", finding.summary))
         if not any(abs(figure - value) <= half for figure in known)
         and not (OF_TIME.match(rest) and value <= sum(shares) + half)
         and not (" of the waiting is for loads" in rest and value <= 1)

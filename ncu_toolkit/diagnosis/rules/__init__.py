@@ -76,6 +76,9 @@ class Rule(Protocol):
     kind of instruction that must cause most of the stall ("" for any)."""
     FROM_SHAPE: bool = False
     """Whether the launch's shape and the SMs' times tell it, without what warps wait for."""
+    CONFIRMED_BY: tuple[str, ...] = ("stalls",)
+    """What a report must hold beside REQUIRES for a finding to be as sure as the rule says: each of
+    these that is missing makes it one step less sure. Nothing where the evidence shows the cause itself."""
     WHOLE_JOB: bool = False
     """Whether its saving is of all launches that share a job, not of the launch that has it."""
     LIMIT: Literal["memory", "compute", "latency"] = "latency"
@@ -107,8 +110,8 @@ class Rule(Protocol):
 
 
 _DECLARED: Final = (
-    "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "WHOLE_JOB", "LIMIT",
-    "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
+    "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "WHOLE_JOB",
+    "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
 )  # fmt: skip
 
 

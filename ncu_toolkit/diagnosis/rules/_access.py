@@ -18,6 +18,26 @@ from ncu_toolkit.sass.operands import parts, registers
 COALESCED: Final = 1 / 3
 
 
+#: Device memory writes this much more than SMs store before sectors count as written twice: halos and
+#: write-backs of what was there before take a quarter (_roof.COMPULSORY).
+REWRITTEN: Final = 1.25
+
+
+def rewritten(profile: Profile) -> float:
+    """How many times the bytes that the SMs store device memory writes, where it also moves more than
+    passes between L2 and the SMs: sectors that stores fill only in part leave L2 before the rest
+    arrives, and are fetched and written again. 0 where that is not so, or not known."""
+    moved, passed = figures.value(profile, "dram_bytes"), figures.value(profile, "l2_bytes")
+    written, stored = (
+        profile.value("dram_write_bytes"),
+        (profile.value("global_store_sectors") or 0.0) * figures.SECTOR_BYTES,
+    )
+    if not moved or not passed or not written or not stored:
+        return 0.0
+    twice = min(moved / passed, written / stored)
+    return written / stored if twice >= REWRITTEN else 0.0
+
+
 def is_coalesced(profile: Profile) -> bool:
     """Whether global accesses touch at most 1.5 times the sectors they need; true where it cannot
     be told.

@@ -196,13 +196,16 @@ def blame(profile: Profile, reason: str, kinds: Sequence[str]) -> float:
     """The part (0-1) of a stall reason's time that instructions of `kinds` cause.
 
     From PC samples traced to their producers; without samples, from executed counts of the kinds
-    that can cause the reason; 1 where neither is there (the caller's confidence should then say that the reason may have other causes)."""
+    that can cause the reason; 0 where none of `kinds` executed; 1 where the report holds neither (the caller's
+    confidence should then say that the reason may have other causes)."""
     shares = attribution.waits(profile, reason)
     if shares:
         return sum(shares.get(kind, 0.0) for kind in kinds)
-    candidates = _CANDIDATES.get(reason)
-    if candidates is None or not profile.mix.collected:
+    if not profile.mix.collected:
         return 1.0
+    candidates = _CANDIDATES.get(reason)
+    if candidates is None:
+        return 1.0 if figures.executed(profile, kinds) else 0.0
     total = figures.executed(profile, candidates) or 0.0
     mine = figures.executed(profile, [kind for kind in kinds if kind in candidates]) or 0.0
     return mine / total if total else 0.0
@@ -213,6 +216,8 @@ _CANDIDATES: Final[Mapping[str, tuple[str, ...]]] = {
     "short_scoreboard": attribution.SHORT_PRODUCERS,
     "mio_throttle": ("shared", "special", "shuffle", "constant", "global", "copy", "local"),
     "lg_throttle": ("global", "copy", "local", "atomic"),
+    # A fixed latency follows every instruction.
+    "wait": (*attribution.KINDS, "other"),
 }
 
 

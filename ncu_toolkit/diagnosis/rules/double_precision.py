@@ -57,7 +57,7 @@ from ncu_toolkit.diagnosis.rules._support import (
     ruled_out,
     stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import NOISE, RESOURCES, Removal, TimeModel
+from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES, Removal, TimeModel
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 from ncu_toolkit.sass import attribution
@@ -186,11 +186,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         reason: blame(profile, reason, ("special",)) * part
         for reason in (*SPECIAL_WAITS, *(("tex_throttle",) if shared else ()))
     }
-    waits_double = (
-        {reason: blame(profile, reason, ("fp64",)) for reason in waits_special}
-        if profile.samples
-        else {"math_pipe_throttle": 1.0}
-    )
+    if attribution.waits(profile, "math_pipe_throttle"):
+        waits_double = {reason: blame(profile, reason, ("fp64",)) for reason in waits_special}
+    else:
+        waits_special["math_pipe_throttle"] = _part_of_pipes(model, "xu") * part
+        waits_double = {"math_pipe_throttle": _part_of_pipes(model, "fp64")}
     claimed = {
         reason: min(1.0, share + waits_double.get(reason, 0.0))
         for reason, share in waits_special.items()
@@ -228,10 +228,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     removal = Removal(
         "in single precision",
         stalls={reason: keep(share, 0.0) for reason, share in claimed.items()}
-        | {
-            "wait": instructions
-            * keep(blame(profile, "wait", ("fp64",)) if profile.samples else 0.0, WAIT_LEFT)
-        },
+        | {"wait": instructions * keep(blame(profile, "wait", ("fp64",)), WAIT_LEFT)},
         loads={"fp64": 0.0, "xu": keep(part, 0.0)},
         instructions=instructions,
         added={"fma": replaced} if "fma" in model.loads else {},
@@ -306,6 +303,13 @@ def _by_pipe(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         relieves=prediction.relieves,
         weight=prediction.saved,
     )
+
+
+def _part_of_pipes(model: TimeModel, pipe: str) -> float:
+    """How busy a pipe is for each part of the time that the busiest one is (0-1): its part of the
+    waiting at pipes, where no samples say at which."""
+    busiest = max(model.busy(name) for name in ("fp64", "tensor", *PIPES) if name != "issue")
+    return model.busy(pipe) / busiest if busiest else 0.0
 
 
 def _rate(profile: Profile) -> float | None:

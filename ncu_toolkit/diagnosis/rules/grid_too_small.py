@@ -55,6 +55,7 @@ NCU: Final = (
     ("AchievedOccupancy", ""), ("LaunchConfiguration", "small grid"), ("SOLBottleneck", "small grid"),
 )  # fmt: skip
 FROM_SHAPE: Final = True
+CONFIRMED_BY: Final = ()
 CODE_RANK: Final = 9
 
 

@@ -58,6 +58,7 @@ REQUIRES: Final = ()
 OPTIONAL: Final = ("lanes_per_instruction", "occupancy_fill", "waves", "stalls")
 NCU: Final = (("LaunchConfiguration", "block size"), ("ThreadDivergence", ""))
 FROM_SHAPE: Final = True
+CONFIRMED_BY: Final = ()
 #: Units whose work is the instructions' own, so that it goes where full warps need fewer.
 COMPUTE: Final = ("issue", "fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "uniform")
 HALF: Final = Threshold(0.5, "most of the warps launched then do nothing")

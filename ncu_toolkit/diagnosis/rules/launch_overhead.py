@@ -67,6 +67,7 @@ OPTIONAL: Final = ("waves",)
 NCU: Final = (("SOLBottleneck", "small grid"),)
 UNITS: Final = ("blocks",)
 FROM_SHAPE: Final = True
+CONFIRMED_BY: Final = ()
 WHOLE_JOB: Final = True
 #: Microseconds between back-to-back small kernels that the profiler does not see (source above).
 BETWEEN_US: Final = 2.2
@@ -132,7 +133,7 @@ class Words:
         "only {fill} of the warps they could."
     )
     short_here = (
-        "Blocks are so short that the SMs wait for new ones: {rate} start in a cycle, no unit is busy, and SMs hold only {fill} of the "
+        "Blocks are so short that the SMs wait for new ones: {rate} start in a cycle. No unit is busy, and SMs hold only {fill} of the "
         "warps they could."
     )
     short_advice = (

@@ -45,6 +45,7 @@ REQUIRES: Final = ("active_fraction", "waves")
 OPTIONAL: Final = ("imbalance", "occupancy_fill", "achieved_occupancy", "theoretical_occupancy")
 NCU: Final = (("AchievedOccupancy", ""), ("WorkloadImbalance", ""))
 FROM_SHAPE: Final = True
+CONFIRMED_BY: Final = ("stalls", "imbalance")
 open_in_code = paths
 IDLE: Final = Threshold(
     0.1,
@@ -98,6 +99,9 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     # Idle time of SMs is unequal work only as far as the grid's own shape does not explain it.
     sms = profile.device.sm_count
     even = min(1.0, profile.launch.blocks / sms) if waves < 1 and sms else _expected(waves)
+    if figures.value(profile, "imbalance") is None:
+        # Equal blocks end up to one block's time apart, which only the busiest SM tells from long ones.
+        even *= 1 - 1 / (1 + waves)
     balance = min(1.0, busy / even) if even else 1.0
     evidence = (
         fact(profile, "active_fraction", "", None),

@@ -259,8 +259,11 @@ def _gain(profile: Profile, limiters: tuple[str, ...], occupancy: float) -> floa
     """How many times the warps would fit if the limiter named did not limit: the next limiter
     decides, at most a full SM."""
     now = figures.value(profile, "blocks_per_sm")
+    # As the driver split L1 for this launch: it has not been asked for a split for more blocks.
     others = [
-        v for name, v in figures.block_limits(profile).items() if name not in limiters and v != now
+        v
+        for name in figures.BLOCK_LIMITS
+        if name not in limiters and (v := profile.value(name)) is not None and v != now
     ]
     if "block_limit_warps" in limiters or not now or not others:
         return 1 / occupancy

@@ -258,7 +258,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         (
             measured,
             _asked_fact(asked),
-            replace(loaded, value=used) if loaded else None,
+            replace(loaded, value=used if others else counted) if loaded else None,
             stall_fact(profile, "long_scoreboard"),
             stall_fact(profile, "lg_throttle"),
             fact(profile, "l1_hit_rate"),

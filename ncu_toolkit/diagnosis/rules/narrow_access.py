@@ -45,6 +45,7 @@ from ncu_toolkit.diagnosis.rules._access import (
     loads_in_flight,
     queued_behind_atomics,
     read_in_pieces,
+    rewritten,
 )
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
@@ -151,7 +152,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     if waiting < WEAK_STALL.value:
         return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
     pieces = read_in_pieces(profile) >= MOST
-    if not is_coalesced(profile) and not pieces:
+    if (not is_coalesced(profile) or rewritten(profile)) and not pieces:
         return ruled_out(ID, Words.scattered, fact(profile, "global_sector_excess"))
     chased = dependent_loads(profile)
     if chased >= 0.5:

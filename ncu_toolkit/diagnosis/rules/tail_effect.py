@@ -33,7 +33,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
-from ncu_toolkit.diagnosis.rules._support import Threshold, fact, finding, ruled_out
+from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, fact, finding, ruled_out
 from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
 from ncu_toolkit.model import Finding, NoFinding, Profile
 
@@ -83,9 +83,11 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         figures.value(profile, "occupancy_fill"),
         figures.value(profile, "active_fraction"),
     )
+    if fill is None and active is None:
+        return abstain(ID, ("active_fraction", "occupancy_fill"))
     # The measured emptiness bounds the loss: an SM with one block of several left is not idle, and
-    # its block runs faster alone.
-    used = fill * (active or 1.0) if fill is not None else 1 - tail
+    # its block runs faster alone. What start and end leave empty is no tail.
+    used = fill * model.working if fill is not None else 1 - tail
     balance = max(1 - tail, min(1.0, used))
     return finding(
         ID,

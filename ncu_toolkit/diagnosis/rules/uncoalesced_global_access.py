@@ -45,10 +45,12 @@ from ncu_toolkit.diagnosis.rules._access import (
     ADDRESS,
     COALESCED,
     MOST,
+    WORD,
     gathers,
     global_wavefront_part,
     queued_excess,
     read_in_pieces,
+    rewritten,
 )
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.rules._support import (
@@ -90,6 +92,14 @@ APART: Final = 2
 class Words:
     close = "Global accesses touch close to the fewest sectors that their bytes need."
     found = "Lanes of a warp access scattered addresses: {part} of the memory sectors {which} are wasted."
+    rewritten = (
+        " Device memory writes {times} the bytes that are stored: sectors that a store fills only in part are fetched and written "
+        "again."
+    )
+    block = (
+        "The block is {x} × {y}: a warp's lanes lie in {rows} rows, and each row is in sectors of its own. Make x the long side, such "
+        "as 32 × {better}, and let threadIdx.x run along the contiguous dimension{at}."
+    )
     contiguous = "Let threadIdx.x run along the contiguous dimension{at}."
     pieces = "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses."
     rows = (
@@ -182,6 +192,7 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
     dram = min(1.0, asked / moved) if moved and asked else 1.0
     data = keep(global_wavefront_part(profile), tags)
     rows = _more_warps(profile)
+    again = rewritten(profile)
     removal = Removal(
         "with coalesced accesses",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
@@ -210,7 +221,8 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         Words.found.format(
             part=units.percent(max(excess, few)),
             which="that warps queue for" if few > excess else "fetched",
-        ),
+        )
+        + (Words.rewritten.format(times=units.ratio(again)) if again else ""),
         model.without(removal),
         (
             measured,
@@ -234,6 +246,8 @@ def open_in_code(facts: KernelFacts) -> str:
 def _advice(profile: Profile, where: str) -> tuple[str, ...]:
     """By what the lanes' addresses are: runs of their own, fields of structures, what other loads
     point to, or else columns. Only columns are mended by the order of the lanes."""
+    if shape := _tall_block(profile, where):
+        return (shape, Words.transpose)
     apart, long = _runs(profile)
     hits = figures.value(profile, "l1_hit_rate") or 0.0
     if apart >= MOST and long and hits >= MOST:
@@ -249,6 +263,18 @@ def _advice(profile: Profile, where: str) -> tuple[str, ...]:
     contiguous = Words.contiguous_elsewhere.get(written, Words.contiguous).format(at=where)
     column = language.advice(profile, (Words.transpose,), Words.transpose_elsewhere)
     return (contiguous, *column, Words.fields)
+
+
+def _tall_block(profile: Profile, where: str) -> str:
+    """What to say of a block so narrow in x that a row of it does not fill a sector with words; ""
+    for all others, and where the compiler lays out the lanes."""
+    x, y, _ = profile.launch.block
+    rows = min(figures.WARP, profile.launch.threads_per_block) // x if x else 0
+    written = language.language(profile)
+    if x * WORD >= figures.SECTOR_BYTES or y < 2 or rows < 2 or written not in ("cuda", "numba"):
+        return ""
+    better = max(2, profile.launch.threads_per_block // figures.WARP)
+    return Words.block.format(x=x, y=y, rows=rows, better=better, at=where)
 
 
 def _runs(profile: Profile) -> tuple[float, bool]:

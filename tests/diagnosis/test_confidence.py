@@ -1,0 +1,177 @@
+"""Confidence that means something: what a report lacks lowers it, evidence is never nothing, and the
+published readings say how often each word was right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import diagnosis_cases as cases
+import pytest
+import recorded
+from heldout import score
+from test_thin_reports import basic
+
+from benchmarks import readings
+from ncu_toolkit.diagnosis import time_model
+from ncu_toolkit.diagnosis.engine import diagnose, outcome_of
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules._support import blame
+from ncu_toolkit.model import Finding, Profile
+
+SHARED = recorded.ROOT.parent / "shared"
+#: Below this a share or a pipe's load rounds to nothing where it is shown.
+NOTHING = 0.0005
+
+
+def reports() -> list[Path]:
+    return [
+        *(recording.report for recording in score.RECORDINGS),
+        *sorted((recorded.ROOT / "tests" / "origins" / "reports").glob("*.ncu-rep.xz")),
+        *sorted(SHARED.glob("strangers/*.ncu-rep")),
+        *sorted(SHARED.glob("corpus/*.ncu-rep")),
+    ]
+
+
+def found_in(profile: Profile) -> Iterator[Finding]:
+    """What rules find before the engine hides comparisons that do not hold."""
+    model = time_model.build(profile)
+    for rule in load_rules().values():
+        outcome = outcome_of(rule, profile, model)
+        if isinstance(outcome, Finding):
+            yield outcome
+
+
+def empty(finding: Finding) -> bool:
+    """Whether a finding rests on nothing: all its lower bounds are of zeros, or all that it measures
+    but stalls is nothing."""
+    least = [e.value for e in finding.evidence if e.comparison in (">", ">=")]
+    parts = [e.value for e in finding.evidence if not e.metric.startswith("stall_share")]
+    return (bool(least) and not any(least)) or (bool(parts) and max(parts) < NOTHING)
+
+
+@pytest.mark.parametrize("report", reports(), ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_no_finding_rests_on_nothing(report: Path) -> None:
+    profiles = recorded._profiles(
+        report, [each for each in report.parent.glob(f"{report.name}*") if each.is_file()]
+    )
+    for profile in profiles:
+        if profile.launch.complete and not profile.launch.workload:
+            wrong = [f.bottleneck for f in found_in(profile) if empty(f)]
+            assert not wrong, f"{profile.origin.key}: {wrong}"
+
+
+#: A launch of which a few warps convert an index through FP64, and whose samples have no source.
+FEW_DOUBLES: dict[str, Any] = {
+    "device": {"cc": (7, 0), "sm_count": 80},
+    "opcodes": {**cases.OPCODES, "I2F.F64": 2048, "DMUL": 2048, "F2I.F64.CEIL": 2048},
+    "stalls": {"selected": 1.0, "wait": 4.0, "math_pipe_throttle": 0.5, "long_scoreboard": 4.0},
+    "instructions": [{"sass": "LDG.E R2, [R4]", "samples": {"long_scoreboard": 900}}],
+}
+
+
+def test_a_handful_of_fp64_instructions_are_no_cause() -> None:
+    profile = cases.build(FEW_DOUBLES)
+    assert profile.samples
+    assert "double-precision" not in [f.bottleneck for f in diagnose(profile).findings]
+    assert blame(profile, "wait", ("fp64",)) < 0.001
+    assert blame(profile, "barrier", ("barrier",)) == 0.0, "none was executed"
+
+
+TAIL = cases.read("tail-effect")
+
+
+def test_a_partial_wave_is_only_possible_where_nothing_shows_that_warps_wait() -> None:
+    told = basic(**TAIL["metrics"]).primary
+    assert (told.bottleneck, told.confidence) == ("tail-effect", "low")
+    assert diagnose(cases.build(TAIL)).primary.confidence == "medium"
+    nothing = dict.fromkeys(("sm_active_cycles", "achieved_occupancy"))
+    assert "tail-effect" not in [
+        f.bottleneck for f in basic(**{**TAIL["metrics"], **nothing}).findings
+    ]
+
+
+def test_unequal_blocks_are_only_possible_without_the_busiest_sm() -> None:
+    idle = {"sm_active_cycles": 800_000.0, "waves": 20.0}
+    known = cases.build({"metrics": idle})
+    assert diagnose(known).primary.confidence == "high"
+    unknown = basic(**idle, sm_active_cycles_max=None)
+    assert (unknown.primary.bottleneck, unknown.primary.confidence) == ("load-imbalance", "low")
+    # The last blocks run for one wave in 13, in which SMs may be idle.
+    ends = basic(sm_active_cycles=1_500_000.0, waves=12.8, sm_active_cycles_max=None)
+    assert "load-imbalance" not in [f.bottleneck for f in ends.findings]
+
+
+def test_what_explains_less_than_a_fifth_is_not_clear() -> None:
+    for name in cases.names():
+        for finding in diagnose(cases.build(cases.read(name))).findings:
+            if finding.confidence == "high" and finding.speedup is not None and not finding.good:
+                assert finding.speedup >= 1.25, name
+
+
+def test_a_memory_roof_comes_before_what_it_allows() -> None:
+    """A partial wave of 1.1x beside device memory at its roof, as in a short streaming kernel."""
+    found = basic(
+        waves=3.2, dram_utilization=0.8, achieved_occupancy=0.7, sm_active_cycles=1_450_000.0
+    )
+    assert found.primary.bottleneck == "dram-bandwidth"
+
+
+TALL = cases.read("uncoalesced-global-access")
+
+
+@pytest.mark.parametrize(("block", "said"), [((1, 256, 1), "32 × 8"), ((256, 1, 1), "")])
+def test_lanes_in_a_column_are_told_by_the_block(block: tuple[int, int, int], said: str) -> None:
+    launch = {**TALL.get("launch", {}), "block": block}
+    found = diagnose(cases.build({**TALL, "launch": launch})).findings
+    (advice,) = [f.advice for f in found if f.bottleneck == "uncoalesced-global-access"]
+    assert ("Make x the long side" in advice[0]) == bool(said)
+    assert said in advice[0]
+
+
+def test_stores_that_are_written_twice_are_scattered_not_narrow() -> None:
+    twice = {
+        "global_store_sectors": 4e7, "dram_write_bytes": 4e9, "dram_read_bytes": 3e9,
+        "l2_sectors_from_sm": 5e7, "dram_utilization": 0.6,
+    }  # fmt: skip
+    case = {**TALL, "metrics": {**TALL["metrics"], **twice}}
+    found = diagnose(cases.build(case)).findings
+    (scattered,) = [f for f in found if f.bottleneck == "uncoalesced-global-access"]
+    assert "Device memory writes" in scattered.summary
+    assert "narrow-access" not in [f.bottleneck for f in found]
+
+
+def _row(**given: Any) -> readings.Reading:
+    about = {
+        "repo": "a/b", "path_in_repo": "x", "launch": 0, "kernel": "k", "gpu": "G", "cc": "7.5", "ncu_version": "1",
+    }  # fmt: skip
+    return replace(readings.judged("dev", about, {"cause": "tail-effect"}, None), **given)
+
+
+def test_a_launch_that_cannot_be_read_is_wrong() -> None:
+    assert (_row().word, _row().right) == (readings.UNREAD, 0)
+    table = readings.table([_row(), _row(word="clear", right=1, right_second=1, holds="x")])
+    assert table[0] == ["**dev**", "2", "1 (50%)", "1", "1 of 1", "", ""]
+    assert [line[0] for line in table[1:]] == ["dev: Turing", "dev: unread", "dev: x"]
+
+
+def test_what_agrees_with_a_reading() -> None:
+    finding = diagnose(cases.build(TAIL)).primary
+    assert readings.agrees(finding, ("tail-effect",))
+    assert not readings.agrees(finding, ("at-roof-good", "too-little-data", "memory-latency"))
+    assert readings.agrees(replace(finding, confidence="low"), ("too-little-data",))
+    assert readings.agrees(replace(finding, good=True), ("at-roof-good",))
+    assert readings.agrees(replace(finding, bottleneck="idle-threads"), ("partial-warps",))
+
+
+def test_words_meant_what_they_say_on_public_reports() -> None:
+    rows = [row for row in readings.read() if row.half == "dev"]
+    assert len(rows) >= 50
+    for word, least in (("clear", 0.95), ("likely", 0.8), ("possible", 0.55)):
+        mine = [row.right for row in rows if row.word == word]
+        assert sum(mine) >= least * len(mine), word
+    assert all(
+        row.word == readings.UNREAD or row.right <= row.right_second for row in readings.read()
+    )
