@@ -10,7 +10,7 @@ Imported by the rule inside Nsight Compute, so it may import nothing that needs 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -54,6 +54,9 @@ class Use:
 
     busy: float
     least: float = 0.0
+    of_all: float = 1.0
+    """The part (0-1) of the launch's time that `busy` is of: that in which SMs had work, for units in
+    them."""
 
 
 def resource_name(resource: str) -> str:
@@ -90,7 +93,10 @@ def uses(profile: Profile, bounds: Mapping[str, float]) -> dict[str, Use]:
             found.pop(name, None)
         elif value is not None and value > known + CLOSE:
             found[name] = Use(min(1.0, value), found[name].least if name in found else 0.0)
-    return found
+    return {
+        name: replace(use, of_all=model.active) if _in_sm(name) else use
+        for name, use in found.items()
+    }
 
 
 def basis(profile: Profile, shown: Mapping[str, Use]) -> str:

@@ -286,7 +286,8 @@ def _limit(used: Mapping[str, Use], finding: Finding, state: State) -> str:
     """The unit that bears the mark of the limit, in every output; empty where none does.
 
     It is the one that the verdict is about, where that is BUSY. Where the verdict is about none, it
-    is the busiest unit of all, from SUSTAINED on: below, units do not limit."""
+    is the busiest unit of all, from SUSTAINED of the launch's whole time on: below, units do not
+    limit, nor does one that is full in the few cycles of an empty kernel."""
     if state in ("incomplete", "together"):
         return ""
     rule = load_rules().get(finding.bottleneck)
@@ -295,7 +296,8 @@ def _limit(used: Mapping[str, Use], finding: Finding, state: State) -> str:
     groups = ((own, BUSY), (finding.relieves, BUSY), (kinds, BUSY), (tuple(used), SUSTAINED))
     for group, least in groups:
         best = max((n for n in group if n in used), key=lambda n: used[n].busy, default="")
-        if best and used[best].busy >= least:
+        whole = used[best].of_all if best and least == SUSTAINED else 1.0
+        if best and used[best].busy * whole >= least:
             return best
     return ""
 

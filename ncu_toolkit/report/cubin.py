@@ -20,7 +20,7 @@ _HEADER: Final = struct.Struct("<HHIQQQIHHHHHH")
 _SEGMENT: Final = struct.Struct("<IIQQQQQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _HEADER_SIZE: Final = 64
-_EXECUTABLE, _CUDA = 2, 190
+_CUDA: Final = 190
 #: 64 bits, little-endian, version 1; then the ABI and its version, of CUDA up to 12 and of newer.
 _IDENT: Final = b"\x02\x01\x01"
 _OLD, _NEW = b"\x33\x07", b"\x41\x08"
@@ -79,14 +79,14 @@ def _must(fits: bool, what: str) -> None:
 
 
 def _read(elf: bytes) -> Cubin:
-    kind, machine, _, entry, segments, table, flags, *counts = _HEADER.unpack_from(elf, 16)
+    _, machine, _, _, segments, table, flags, *counts = _HEADER.unpack_from(elf, 16)
     header, segment_size, segment_count, section_size, count, names = counts
     abi = elf[7:9]
     _must(
         elf[:4] == MAGIC and elf[4:7] == _IDENT and abi in (_OLD, _NEW) and not any(elf[9:16]),
         "its first bytes are not those of a cubin",
     )
-    _must((kind, machine, entry) == (_EXECUTABLE, _CUDA, 0), "its header is not that of a cubin")
+    _must(machine == _CUDA, "its header is not that of a cubin")
     _must(
         (header, section_size) == (_HEADER_SIZE, HEADER.size)
         and (segment_size == _SEGMENT.size or not segment_count),
@@ -116,7 +116,6 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
     _must(not any(found[0][1:-1]), "its first section is not empty")
     _must(found[names].kind == _STRINGS, "its section names are in no table of names")
     table = found[names]
-    after = _HEADER_SIZE
     for section in found[1:]:
         (offset,) = struct.unpack_from("<I", elf, section.header)
         what = f"its section {section.name.decode(errors='replace')[:60]}"
@@ -133,12 +132,10 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
         )
         if section.in_file:
             _must(
-                after <= section.start
-                and section.start + section.size <= len(elf)
+                section.start + section.size <= len(elf)
                 and not (section.alignment and section.start % section.alignment),
                 f"{what} is not where its header says",
             )
-            after = section.start + section.size
         if section.name.startswith(b".text"):
             _must(
                 section.kind == _BITS and section.flags & _TEXT_FLAGS == _TEXT_FLAGS,

@@ -29,6 +29,8 @@ KNOWN: Final = (2026, 3)
 _AVG, _SUM, _MIN, _MAX, _RATE = b".avg", b".sum", b".min", b".max", b".per_second"
 _TIME: Final = b"gpu__time_duration.sum"
 _NANOSECONDS: Final = 1e9
+#: Counters of the link between CPU and GPU (C2C): their rates are of another time.
+_LINK: Final = b"ctc__"
 _LAUNCH: Final = {fact: name.encode() for fact, name in registry.LAUNCH_FACTS.items()}
 _DEVICE: Final = {fact: name.encode() for fact, name in registry.DEVICE_FACTS.items()}
 #: Bytes of shared memory that newer compilers declare for the system in each block.
@@ -378,8 +380,8 @@ def _time(values: Mapping[bytes, float]) -> Iterator[Check]:
         amount = values.get(name.removesuffix(_RATE)) if name.endswith(_RATE) else None
         if amount is None or not (math.isfinite(rate) and math.isfinite(amount)):
             continue
-        if amount == rate == 0:
-            continue  # fits any time
+        if amount == rate == 0 or name.startswith(_LINK):
+            continue  # fits any time; is of the link's own clock
         fits = _same(amount * _NANOSECONDS, rate * time)
         (fitting if fits else others).append((name, amount, rate))
     relation = "X / X.per_second = duration"

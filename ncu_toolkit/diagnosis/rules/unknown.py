@@ -28,7 +28,6 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
     COLLECT,
     fact,
     facts,
@@ -51,7 +50,6 @@ TOGETHER: Final = (
 
 class Words:
     other = "A known bottleneck explains this launch."
-    so_wait = "so warps wait, for memory, for each other, or because there are too few"
     largest = "the largest stall is {stall} at {share}"
     no_stalls = "stall reasons were not collected"
     nothing = "No known bottleneck explains this launch: "
@@ -85,8 +83,6 @@ def verdict(profile: Profile, model: TimeModel) -> Finding:
         else "no unit's load was collected"
     ]
     stalls = largest_stalls(profile)
-    if name and busy < BUSY.value and not stalls:
-        seen.append(Words.so_wait)
     seen.append(
         Words.largest.format(
             stall=stalls[0].label.removeprefix("Stall share: "),
