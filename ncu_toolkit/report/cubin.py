@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ncu_toolkit.sass.elf import HEADER, MAGIC, Section, sections
@@ -20,7 +21,7 @@ _HEADER: Final = struct.Struct("<HHIQQQIHHHHHH")
 _SEGMENT: Final = struct.Struct("<IIQQQQQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _HEADER_SIZE: Final = 64
-_CUDA: Final = 190
+_RELOCATABLE, _EXECUTABLE, _CUDA = 1, 2, 190
 #: 64 bits, little-endian, version 1; then the ABI and its version, of CUDA up to 12 and of newer.
 _IDENT: Final = b"\x02\x01\x01"
 _OLD, _NEW = b"\x33\x07", b"\x41\x08"
@@ -79,14 +80,17 @@ def _must(fits: bool, what: str) -> None:
 
 
 def _read(elf: bytes) -> Cubin:
-    _, machine, _, _, segments, table, flags, *counts = _HEADER.unpack_from(elf, 16)
+    kind, machine, _, entry, segments, table, flags, *counts = _HEADER.unpack_from(elf, 16)
     header, segment_size, segment_count, section_size, count, names = counts
     abi = elf[7:9]
     _must(
         elf[:4] == MAGIC and elf[4:7] == _IDENT and abi in (_OLD, _NEW) and not any(elf[9:16]),
         "its first bytes are not those of a cubin",
     )
-    _must(machine == _CUDA, "its header is not that of a cubin")
+    _must(
+        kind in (_RELOCATABLE, _EXECUTABLE) and (machine, entry) == (_CUDA, 0),
+        "its header is not that of a cubin",
+    )
     _must(
         (header, section_size) == (_HEADER_SIZE, HEADER.size)
         and (segment_size == _SEGMENT.size or not segment_count),
@@ -102,6 +106,7 @@ def _read(elf: bytes) -> Cubin:
     compute = flags & 0xFF if abi == _OLD else flags >> 8 & 0xFF
     found = sections(elf)
     _check_sections(elf, found, names)
+    _check_code(found)
     _check_segments(elf, found, segments, segment_count)
     symbols = [
         symbol
@@ -147,6 +152,20 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
                 section.name == (b".rela" if section.kind == _RELA else b".rel") + of,
                 f"{what} belongs to another section than its name says",
             )
+
+
+def _check_code(found: list[Section]) -> None:
+    """That no section shares bytes with code. Others stand in any order, and debug sections may lie
+    in one another."""
+    spans = sorted((s for s in found[1:] if s.in_file and s.size), key=lambda s: s.start)
+    for before, after in pairwise(spans):
+        if after.start < before.start + before.size:
+            for code in (before, after):
+                name = code.name.decode(errors="replace")[:60]
+                _must(
+                    not code.name.startswith(b".text"),
+                    f"its section {name} is not where its header says",
+                )
 
 
 def _check_segments(elf: bytes, found: list[Section], start: int, count: int) -> None:

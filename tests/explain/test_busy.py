@@ -161,6 +161,7 @@ def test_reports_have_bars_that_nsight_shows(report: Path) -> None:
 def with_readings(**values: float) -> Profile:
     base = render_fixture.profile("vectorized", 1024, 0)
     counters = {name for names, _, _ in RESOURCES.values() for name in names}
+    counters.add("l1_data_pipe_active")  # of which l1_data_active is made
     kept = {name: found for name, found in base.readings.items() if name not in counters}
     found = {name: Reading(name, each, "", Presence.PRESENT) for name, each in values.items()}
     return replace(base, readings={**kept, **found})

@@ -45,6 +45,8 @@ from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.runs import store
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(cluster_worker.__file__).parent
 #: Workers are forks of a process that has imported what they need: read when Dask is imported.
 os.environ["DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"] = "forkserver"
@@ -645,8 +647,6 @@ def test_another_service_is_one_line_at_once(here: Path, first: bytes | None) ->
 from ncu_toolkit.gpu import cluster
 cluster.CONNECT_SECONDS = 1.0
 from ncu_toolkit.cli import main
-
-pytestmark = pytest.mark.slow
 main([*{TUNE!r}, "--cluster", "tcp://127.0.0.1:{server.getsockname()[1]}"])"""]  # fmt: skip
         ended = subprocess.run(words, cwd=here, capture_output=True, text=True, timeout=60)
         for each in held:
@@ -686,10 +686,18 @@ def test_help_imports_no_dask() -> None:
     assert subprocess.run(words, cwd=recorded.ROOT, capture_output=True).returncode == 0
 
 
+def listening() -> set[tuple[str, int]]:
+    """Addresses and ports on which this process and its children listen."""
+    import psutil
+
+    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    found = (at for each in ours for at in each.net_connections() if at.status == "LISTEN")
+    return {(at.laddr.ip, at.laddr.port) for at in found}
+
+
 def test_this_machines_gpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--cluster local`: one worker a GPU, each sees only its own; nobody else can connect."""
     import distributed
-    import psutil
 
     monkeypatch.setattr(cluster.cuda, "cards", lambda: ["GPU-1", "GPU-2"])
     monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{recorded.ROOT}")
@@ -701,19 +709,16 @@ def test_this_machines_gpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None
     preload = {"distributed.worker.preload": ["cluster_worker"]}
     with dask.config.set({**preload, "distributed.nanny.environ": own}):
         notes: list[str] = []
+        before = listening()
         with opened("local", notes) as where:
             assert where.boards == 2
             made = where._client.cluster
             assert made.scheduler_address.startswith("tls://127.0.0.1:")
-            ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
-            open_ports = [
-                at.laddr.ip
-                for each in ours
-                for at in each.net_connections()
-                if at.status == "LISTEN"
-            ]
-            assert len(open_ports) >= 3
-            assert set(open_ports) == {"127.0.0.1"}, "others on the network can reach it"
+            opened_here = listening() - before
+            assert len(opened_here) >= 3
+            assert {ip for ip, _ in opened_here} == {"127.0.0.1"}, (
+                "others on the network can reach it"
+            )
             visible = where._client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
             assert sorted(visible.values()) == ["GPU-1", "GPU-2"]
             found = tune.run(request(12), Quiet(), where)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.rules._support import COLLECT
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.report.reader import load_profiles
 
@@ -28,7 +29,7 @@ def test_a_single_section_gets_a_card(section: str) -> None:
     assert shown.missing
     assert shown.headroom is None, "the nearest roof is not known without memory and issue slots"
     assert shown.do
-    assert "--set full" in shown.next
+    assert shown.next == COLLECT
 
 
 def test_every_report_is_tried() -> None:

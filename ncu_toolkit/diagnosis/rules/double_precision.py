@@ -109,7 +109,7 @@ class Words:
     found = "The kernel computes in double precision, {reason}"
     at_rate = " This GPU does them at 1/{part} of its FP32 rate."
     pipe = (
-        "The FP64 pipe is {busy} busy.{rate} In single precision the same instructions would keep the FP32 pipe {fp32} busy. "
+        "The FP64 pipe is {busy} busy.{rate} In single precision the same instructions would take {fp32} of the time on the FP32 pipe. "
         "The busiest other unit is {unit}, at {other}."
     )
     pipe_basis = "The report does not show what else warps wait for, so the gain is not known."
