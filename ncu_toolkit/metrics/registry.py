@@ -235,7 +235,7 @@ _MEMORY: Final[tuple[Metric, ...]] = (
     Metric("l2_reduction_sectors", ("lts__t_sectors_op_red.sum", "lts__t_sectors_srcunit_tex_op_red.sum"), "sectors", "L2 reduction sectors", "Sectors of non-returning atomics at L2."),
     _pct("l2_atomic_unit_active", "lts__d_atomic_input_cycles_active" + _ELAPSED, "L2 atomic unit", "Cycles in which the L2 slices' atomic units took input."),
     _pct("l2_atomic_unit_busiest", "lts__d_atomic_input_cycles_active.max.pct_of_peak_sustained_elapsed", "Busiest L2 atomic unit", "The same of the slice that was busiest: updates of one address all go to one slice."),
-    Metric("host_sectors", ("lts__t_sectors_srcunit_tex_aperture_sysmem_lookup_miss.sum", "syslts__t_sectors_srcunit_tex_aperture_sysmem_lookup_miss.sum"), "sectors", "Sectors of host memory", "32-byte sectors of the host's memory that the SMs asked for and L2 did not have."),
+    Metric("host_sectors", ("lts__t_sectors_srcunit_tex_aperture_sysmem_lookup_miss.sum", "syslts__t_sectors_srcunit_tex_aperture_sysmem_lookup_miss.sum"), "sectors", "Sectors of host memory", "32-byte sectors of the host's memory that the SMs asked for and L2 did not have.", renamed=((9, 0), (10, 0))),
     _pct("host_fill_active", "lts__d_sectors_fill_sysmem" + _ELAPSED, "L2 fills from the host", "Sectors that came into L2 from host memory, of one a cycle and slice.", (7, 0), (9, 0)),
     _pct("device_fill_active", "lts__d_sectors_fill_device" + _ELAPSED, "L2 fills from device memory", "Sectors that came into L2 from device memory, of one a cycle and slice."),
     Metric("l2_slice_cycles", ("lts__cycles_elapsed.sum",), "count", "L2 slice cycles", "Elapsed cycles of all L2 slices together."),
@@ -291,12 +291,11 @@ GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
 #: Read where a report has them, but too dear in passes for our own set (measured on an H200:
 #: sm__throughput 3, l1tex__throughput 1, sm__mio_inst_issued 1), filled in by the profiler itself, or
 #: only for the memory picture of reports that hold them. Branches are counted by patched code, which
-#: needs passes of its own. What L2 fetches from where costs passes that were not counted yet.
+#: needs passes of its own. (What L2 fetches from where costs none on an H200.)
 READ_ONLY: Final = frozenset(
     {
         "sm_throughput", "l1_throughput", "mio_active", "tex_pipe_active", "adu_pipe_active", "passes",
-        "uniform_branches", "divergent_branches", "host_sectors", "host_fill_active",
-        "device_fill_active", "l2_slice_cycles",
+        "uniform_branches", "divergent_branches",
         "global_load_hits", "local_load_hits", "texture_hits", "texture_sectors", "surface_load_sectors",
         "surface_store_sectors", "bulk_load_sectors", "bulk_store_sectors", "constant_requests",
         "constant_hits", "l2_read_sectors", "l2_write_sectors", "host_read_sectors",

@@ -15,7 +15,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
 from ncu_toolkit.explain.answer import CARDS, Answer, Kind, answer
 from ncu_toolkit.explain.card import kernel_name
-from ncu_toolkit.metrics.registry import REGISTRY
+from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.render.book import Book
 from ncu_toolkit.render.calibration_view import calibration, predictions
@@ -281,7 +281,7 @@ def skipped(book: Book) -> Table | None:
     reasons: dict[Presence, list[str]] = {}
     for name, entry in REGISTRY.items():
         states = {profile.reading(name).presence for profile in complete}
-        if states and Presence.PRESENT not in states:
+        if states and Presence.PRESENT not in states and name not in READ_ONLY:
             reasons.setdefault(complete[0].reading(name).presence, []).append(entry.label)
     words = {
         Presence.NOT_COLLECTED: "not collected by the sections used, in any launch",
