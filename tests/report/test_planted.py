@@ -115,7 +115,7 @@ SECRETS = [
     ("https://:s3cret@host/x", "s3cret"),
     ("https://s3crettoken@github.com/x", "s3crettoken"),
     ("redis://:s3cret@cache:6379/0", "s3cret"),
-    ("jdbc:mysql://db/x?user=alice&password=s3cretpw", "s3cretpw"),
+    ("jdbc:mysql://db/x?user=app&password=s3cretpw", "s3cretpw"),
     ("https://x.blob.core.windows.net/c?sig=Zm9vYmFyYmF6cXV4&se=1", "Zm9vYmFyYmF6cXV4"),
     ("https://b.s3.amazonaws.com/k?X-Amz-Signature=abcdef0123456789", "abcdef0123456789"),
     ("ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3gHi", "aB3dE6gH9jK2"),
