@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ncu_toolkit.sass.elf import HEADER, MAGIC, Section, sections
@@ -157,15 +156,20 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
 def _check_code(found: list[Section]) -> None:
     """That no section shares bytes with code. Others stand in any order, and debug sections may lie
     in one another."""
-    spans = sorted((s for s in found[1:] if s.in_file and s.size), key=lambda s: s.start)
-    for before, after in pairwise(spans):
-        if after.start < before.start + before.size:
-            for code in (before, after):
-                name = code.name.decode(errors="replace")[:60]
-                _must(
-                    not code.name.startswith(b".text"),
-                    f"its section {name} is not where its header says",
-                )
+    end = code_end = 0  # of all sections before, and of those with code
+    for section in sorted(filter(_has_bytes, found[1:]), key=lambda s: s.start):
+        code = section.name.startswith(b".text")
+        name = section.name.decode(errors="replace")[:60]
+        _must(
+            section.start >= (end if code else code_end),
+            f"its section {name} is not where its header says",
+        )
+        end = max(end, section.start + section.size)
+        code_end = end if code else code_end
+
+
+def _has_bytes(section: Section) -> bool:
+    return section.in_file and section.size > 0
 
 
 def _check_segments(elf: bytes, found: list[Section], start: int, count: int) -> None:

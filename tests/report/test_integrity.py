@@ -670,6 +670,19 @@ def test_headers_of_machine_code_that_do_not_fit_lower_the_confidence(
     assert diagnose(profile).primary.bottleneck, "the verdict is given all the same"
 
 
+def test_a_section_that_reaches_over_another_into_code_is_told(small: Path) -> None:
+    """Not only one that ends where the next begins."""
+    _, elf = cubin_of(small.read_bytes())
+    found = sorted((s for s in sections(elf)[1:] if s.in_file and s.size), key=lambda s: s.start)
+    at, code = next((i, s) for i, s in enumerate(found) if s.name.startswith(b".text"))
+    before = next(s for s in found[: at - 1] if not s.entry and s.kind == 3)
+    changed = bytearray(elf)
+    size = code.start + 16 - before.start
+    struct.pack_into("<Q", changed, before.header + 32, size)
+    told = cubin.read(bytes(changed)).problem
+    assert told == f"its section {code.name.decode()[:60]} is not where its header says"
+
+
 def test_every_field_of_a_header_is_looked_at(small: Path) -> None:
     """A flipped bit in any byte of the file header but its flags' unused ones is told."""
     _, elf = cubin_of(small.read_bytes())
