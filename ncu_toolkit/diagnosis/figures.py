@@ -15,7 +15,7 @@ from typing import Final
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.hardware.occupancy import occupancy
+from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, Presence, Profile, Reading
@@ -479,21 +479,32 @@ def block_limits(profile: Profile) -> dict[str, float]:
     the other resources let it use. What limits is the block's need of the most there can be, unless
     a smaller split was asked for."""
     found = {n: v for n in BLOCK_LIMITS if (v := profile.value(n)) is not None and v > 0}
-    launch, by_split = profile.launch, found.get("block_limit_shared")
+    by_split = found.get("block_limit_shared")
     others = [v for name, v in found.items() if name != "block_limit_shared"]
-    if by_split is None or not others or by_split < min(others) or not launch.threads_per_block:
+    if by_split is None or not others or by_split < min(others):
         return found
+    need = occupancy_of(profile)
+    if need is None:
+        return found
+    return {**found, "block_limit_shared": max(by_split, float(need.limits["shared memory"]))}
+
+
+def occupancy_of(profile: Profile) -> Occupancy | None:
+    """What the launch's need of each resource allows; None where the block's size or the limits of
+    the architecture are not known."""
+    launch = profile.launch
+    if not launch.threads_per_block:
+        return None
     try:
-        need = occupancy(
+        return occupancy(
             profile.device.cc,
             launch.threads_per_block,
             launch.registers,
             launch.shared_static,
             launch.shared_dynamic,
         )
-    except UsageProblem:  # an architecture whose limits are not known here
-        return found
-    return {**found, "block_limit_shared": max(by_split, float(need.limits["shared memory"]))}
+    except UsageProblem:
+        return None
 
 
 #: Registry name -> what limits the resident blocks, in words.

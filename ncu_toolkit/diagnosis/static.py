@@ -18,7 +18,8 @@ from typing import Any, Final, Literal
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.build.nvcc import Cubin, Resources
 from ncu_toolkit.build.toolchain import find_tool
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, Unknown
@@ -493,27 +494,11 @@ def code_of(profile: Profile) -> ProfiledCode | None:
     )
     facts = KernelFacts(
         function.name, profile.device.cc, Resources(launch.registers, shared=launch.shared_static), function,
-        regions_of(function, profile.device.cc), _occupancy_of(profile), context.dtype if context else "", known,
+        regions_of(function, profile.device.cc), figures.occupancy_of(profile), context.dtype if context else "", known,
         launch.blocks or None, profile.device.sm_count or None,
     )  # fmt: skip
     local = sum(i.base in LOCAL for i in function.instructions)
     return ProfiledCode(facts, live, local, diagnose_code(facts))
-
-
-def _occupancy_of(profile: Profile) -> Occupancy | None:
-    launch = profile.launch
-    if not launch.threads_per_block:
-        return None
-    try:
-        return occupancy(
-            profile.device.cc,
-            launch.threads_per_block,
-            launch.registers,
-            launch.shared_static,
-            launch.shared_dynamic,
-        )
-    except ToolkitError:  # an architecture whose limits are not known here
-        return None
 
 
 def checked(code: ProfiledCode, diagnosis: Diagnosis) -> tuple[Checked, ...]:
