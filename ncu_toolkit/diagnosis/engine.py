@@ -414,7 +414,7 @@ def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | 
 
 
 def _none_would(untested: int) -> str:
-    """That no cause would save a tenth, of those that were tested."""
+    """Says that none of the causes that were tested would save a tenth."""
     if not untested:
         return "No known cause would save a tenth of the time"
     rules = len(load_rules()) - 1

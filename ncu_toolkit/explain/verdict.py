@@ -293,13 +293,12 @@ def _limit(used: Mapping[str, Use], finding: Finding, state: State) -> str:
     rule = load_rules().get(finding.bottleneck)
     own = rule.UNITS if rule else ()
     kinds = _KINDS.get(rule.LIMIT, ()) if rule and state == "slow" else ()
-    groups = ((own, BUSY), (finding.relieves, BUSY), (kinds, BUSY), (tuple(used), SUSTAINED))
-    for group, least in groups:
+    for group in (own, finding.relieves, kinds):
         best = max((n for n in group if n in used), key=lambda n: used[n].busy, default="")
-        whole = used[best].of_all if best and least == SUSTAINED else 1.0
-        if best and used[best].busy * whole >= least:
+        if best and used[best].busy >= BUSY:
             return best
-    return ""
+    best = max(used, key=lambda n: used[n].busy, default="")
+    return best if best and used[best].busy * used[best].of_all >= SUSTAINED else ""
 
 
 def _waits(profile: Profile) -> tuple[Wait, ...]:

@@ -62,10 +62,7 @@ class Code:
 
 def codes(data: bytes, frame: Framing) -> tuple[Code | None, ...]:
     """The code of each launch in file order. None where the file does not say: no or several
-    sources for a launch, or two different codes under one id.
-
-    None where the file does not say: no or several sources for a launch, or two different codes
-    under one id."""
+    sources for a launch, or two different codes under one id."""
     found: dict[int, Source | None] = {}
     for source in sources(data, frame):
         found[source.identifier] = (
@@ -156,9 +153,8 @@ def read_source(message: bytes, *, code: bool = False) -> Source:
         if number == _SOURCE_ID and isinstance(value, int):
             identifier = value
         elif number == SOURCE_CODE and isinstance(value, bytes):
-            elf = (
-                value if value.strip(b"\0") else b""
-            )  # zeros: recordings blank what is a library's
+            # recordings blank the code of libraries
+            elf = value if value.strip(b"\0") else b""
             digest = hashlib.sha256(elf).digest() if elf.startswith(ELF) else b""
         elif number == _SOURCE_FILES and isinstance(value, bytes):
             for _, entry in fields(value):
