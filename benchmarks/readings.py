@@ -30,7 +30,7 @@ if str(ROOT) not in sys.path:
 from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze  # noqa: E402
 from ncu_toolkit.diagnosis.rules._support import missing  # noqa: E402
 from ncu_toolkit.model import Finding, Profile  # noqa: E402
-from ncu_toolkit.render.calibration import markdown  # noqa: E402
+from ncu_toolkit.pages.calibration import markdown  # noqa: E402
 
 ROWS: Final = ROOT / "docs" / "data" / "readings.csv"
 #: Confidence in the words of the card.

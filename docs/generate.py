@@ -54,12 +54,12 @@ from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render import calibration as views
-from ncu_toolkit.render.book import open_book
-from ncu_toolkit.render.columns import rate_unit
-from ncu_toolkit.render.html import write_front
-from ncu_toolkit.render.index_view import index_part
-from ncu_toolkit.render.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
+from ncu_toolkit.pages import calibration as views
+from ncu_toolkit.pages.book import open_book
+from ncu_toolkit.pages.columns import rate_unit
+from ncu_toolkit.pages.html import write_front
+from ncu_toolkit.pages.index_view import index_part
+from ncu_toolkit.pages.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
 from ncu_toolkit.render.text import plain_text
 from ncu_toolkit.runs import history, store
 

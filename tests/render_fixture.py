@@ -28,9 +28,9 @@ from ncu_toolkit.model import (
     Timing,
 )
 from ncu_toolkit.model.run import Ceilings, Run, Skipped
-from ncu_toolkit.render import html
-from ncu_toolkit.render.book import Book
-from ncu_toolkit.render.index_view import index_part
+from ncu_toolkit.pages import html
+from ncu_toolkit.pages.book import Book
+from ncu_toolkit.pages.index_view import index_part
 
 DEVICE = Device(
     name="Imaginary GPU (test fixture)",

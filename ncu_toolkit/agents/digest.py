@@ -14,8 +14,8 @@ import msgspec
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.explain.answer import CARDS, Answer, Listing, Table
-from ncu_toolkit.explain.card import Card, Line
+from ncu_toolkit.document.answer import CARDS, Answer, Listing, Table
+from ncu_toolkit.document.card import Card, Line
 
 #: Bytes of UTF-8 counted as one token. Tokenizers make one of about four bytes of English, and of
 #: fewer bytes of code and figures.

@@ -27,7 +27,7 @@ from ncu_toolkit.report import missed, ncu_module
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.chain import Chain, Link
     from ncu_toolkit.diagnosis.needs import Needs
-    from ncu_toolkit.explain.card import Card
+    from ncu_toolkit.document.card import Card
     from ncu_toolkit.report import messages, reader
 
 #: Seconds for one file: a report of ten thousand launches takes minutes.

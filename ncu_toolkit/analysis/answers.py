@@ -18,7 +18,7 @@ from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.explain.answer import (
+from ncu_toolkit.document.answer import (
     CARDS,
     TOP,
     Answer,
@@ -30,7 +30,7 @@ from ncu_toolkit.explain.answer import (
     answer,
     table,
 )
-from ncu_toolkit.explain.card import NAME, Card, factor_text, kernel_name
+from ncu_toolkit.document.card import NAME, Card, factor_text, kernel_name
 from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Finding, Location
 

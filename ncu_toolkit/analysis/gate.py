@@ -22,7 +22,7 @@ from ncu_toolkit.analysis.analyze import Analysis, Group, typical, with_tables
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.explain.card import Card
+from ncu_toolkit.document.card import Card
 from ncu_toolkit.ladder import expressions
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Profile, Timing

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
     from ncu_toolkit.analysis.gate import Comparison
-    from ncu_toolkit.explain.answer import Answer
-    from ncu_toolkit.explain.card import Card
+    from ncu_toolkit.document.answer import Answer
+    from ncu_toolkit.document.card import Card
 
 F = TypeVar("F", bound=Callable[..., Any])
 Table = Literal["launches", "metrics", "instructions"]
@@ -143,7 +143,7 @@ class Report(_Shown):
             ValueError: the report holds no launch.
             EnvironmentProblem: the file cannot be written.
         """
-        from ncu_toolkit.render.analysis_run import write_standalone
+        from ncu_toolkit.pages.analysis_run import write_standalone
 
         if not self.profiles:
             raise ValueError("there is no launch to show")

@@ -33,7 +33,7 @@ from ncu_toolkit.core.safe import visible
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
 
-#: Times alone, for services that keep them over commits (render/exports.py).
+#: Times alone, for services that keep them over commits (pages/exports.py).
 EXPORTS = ("asv", "bencher", "github-action-benchmark")
 FORMATS = ("text", "markdown", "json", "csv", "html", "brief", "sarif", *EXPORTS)
 STANDALONE = "ncu-report.html"
@@ -212,7 +212,7 @@ def _rest_of(path: str, whole: set[str]) -> str:
 
 def _load_views(form: str) -> None:
     """What shows the result, loaded while others read."""
-    import_module("ncu_toolkit.render.html" if form == "html" else "ncu_toolkit.render.text")
+    import_module("ncu_toolkit.pages.html" if form == "html" else "ncu_toolkit.render.text")
 
 
 def render(analysis: Analysis, form: str, top: int | None) -> Any:
@@ -220,7 +220,7 @@ def render(analysis: Analysis, form: str, top: int | None) -> Any:
     from ncu_toolkit.analysis import answers
 
     if form in ("json", "csv", "sarif"):
-        from ncu_toolkit.render import json, sarif
+        from ncu_toolkit.pages import json, sarif
 
         chosen, left_out = limited(analysis, top)
         if form == "sarif":
@@ -234,7 +234,7 @@ def _export(analysis: Analysis, form: str, top: int | None, paths: tuple[Path, .
     """Times as a service takes them: unprofiled ones where a run has them and nothing was chosen by
     --kernel or --top, else those of the profiled launches."""
     from ncu_toolkit.analysis import gate
-    from ncu_toolkit.render import exports
+    from ncu_toolkit.pages import exports
     from ncu_toolkit.runs import baselines
 
     timed: gate.Sides = {}
@@ -274,7 +274,7 @@ def write_pages(
     redacted: bool = False,
 ) -> Path | None:
     """Write the analysis as pages; None where there is nothing to show."""
-    from ncu_toolkit.render.analysis_run import write_folder, write_standalone
+    from ncu_toolkit.pages.analysis_run import write_folder, write_standalone
 
     if not analysis.launches:
         return None

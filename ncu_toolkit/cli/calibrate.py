@@ -30,7 +30,7 @@ def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) 
     it and predict the time saved. The last table also scores Nsight Compute's rules, the rule of
     two thresholds (60% of peak) and the best constant. RUNS are folders of runs. Without any, the
     package's recordings are used."""
-    from ncu_toolkit.render import calibration as views
+    from ncu_toolkit.pages import calibration as views
 
     steps = [rung for family in load_families().values() for rung in family.rungs]
     loaded = [store.load_run(folder, live=False) for folder in runs or store.recordings()]

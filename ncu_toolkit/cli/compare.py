@@ -153,12 +153,12 @@ def _names(text: str) -> tuple[str, str]:
 def write(found: gate.Comparison, form: str, output: Path | None) -> None:
     """Print a comparison in a format, or write it to a file."""
     if form == "json":
-        from ncu_toolkit.render import json
+        from ncu_toolkit.pages import json
 
         emit(json.comparison_document(found), output)
         return
     if form == "sarif":
-        from ncu_toolkit.render import sarif
+        from ncu_toolkit.pages import sarif
 
         emit(sarif.comparison_document(found), output)
         return

@@ -24,7 +24,7 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.explain.answer import Answer
+from ncu_toolkit.document.answer import Answer
 from ncu_toolkit.runs import history
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _write_data(
 
         emit(csv_rows([names, *rows]), output)
         return
-    from ncu_toolkit.render import json
+    from ncu_toolkit.pages import json
 
     keys = _numbered(names)
     plain = {
@@ -210,7 +210,7 @@ def keep(run: Run, folder: Path, at: Here) -> None:
     the run nothing but a note."""
     if not history.installed():
         return
-    from ncu_toolkit.render.html import book_for
+    from ncu_toolkit.pages.html import book_for
     from ncu_toolkit.runs import intake
 
     with _noted():

@@ -31,8 +31,8 @@ from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.explain.answer import CARDS, TOP
-from ncu_toolkit.explain.card import short_name
+from ncu_toolkit.document.answer import CARDS, TOP
+from ncu_toolkit.document.card import short_name
 from ncu_toolkit.explain.probed import Verdict, answer_of
 from ncu_toolkit.gpu import cuda, selection, trace
 from ncu_toolkit.model import Context, Profile
@@ -213,7 +213,7 @@ def _show(
     answer = answer_of(found, verdicts, top=top, then=then, notes=notes)
     shown: Any
     if form == "json":
-        from ncu_toolkit.render import json
+        from ncu_toolkit.pages import json
 
         shown = json.probe_document(found, verdicts, answer)
     else:

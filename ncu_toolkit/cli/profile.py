@@ -228,8 +228,8 @@ def _profile_program(
     needs: tuple[Needs, ...],
     probed: bool,
 ) -> None:
-    from ncu_toolkit.render.publish import publish_run
-    from ncu_toolkit.render.text import summary
+    from ncu_toolkit.pages.publish import publish_run
+    from ncu_toolkit.pages.run_text import summary
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
@@ -279,8 +279,8 @@ def title_of(names: tuple[str, ...], cases: Cases) -> str:
 def finish(session: Session, reports: Path, at: intake.Here, names: tuple[str, ...] = ()) -> None:
     """Render a run's pages and the index, print its summary with the cards of the rungs in `names`,
     add it to the history, and raise the session's failure."""
-    from ncu_toolkit.render.publish import publish_run
-    from ncu_toolkit.render.text import summary
+    from ncu_toolkit.pages.publish import publish_run
+    from ncu_toolkit.pages.run_text import summary
 
     screen = console()
     run = publish_run(session.folder, reports)

@@ -12,7 +12,7 @@ from ncu_toolkit.core.files import make_folder
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.gpu import cuda
-from ncu_toolkit.render.publish import publish_recordings, rebuild_index
+from ncu_toolkit.pages.publish import publish_recordings, rebuild_index
 from ncu_toolkit.runs.store import recordings
 
 

@@ -134,7 +134,7 @@ def command(
         )
         sources[rung.path.name] = rung.path.read_text(encoding="utf-8")
     if form == "json":
-        from ncu_toolkit.render import json
+        from ncu_toolkit.pages import json
 
         emit(json.written(found.as_document()), output)
         return

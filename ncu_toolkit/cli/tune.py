@@ -85,7 +85,7 @@ def command(
 def show(search: Search, reports: Path) -> None:
     """Print a search's result and write its landscape into a new folder under `reports`."""
 
-    from ncu_toolkit.render import tune_view
+    from ncu_toolkit.pages import tune_view
 
     folder = store.new_run_folder(reports, f"tune {search.rung} {search.size}")
     path = tune_view.write(search, folder)

@@ -75,7 +75,7 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
 def write_pages(analysis: Analysis, folder: Path) -> Path:
     """Write the analysis as pages; returns the one to open: of two reports with a kernel in common
     their comparison."""
-    from ncu_toolkit.render.analysis_run import write_folder
+    from ncu_toolkit.pages.analysis_run import write_folder
     from ncu_toolkit.render.card_html import write_page
 
     page = write_folder(analysis, folder)

@@ -17,7 +17,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import time_model
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, MEMORY, ON_CHIP, RESOURCES, SLICE
-from ncu_toolkit.explain.card import CLOSE, NAME, whole_percent
+from ncu_toolkit.document.card import CLOSE, NAME, whole_percent
 from ncu_toolkit.model import Profile, finite
 
 #: Unit -> its name on a bar: resources of the time model, and what only a counter shows.

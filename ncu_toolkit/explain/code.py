@@ -11,8 +11,8 @@ from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
 from ncu_toolkit.diagnosis.static import KernelAnalysis, StaticAnalysis
-from ncu_toolkit.explain.answer import Answer, Column, Listing, Table, table
-from ncu_toolkit.explain.card import NAME, Card, Line, kernel_name
+from ncu_toolkit.document.answer import Answer, Column, Listing, Table, table
+from ncu_toolkit.document.card import NAME, Card, Line, kernel_name
 from ncu_toolkit.explain.verdict import CODE, sentences
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Evidence, Location

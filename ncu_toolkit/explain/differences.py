@@ -19,8 +19,8 @@ from ncu_toolkit.diagnosis import compare, figures
 from ncu_toolkit.diagnosis.compare import Change, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.explain.answer import Column, Listing, Table, Tone, table
-from ncu_toolkit.explain.card import MOST, Card, kernel_name, whole_percent
+from ncu_toolkit.document.answer import Column, Listing, Table, Tone, table
+from ncu_toolkit.document.card import MOST, Card, kernel_name, whole_percent
 from ncu_toolkit.explain.verdict import CODE, extents
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Profile

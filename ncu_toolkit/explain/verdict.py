@@ -18,9 +18,7 @@ from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unkno
 from ncu_toolkit.diagnosis.rules._roof import TENTH
 from ncu_toolkit.diagnosis.rules._support import COLLECT, by_cause, missing
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
-from ncu_toolkit.explain import busy
-from ncu_toolkit.explain.busy import Use, resource_name
-from ncu_toolkit.explain.card import (
+from ncu_toolkit.document.card import (
     NAME,
     Bar,
     Card,
@@ -34,6 +32,8 @@ from ncu_toolkit.explain.card import (
     range_text,
     whole_percent,
 )
+from ncu_toolkit.explain import busy
+from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
 from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution

@@ -16,7 +16,7 @@ from ncu_toolkit.core.safe import script_json
 from ncu_toolkit.diagnosis import glossary
 from ncu_toolkit.diagnosis.glossary import Term, find, terms
 from ncu_toolkit.diagnosis.glossary_terms import HEADINGS
-from ncu_toolkit.render.views import Cell, Column, Table
+from ncu_toolkit.document.views import Cell, Column, Table
 
 #: Tables without sorting whose cells may be terms, by key. In others a cell is a name from the
 #: report, which only looks like one.

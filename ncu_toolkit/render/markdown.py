@@ -10,8 +10,8 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import markdown as md
 from ncu_toolkit.core.safe import markdown_code as code
-from ncu_toolkit.explain.answer import Answer, Listing, Table
-from ncu_toolkit.explain.card import Card
+from ncu_toolkit.document.answer import Answer, Listing, Table
+from ncu_toolkit.document.card import Card
 
 #: Lines of a listing that a pull request shows.
 _LISTED: Final = 60

@@ -14,8 +14,8 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.document.views import Cell, Column, Fact, Table
 from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, term_of
-from ncu_toolkit.render.views import Cell, Column, Fact, Table
 
 _VARIANT: Final = '<tr class="variant">'
 _MARKS: Final = frozenset({"planted", "regression", "baseline", "roof", "probe"})

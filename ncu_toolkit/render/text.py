@@ -1,4 +1,4 @@
-"""Answers and runs for a terminal of any width.
+"""Answers for a terminal of any width.
 
 Nothing is computed here. Every text is a `Text`, so nothing in a report is read as markup."""
 
@@ -8,26 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ncu_toolkit.core import units
-from ncu_toolkit.explain.answer import (
-    CARDS,
+from ncu_toolkit.document.answer import (
     TONES,
     Answer,
     Cell,
-    Column,
-    Kind,
     Listing,
     Table,
     Trend,
-    answer,
-    table,
 )
-from ncu_toolkit.explain.card import (
+from ncu_toolkit.document.card import (
     Bar,
     Card,
     Line,
@@ -36,12 +31,6 @@ from ncu_toolkit.explain.card import (
     in_the_middle,
     whole_percent,
 )
-
-if TYPE_CHECKING:
-    from ncu_toolkit.model import Profile
-    from ncu_toolkit.model.run import Run
-    from ncu_toolkit.render import views
-    from ncu_toolkit.render.book import Book
 
 #: Columns of text that goes to no terminal, and the most that a card takes of a wide one.
 WIDTH: Final = 100
@@ -454,111 +443,3 @@ def _wrapped(text: Text, width: int, hanging: int = 0) -> list[Text]:
 
 #: What Text.wrap asks for; it writes nothing.
 _MEASURE: Final = Console(width=WIDTH, color_system=None, force_terminal=False)
-
-
-#: Columns of a ladder's table that fit a terminal.
-LADDER_COLUMNS = (
-    "rung",
-    "time",
-    "rate",
-    "baseline",
-    "registers",
-    "achieved_occupancy",
-    "stall",
-    "bottleneck",
-    "predicted",
-)
-#: Which column is left out first on a narrow terminal, and which then.
-_GIVES_WAY = {
-    key: order
-    for order, key in enumerate(("registers", "achieved_occupancy", "stall", "baseline", "rate"), 1)
-}
-#: Badges of a cell that a terminal shows.
-_BADGES = ("planted", "regression", "baseline", "roof")
-
-
-def summary(run: Run, *, book: Book | None = None, cards: Sequence[str] = ()) -> RenderableType:
-    """The run as a rich renderable: its ladders at their main size with the cards of the rungs in
-    `cards`, and the answer to other launches."""
-    from ncu_toolkit.explain.verdict import card as card_of
-    from ncu_toolkit.render.html import book_for
-    from ncu_toolkit.render.run_view import run_summary
-
-    book = book or book_for(run)
-    view = run_summary(book)
-    parts: list[RenderableType] = [Text(view.title, style="bold")]
-    for family in view.families:
-        parts.extend(_family(book, family))
-    for profile in _named(book, cards):
-        parts += [Text(), AnswerText(answer([Kind(card_of(profile, book.diagnosis(profile)))]))]
-    if view.answer:
-        parts += [Text(), AnswerText(view.answer)]
-    if view.skipped:
-        parts.append(Text("Not collected:", style="bold"))
-        parts.extend(
-            Text(f"  {what.text}: {why.text}", style="dim", overflow="ellipsis", no_wrap=True)
-            for what, why in view.skipped.rows
-        )
-    return Group(*parts)
-
-
-def _named(book: Book, names: Sequence[str]) -> list[Profile]:
-    """The profiles of the named rungs at their ladder's main size, at most CARDS."""
-    from ncu_toolkit.render.family_view import primary
-
-    found = [
-        entry.main
-        for entry in book.entries
-        if entry.rung in names and entry.main and entry.variant == primary(book, entry.family)
-    ]
-    return found[:CARDS]
-
-
-def _family(book: Book, family: views.FamilyView) -> list[RenderableType]:
-    from ncu_toolkit.render.family_view import primary, variant_label
-
-    first = primary(book, family.name)
-    many = len({variant.dtype for variant in book.families[family.name]}) > 1
-    panel = next(panel for panel in family.panels if panel.label == variant_label(first, many))
-    return [
-        Text(),
-        Text(family.title, style="bold"),
-        Text(family.sentence),
-        fitted_table(panel.table, LADDER_COLUMNS),
-    ]
-
-
-def fitted_table(shown: views.Table, keys: tuple[str, ...]) -> Fitted:
-    """The named columns of a table; says which are left out where the terminal is narrow."""
-
-    def column(at: int, key: str, label: str, numeric: bool) -> Column[Sequence[views.Cell]]:
-        return Column(
-            label,
-            lambda row: _marked(row[at], key),
-            numeric,
-            lambda row: row[at].tone,
-            gives_way=_GIVES_WAY.get(key, 0),
-            shortest=SHORTEST if key == "bottleneck" else 0,
-        )
-
-    columns = [
-        column(at, each.key, each.label, each.numeric)
-        for at, each in enumerate(shown.columns)
-        if each.key in keys
-    ]
-    return Fitted(table(shown.caption, columns, shown.rows))
-
-
-def _marked(cell: views.Cell, key: str) -> str:
-    marks = (f" [{mark}]" for mark, _ in cell.badges if mark in _BADGES)
-    return worded(cell, key) + "".join(marks)
-
-
-def worded(cell: views.Cell, key: str) -> str:
-    """A cell's text where nothing can be pointed at: a bottleneck's title for its id, and why there
-    is no prediction."""
-    if key == "bottleneck":
-        from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
-
-        return title(cell.text) if cell.text in bottleneck_ids() else cell.text
-    return cell.plain or cell.text

@@ -14,8 +14,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.explain.answer import Answer, Cell, Column, Point, Table, Tone, Trend, table
-from ncu_toolkit.explain.card import NAME, factor_text, kernel_name, short_name
+from ncu_toolkit.document.answer import Answer, Cell, Column, Point, Table, Tone, Trend, table
+from ncu_toolkit.document.card import NAME, factor_text, kernel_name, short_name
 from ncu_toolkit.runs.history import History
 
 #: Runs that a sparkline shows.

@@ -18,7 +18,7 @@ from ncu_toolkit.agents.tools import analysed
 from ncu_toolkit.analysis import answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.explain.answer import Answer, Cell, Column, Listing, Table
+from ncu_toolkit.document.answer import Answer, Cell, Column, Listing, Table
 
 BUDGETS = (digest.LEAST, 800, 2000, digest.DEFAULT, digest.MOST)
 

@@ -17,8 +17,8 @@ from ncu_toolkit.diagnosis.chain import Link, chains, link
 from ncu_toolkit.diagnosis.rules.launch_overhead import BETWEEN_US
 from ncu_toolkit.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.model import Origin
-from ncu_toolkit.render import analysis_run
-from ncu_toolkit.render import json as writer
+from ncu_toolkit.pages import analysis_run
+from ncu_toolkit.pages import json as writer
 
 #: A pass over 100 MB, and over the same with an input of its own; a product; 3 µs of nearly nothing.
 PASS = Link("pass", ("range",), 60.0, 1e8, 1e8, 55.0, 2.0)

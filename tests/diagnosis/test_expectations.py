@@ -24,8 +24,8 @@ from ncu_toolkit.model import (
     Timing,
 )
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render import checks
-from ncu_toolkit.render.book import open_book
+from ncu_toolkit.pages import checks
+from ncu_toolkit.pages.book import open_book
 
 
 def launch(

@@ -16,7 +16,7 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.hardware.occupancy import occupancy, what_if_registers
 from ncu_toolkit.model import Finding
-from ncu_toolkit.render.columns import gain_cell
+from ncu_toolkit.pages.columns import gain_cell
 from ncu_toolkit.sass import attribution
 
 

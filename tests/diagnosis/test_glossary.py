@@ -15,9 +15,9 @@ from ncu_toolkit.diagnosis.glossary_terms import ALIASES, CONCEPTS, KINDS, METRI
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.render.book import open_book
-from ncu_toolkit.render.columns import COLUMNS
-from ncu_toolkit.render.html import write_run
+from ncu_toolkit.pages.book import open_book
+from ncu_toolkit.pages.columns import COLUMNS
+from ncu_toolkit.pages.html import write_run
 from ncu_toolkit.sass import attribution
 
 #: Figures whose paragraph is the registry's own: one for each opcode.

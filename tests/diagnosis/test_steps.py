@@ -14,8 +14,8 @@ import recorded
 from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.diagnosis.steps import explain_step
 from ncu_toolkit.model import Diagnosis, Finding, Profile
-from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.step_view import explained, step_view
+from ncu_toolkit.pages.book import Book, open_book
+from ncu_toolkit.pages.step_view import explained, step_view
 
 
 def found(bottleneck: str, speedup: float, *, good: bool = False) -> Finding:

@@ -11,8 +11,8 @@ import recorded
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.model.profile import matches_opcode
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render import checks
-from ncu_toolkit.render.book import open_book
+from ncu_toolkit.pages import checks
+from ncu_toolkit.pages.book import open_book
 
 
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)

@@ -16,16 +16,16 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.document.answer import Kind, answer
+from ncu_toolkit.document.card import CLOSE, Bar, Card
 from ncu_toolkit.explain import busy
-from ncu_toolkit.explain.answer import Kind, answer
 from ncu_toolkit.explain.busy import Use, uses
-from ncu_toolkit.explain.card import CLOSE, Bar, Card
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Finding, Presence, Profile, Reading
+from ncu_toolkit.pages import json as documents
+from ncu_toolkit.pages.memory_view import memory_view
+from ncu_toolkit.pages.page_tables import traffic_table
 from ncu_toolkit.render import card_html, markdown
-from ncu_toolkit.render import json as documents
-from ncu_toolkit.render.memory_view import memory_view
-from ncu_toolkit.render.page_tables import traffic_table
 from ncu_toolkit.render.text import lines, plain_text
 
 SHARED = recorded.ROOT.parent / "shared"

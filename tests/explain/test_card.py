@@ -25,9 +25,9 @@ from ncu_toolkit.cli._common import emit
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules._support import COLLECT
 from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.document.answer import Kind, answer
+from ncu_toolkit.document.card import NAME, Bar, Card, Wait, kernel_name, short_name
 from ncu_toolkit.explain import verdict
-from ncu_toolkit.explain.answer import Kind, answer
-from ncu_toolkit.explain.card import NAME, Bar, Card, Wait, kernel_name, short_name
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
 from ncu_toolkit.model import (
     Diagnosis,
@@ -39,8 +39,8 @@ from ncu_toolkit.model import (
     Profile,
     Reading,
 )
+from ncu_toolkit.pages import json as documents
 from ncu_toolkit.render import card_html, markdown
-from ncu_toolkit.render import json as documents
 from ncu_toolkit.render.text import AnswerText, card_lines, plain_text
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"

@@ -15,12 +15,12 @@ from rich.console import Console
 
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.document.answer import Answer, Table
 from ncu_toolkit.explain import differences
-from ncu_toolkit.explain.answer import Answer, Table
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Profile
+from ncu_toolkit.pages import json as documents
 from ncu_toolkit.render import card_html, markdown
-from ncu_toolkit.render import json as documents
 from ncu_toolkit.render.text import AnswerText, Fitted, plain_text
 
 

@@ -301,7 +301,8 @@ def test_a_kernel_that_breaks_the_context_costs_its_setting(two: tuple[Processes
     with opened(made.address, notes) as where:
         found = tune.run(request(24), Quiet(), where)
     times = sum("the GPU's context on GPU-" in note for note in notes)
-    assert times in (2, 3), "tried twice; once more where an answer was lost with its worker"
+    # Tried twice; once more for each answer on its way that was lost with its worker.
+    assert 2 <= times <= 2 + cluster._AHEAD
     assert not old & set(made.pids)
     failed = [trial for trial in found.trials if trial.state == "failed"]
     assert [trial.reason for trial in failed] == ["an illegal memory access was encountered"]

@@ -36,7 +36,7 @@ from ncu_toolkit.ladder.problems import Size, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.codec import document
-from ncu_toolkit.render import tune_view
+from ncu_toolkit.pages import tune_view
 
 GPU = "NVIDIA H200 under test"
 

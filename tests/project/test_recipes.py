@@ -180,7 +180,7 @@ def test_a_kernel_without_a_recording_is_pending(copy: Path) -> None:
         copy,
         """
         import generate, recorded
-        from ncu_toolkit.render import book, family_view
+        from ncu_toolkit.pages import book, family_view
         from ncu_toolkit.runs import store
         run = recorded.run_of(recorded.FP32)
         made = book.open_book(run, recorded.diagnosed)

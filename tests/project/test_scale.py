@@ -20,8 +20,9 @@ from browser import Browser, require_chromium
 from ncu_toolkit.analysis import analyze, answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
 from ncu_toolkit.cli.analyze import write_pages
-from ncu_toolkit.render import json as documents
-from ncu_toolkit.render import markdown, run_view
+from ncu_toolkit.pages import json as documents
+from ncu_toolkit.pages import run_view
+from ncu_toolkit.render import markdown
 from ncu_toolkit.render.text import plain_text
 from ncu_toolkit.report import framing, integrity
 

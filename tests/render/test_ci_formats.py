@@ -17,7 +17,8 @@ import report_files
 from ncu_toolkit.analysis import analyze, answers, gate
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import EXIT_GATE, EXIT_USAGE
-from ncu_toolkit.render import exports, markdown, sarif
+from ncu_toolkit.pages import exports, sarif
+from ncu_toolkit.render import markdown
 
 #: The part of the SARIF 2.1.0 schema that code hosts read; unknown properties are refused, as there.
 SARIF: Mapping[str, Any] = {

@@ -11,9 +11,9 @@ import render_fixture
 
 from ncu_toolkit.model import Timing
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.charts import apart, size_axis
-from ncu_toolkit.render.curve_view import _decades, library_curve
+from ncu_toolkit.pages.book import Book, open_book
+from ncu_toolkit.pages.charts import apart, size_axis
+from ncu_toolkit.pages.curve_view import _decades, library_curve
 from ncu_toolkit.runs import store
 
 SIZES = ("256", "1024", "4096", "16384")

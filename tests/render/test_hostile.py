@@ -23,9 +23,9 @@ from ncu_toolkit.analysis import analyze, answers, gate
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.pages import json as documents
+from ncu_toolkit.pages.analysis_run import as_run
 from ncu_toolkit.render import card_html, markdown
-from ncu_toolkit.render import json as documents
-from ncu_toolkit.render.analysis_run import as_run
 from ncu_toolkit.render.text import AnswerText
 from ncu_toolkit.report import reader
 
@@ -151,7 +151,7 @@ def test_comparison(analysis: Analysis) -> None:
 
 
 def test_no_path_in_a_report_is_followed(analysis: Analysis, tmp_path: Path) -> None:
-    from ncu_toolkit.render.html import write_run
+    from ncu_toolkit.pages.html import write_run
 
     outside = sorted(path for path in tmp_path.iterdir())
     assert not outside

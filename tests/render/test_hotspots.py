@@ -9,9 +9,9 @@ import recorded
 import render_fixture
 
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.explain.card import Line
+from ncu_toolkit.document.card import Line
 from ncu_toolkit.model import Finding, Instruction, Location
-from ncu_toolkit.render.hotspots import hot_spots
+from ncu_toolkit.pages.hotspots import hot_spots
 
 
 def finding(address: int) -> Finding:

@@ -14,7 +14,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.render import publish
+from ncu_toolkit.pages import publish
 from ncu_toolkit.runs import store
 
 

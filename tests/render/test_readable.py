@@ -13,30 +13,30 @@ import pytest
 import render_fixture
 
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.document.card import Bar
+from ncu_toolkit.document.views import Table
 from ncu_toolkit.explain.busy import Use
-from ncu_toolkit.explain.card import Bar
 from ncu_toolkit.hardware.occupancy import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.model import Evidence, Presence, Reading
 from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.columns import COLUMNS, gain_cell
-from ncu_toolkit.render.family_view import _cached, family_view
-from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, kind_of
-from ncu_toolkit.render.html import write_run
-from ncu_toolkit.render.memory_view import memory_view
-from ncu_toolkit.render.page_tables import (
+from ncu_toolkit.pages.book import Book, open_book
+from ncu_toolkit.pages.columns import COLUMNS, gain_cell
+from ncu_toolkit.pages.family_view import _cached, family_view
+from ncu_toolkit.pages.html import write_run
+from ncu_toolkit.pages.memory_view import memory_view
+from ncu_toolkit.pages.page_tables import (
     _all_fit,
     _what_if,
     occupancy_section,
     stall_table,
     traffic_table,
 )
-from ncu_toolkit.render.page_view import _bounds, evidence_table
-from ncu_toolkit.render.reproduce import commands, opening
-from ncu_toolkit.render.roofline import Point, _crosses, roofline
-from ncu_toolkit.render.roofs import roofs
-from ncu_toolkit.render.run_view import run_view
-from ncu_toolkit.render.views import Table
+from ncu_toolkit.pages.page_view import _bounds, evidence_table
+from ncu_toolkit.pages.reproduce import commands, opening
+from ncu_toolkit.pages.roofline import Point, _crosses, roofline
+from ncu_toolkit.pages.roofs import roofs
+from ncu_toolkit.pages.run_view import run_view
+from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, kind_of
 
 
 @pytest.fixture(scope="module")

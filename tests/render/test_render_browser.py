@@ -17,10 +17,10 @@ from browser import Browser, require_chromium
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
 from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.render import html
-from ncu_toolkit.render.analysis_run import write_standalone
-from ncu_toolkit.render.book import open_book
-from ncu_toolkit.render.html import write_run
+from ncu_toolkit.pages import html
+from ncu_toolkit.pages.analysis_run import write_standalone
+from ncu_toolkit.pages.book import open_book
+from ncu_toolkit.pages.html import write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 

@@ -18,8 +18,8 @@ import render_fixture
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render.book import open_book
-from ncu_toolkit.render.html import write_run
+from ncu_toolkit.pages.book import open_book
+from ncu_toolkit.pages.html import write_run
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 

@@ -12,14 +12,14 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
-from ncu_toolkit.render.book import Book, Entry, open_book
-from ncu_toolkit.render.calibration_view import calibration
-from ncu_toolkit.render.columns import ladder_table, shown_kind
-from ncu_toolkit.render.family_sentence import _of_roof
-from ncu_toolkit.render.family_view import family_view, primary
-from ncu_toolkit.render.index_view import index_part
-from ncu_toolkit.render.page_view import page_view
-from ncu_toolkit.render.roofs import Roof
+from ncu_toolkit.pages.book import Book, Entry, open_book
+from ncu_toolkit.pages.calibration_view import calibration
+from ncu_toolkit.pages.columns import ladder_table, shown_kind
+from ncu_toolkit.pages.family_sentence import _of_roof
+from ncu_toolkit.pages.family_view import family_view, primary
+from ncu_toolkit.pages.index_view import index_part
+from ncu_toolkit.pages.page_view import page_view
+from ncu_toolkit.pages.roofs import Roof
 
 
 def verdict(profile: Profile) -> Diagnosis:

@@ -14,20 +14,21 @@ import render_fixture
 from rich.console import Console
 
 from ncu_toolkit.diagnosis.figures import inputs
+from ncu_toolkit.document.views import Chart, RunView, Table
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.render import charts, text
-from ncu_toolkit.render import json as json_out
-from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.family_view import _traffic_chart
-from ncu_toolkit.render.html import table_csv
+from ncu_toolkit.pages import charts
+from ncu_toolkit.pages import json as json_out
+from ncu_toolkit.pages.book import Book, open_book
+from ncu_toolkit.pages.family_view import _traffic_chart
+from ncu_toolkit.pages.html import table_csv
+from ncu_toolkit.pages.roofline import Point, roofline
+from ncu_toolkit.pages.roofs import roofs
+from ncu_toolkit.pages.run_view import PAGES, paged, run_view
+from ncu_toolkit.render import text
 from ncu_toolkit.render.markup import reasons_of
-from ncu_toolkit.render.roofline import Point, roofline
-from ncu_toolkit.render.roofs import roofs
-from ncu_toolkit.render.run_view import PAGES, paged, run_view
-from ncu_toolkit.render.views import Chart, RunView, Table
 
 
 @pytest.fixture(scope="module")

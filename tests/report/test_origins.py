@@ -15,7 +15,7 @@ import pytest
 
 from ncu_toolkit.analysis import analyze
 from ncu_toolkit.cli import main
-from ncu_toolkit.render import json as documents
+from ncu_toolkit.pages import json as documents
 from ncu_toolkit.report import ncu_action
 from ncu_toolkit.report.reader import LoadedReport, load_report
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import slug, visible
-from ncu_toolkit.explain.card import Card
+from ncu_toolkit.document.card import Card
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.ladder.header import code_digest, split
@@ -19,7 +19,7 @@ from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render import palette
+from ncu_toolkit.pages import palette
 
 #: A rung of the trunk is faster than the one before it by this part at least.
 TRUNK: Final = 0.1

@@ -16,8 +16,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._support import sentence
-from ncu_toolkit.explain.card import Card
-from ncu_toolkit.render.json import written
+from ncu_toolkit.document.card import Card
+from ncu_toolkit.pages.json import written
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, LaunchResult

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.explain.card import Card, State, in_the_middle, kernel_name, short_gain
+from ncu_toolkit.document.card import Card, State, in_the_middle, kernel_name, short_gain
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]

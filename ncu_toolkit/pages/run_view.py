@@ -13,18 +13,9 @@ from ncu_toolkit.analysis.answers import chained, told_apart
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
-from ncu_toolkit.explain.answer import CARDS, Answer, Kind, answer
-from ncu_toolkit.explain.card import kernel_name
-from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
-from ncu_toolkit.model import Presence, Profile
-from ncu_toolkit.render.book import Book
-from ncu_toolkit.render.calibration_view import calibration, predictions
-from ncu_toolkit.render.columns import figure_cell, gain_cell, verdict_cell
-from ncu_toolkit.render.family_view import family_view
-from ncu_toolkit.render.folds import plural
-from ncu_toolkit.render.page_view import Neighbours, page_link, page_view
-from ncu_toolkit.render.reproduce import beside, commands, opening
-from ncu_toolkit.render.views import (
+from ncu_toolkit.document.answer import CARDS, Answer, Kind, answer
+from ncu_toolkit.document.card import kernel_name
+from ncu_toolkit.document.views import (
     Cell,
     Column,
     Fact,
@@ -37,6 +28,15 @@ from ncu_toolkit.render.views import (
     plain_table,
     text,
 )
+from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
+from ncu_toolkit.model import Presence, Profile
+from ncu_toolkit.pages.book import Book
+from ncu_toolkit.pages.calibration_view import calibration, predictions
+from ncu_toolkit.pages.columns import figure_cell, gain_cell, verdict_cell
+from ncu_toolkit.pages.family_view import family_view
+from ncu_toolkit.pages.folds import plural
+from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view
+from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.report import missed
 
 #: The fact of a run that only launches of some kernels were chosen.

@@ -13,37 +13,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import Launches
-from ncu_toolkit.explain.busy import resource_name, uses
-from ncu_toolkit.explain.card import Card
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile, Series
-from ncu_toolkit.render.book import Book, Entry, problem_of
-from ncu_toolkit.render.checks import checks_table
-from ncu_toolkit.render.columns import (
-    NOT_TIMED,
-    cause,
-    cause_cell,
-    energy_cell,
-    gain_cell,
-    rate_kind,
-    rate_of,
-    rate_unit,
-)
-from ncu_toolkit.render.folds import folds
-from ncu_toolkit.render.hotspots import hot_spots
-from ncu_toolkit.render.memory_view import memory_view
-from ncu_toolkit.render.page_tables import (
-    metrics_table,
-    mix_tables,
-    occupancy_section,
-    rules_table,
-    stall_table,
-    traffic_table,
-)
-from ncu_toolkit.render.reproduce import beside, commands, opening
-from ncu_toolkit.render.static_view import static_view
-from ncu_toolkit.render.step_view import step_view
-from ncu_toolkit.render.tune_view import differs
-from ncu_toolkit.render.views import (
+from ncu_toolkit.document.card import Card
+from ncu_toolkit.document.views import (
     Cell,
     Chart,
     Fact,
@@ -59,6 +30,35 @@ from ncu_toolkit.render.views import (
     text,
     without_empty,
 )
+from ncu_toolkit.explain.busy import resource_name, uses
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile, Series
+from ncu_toolkit.pages.book import Book, Entry, problem_of
+from ncu_toolkit.pages.checks import checks_table
+from ncu_toolkit.pages.columns import (
+    NOT_TIMED,
+    cause,
+    cause_cell,
+    energy_cell,
+    gain_cell,
+    rate_kind,
+    rate_of,
+    rate_unit,
+)
+from ncu_toolkit.pages.folds import folds
+from ncu_toolkit.pages.hotspots import hot_spots
+from ncu_toolkit.pages.memory_view import memory_view
+from ncu_toolkit.pages.page_tables import (
+    metrics_table,
+    mix_tables,
+    occupancy_section,
+    rules_table,
+    stall_table,
+    traffic_table,
+)
+from ncu_toolkit.pages.reproduce import beside, commands, opening
+from ncu_toolkit.pages.static_view import static_view
+from ncu_toolkit.pages.step_view import step_view
+from ncu_toolkit.pages.tune_view import differs
 
 #: Columns of a load over time.
 _COLUMNS: Final = 40

@@ -8,10 +8,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.static import Outcome, ProfiledCode, checked, code_of
-from ncu_toolkit.explain.code import UNITS, kinds, widths
-from ncu_toolkit.model import Diagnosis, Profile
-from ncu_toolkit.render.columns import cause_cell
-from ncu_toolkit.render.views import (
+from ncu_toolkit.document.views import (
     Cell,
     Fact,
     StaticView,
@@ -22,6 +19,9 @@ from ncu_toolkit.render.views import (
     plain_table,
     text,
 )
+from ncu_toolkit.explain.code import UNITS, kinds, widths
+from ncu_toolkit.model import Diagnosis, Profile
+from ncu_toolkit.pages.columns import cause_cell
 from ncu_toolkit.sass.cost import LISTED, Region
 from ncu_toolkit.sass.opcodes import WARP_SIZE
 

@@ -12,11 +12,20 @@ from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.steps import StepExplanation, explain_step
 from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.document.views import (
+    Cell,
+    Fact,
+    StepView,
+    Table,
+    missing,
+    number,
+    plain_table,
+    text,
+)
 from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.model import Profile
-from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.columns import NOT_TIMED, achieved, cause, cause_cell
-from ncu_toolkit.render.views import Cell, Fact, StepView, Table, missing, number, plain_table, text
+from ncu_toolkit.pages.book import Book, Entry
+from ncu_toolkit.pages.columns import NOT_TIMED, achieved, cause, cause_cell
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (

@@ -8,13 +8,13 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.document.views import Cell, Column, Fact, Table, number, text
 from ncu_toolkit.ladder.problems import families, problem_for
-from ncu_toolkit.render.book import Book, Entry, problem_of
-from ncu_toolkit.render.columns import rate_kind, rate_of, rate_unit, shown_kind
-from ncu_toolkit.render.family_sentence import against_library, pairs, short_sentence
-from ncu_toolkit.render.family_view import primary
-from ncu_toolkit.render.run_view import header, others
-from ncu_toolkit.render.views import Cell, Column, Fact, Table, number, text
+from ncu_toolkit.pages.book import Book, Entry, problem_of
+from ncu_toolkit.pages.columns import rate_kind, rate_of, rate_unit, shown_kind
+from ncu_toolkit.pages.family_sentence import against_library, pairs, short_sentence
+from ncu_toolkit.pages.family_view import primary
+from ncu_toolkit.pages.run_view import header, others
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import shlex
 from typing import Final
 
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.document.views import Command
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render.views import Command
 
 #: A section folder of which scrubbing left the last component. Ours is always given first, Nsight
 #: Compute's own behind it.

@@ -8,11 +8,11 @@ import statistics
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.document.views import shown_size
 from ncu_toolkit.ladder.problems import Problem
-from ncu_toolkit.render.book import Book, Entry, Variant
-from ncu_toolkit.render.columns import achieved, rate_of, rate_unit
-from ncu_toolkit.render.roofs import Roof, RoofName, best
-from ncu_toolkit.render.views import shown_size
+from ncu_toolkit.pages.book import Book, Entry, Variant
+from ncu_toolkit.pages.columns import achieved, rate_of, rate_unit
+from ncu_toolkit.pages.roofs import Roof, RoofName, best
 
 
 def roof_name(problem: Problem | None, kind: str) -> RoofName:

@@ -15,11 +15,11 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
+from ncu_toolkit.document.card import Card, whole_percent
+from ncu_toolkit.document.views import Flow, Lane, Level, Link, Memory
 from ncu_toolkit.explain.busy import Use, resource_name
-from ncu_toolkit.explain.card import Card, whole_percent
 from ncu_toolkit.model import Profile
-from ncu_toolkit.render.columns import compact
-from ncu_toolkit.render.views import Flow, Lane, Level, Link, Memory
+from ncu_toolkit.pages.columns import compact
 from ncu_toolkit.sass.opcodes import base, width
 
 #: What follows a figure that no counter of the report has: lanes x bytes of executed instructions.

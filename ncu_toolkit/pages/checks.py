@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import expectations
-from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.views import Cell, Table, Tone, plain_table, text
+from ncu_toolkit.document.views import Cell, Table, Tone, plain_table, text
+from ncu_toolkit.pages.book import Book, Entry
 
 _WORDS: dict[bool | None, tuple[str, Tone]] = {
     True: ("holds", "good"),

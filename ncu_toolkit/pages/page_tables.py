@@ -12,6 +12,16 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
+from ncu_toolkit.document.views import (
+    Cell,
+    Chart,
+    Table,
+    metric_cell,
+    missing,
+    number,
+    plain_table,
+    text,
+)
 from ncu_toolkit.explain.busy import Use
 from ncu_toolkit.hardware.occupancy import (
     Occupancy,
@@ -24,18 +34,8 @@ from ncu_toolkit.hardware.occupancy import (
 )
 from ncu_toolkit.metrics.registry import REGISTRY, STALL_REASONS
 from ncu_toolkit.model import Profile
-from ncu_toolkit.render import charts
-from ncu_toolkit.render.columns import compact, figure_cell
-from ncu_toolkit.render.views import (
-    Cell,
-    Chart,
-    Table,
-    metric_cell,
-    missing,
-    number,
-    plain_table,
-    text,
-)
+from ncu_toolkit.pages import charts
+from ncu_toolkit.pages.columns import compact, figure_cell
 from ncu_toolkit.sass import attribution
 
 #: Opcodes listed by name; the rest are summed.

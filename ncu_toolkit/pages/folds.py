@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.explain.card import whole_percent
+from ncu_toolkit.document.card import whole_percent
+from ncu_toolkit.document.views import PageView, Table
 from ncu_toolkit.model import Profile
-from ncu_toolkit.render.columns import compact
-from ncu_toolkit.render.views import PageView, Table
+from ncu_toolkit.pages.columns import compact
 
 #: Opcodes and stall reasons that a line names.
 _NAMED = 3

@@ -9,23 +9,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.ladder.problems import Problem
-from ncu_toolkit.render import charts, tune_view
-from ncu_toolkit.render.book import Book, Entry, Variant, problem_of
-from ncu_toolkit.render.columns import (
-    NOT_TIMED,
-    cause,
-    ladder_table,
-    rate_kind,
-    rate_of,
-    rate_unit,
-    shown_kind,
-)
-from ncu_toolkit.render.curve_view import library_curve
-from ncu_toolkit.render.family_sentence import pairs, roof_name, sentence, tops
-from ncu_toolkit.render.roofline import Point, roofline
-from ncu_toolkit.render.roofs import Roof, roofs
-from ncu_toolkit.render.views import (
+from ncu_toolkit.document.views import (
     Cell,
     Chart,
     FamilyView,
@@ -38,6 +22,22 @@ from ncu_toolkit.render.views import (
     shown_size,
     text,
 )
+from ncu_toolkit.ladder.problems import Problem
+from ncu_toolkit.pages import charts, tune_view
+from ncu_toolkit.pages.book import Book, Entry, Variant, problem_of
+from ncu_toolkit.pages.columns import (
+    NOT_TIMED,
+    cause,
+    ladder_table,
+    rate_kind,
+    rate_of,
+    rate_unit,
+    shown_kind,
+)
+from ncu_toolkit.pages.curve_view import library_curve
+from ncu_toolkit.pages.family_sentence import pairs, roof_name, sentence, tops
+from ncu_toolkit.pages.roofline import Point, roofline
+from ncu_toolkit.pages.roofs import Roof, roofs
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand
 #: in the table.

@@ -17,20 +17,20 @@ from markupsafe import Markup
 from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.core.workers import default_jobs, forked, without_collector
+from ncu_toolkit.document.views import RunView, Table
 from ncu_toolkit.model import Profile
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.render import json as json_out
+from ncu_toolkit.pages import json as json_out
+from ncu_toolkit.pages.book import Book, Diagnose, open_book
+from ncu_toolkit.pages.family_view import primary
+from ncu_toolkit.pages.hotspots import sources_of
+from ncu_toolkit.pages.index_view import IndexPart, index_view, verdicts
+from ncu_toolkit.pages.page_view import Neighbours, page_view
+from ncu_toolkit.pages.run_view import run_summary, run_view, with_neighbours
 from ncu_toolkit.render.assets_out import GLOSSARY, inlined, linked, packed, write_assets
-from ncu_toolkit.render.book import Book, Diagnose, open_book
 from ncu_toolkit.render.card_html import environment, unbroken
-from ncu_toolkit.render.family_view import primary
 from ncu_toolkit.render.glossary_view import groups
-from ncu_toolkit.render.hotspots import sources_of
-from ncu_toolkit.render.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.render.markup import FUNCTIONS
-from ncu_toolkit.render.page_view import Neighbours, page_view
-from ncu_toolkit.render.run_view import run_summary, run_view, with_neighbours
-from ncu_toolkit.render.views import RunView, Table
 
 STANDALONE = "report.html"
 #: Pages for which another process is worth its start.

@@ -16,8 +16,8 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.render import palette
-from ncu_toolkit.render.views import shown_size
+from ncu_toolkit.document.views import shown_size
+from ncu_toolkit.pages import palette
 
 Figure = dict[str, Any]
 _ROW: Final = 26

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.explain.answer import Answer
-from ncu_toolkit.explain.card import Card
+from ncu_toolkit.document.answer import Answer
+from ncu_toolkit.document.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Finding, Presence, Profile, Reading
 

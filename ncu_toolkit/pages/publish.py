@@ -21,7 +21,7 @@ from ncu_toolkit.render.assets_out import PLOTLY, content_hash
 from ncu_toolkit.runs import store
 
 if TYPE_CHECKING:
-    from ncu_toolkit.render.index_view import IndexPart
+    from ncu_toolkit.pages.index_view import IndexPart
 
 RECORDED_PREFIX = "recorded-"
 PAGE: Final = "index.html"
@@ -30,7 +30,7 @@ PAGE: Final = "index.html"
 def publish_run(folder: Path, reports: Path) -> Run:
     """Parse a run's raw reports, write its parsed profiles and pages, and rebuild the index over
     everything under `reports`."""
-    from ncu_toolkit.render.html import write_run
+    from ncu_toolkit.pages.html import write_run
 
     run = store.load_run(folder, live=True)
     if run.profiles:
@@ -48,7 +48,7 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
     Raises:
         EnvironmentProblem: the package holds no recordings.
     """
-    from ncu_toolkit.render.html import write_run
+    from ncu_toolkit.pages.html import write_run
 
     folders = store.recordings()
     if not folders:
@@ -142,8 +142,8 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
     Raises:
         InputProblem: it must be made anew, and a file of the run is missing or damaged.
     """
-    from ncu_toolkit.render.html import book_for, write_run
-    from ncu_toolkit.render.index_view import IndexPart, index_part
+    from ncu_toolkit.pages.html import book_for, write_run
+    from ncu_toolkit.pages.index_view import IndexPart, index_part
 
     key = _key(folder, manifest)
     kept = _kept(folder / PART, key) if run is None else None
@@ -166,7 +166,7 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
 
 def _kept(path: Path, key: str) -> IndexPart | None:
     """The part in a file, if it is whole and of this key; whatever else lies there is made anew."""
-    from ncu_toolkit.render.index_view import IndexPart
+    from ncu_toolkit.pages.index_view import IndexPart
 
     try:
         data = open_document(
@@ -219,7 +219,7 @@ def rebuild_index(
 
     Only runs in `known`, and those that changed since the front page was last written, are read;
     all others give what is kept beside them."""
-    from ncu_toolkit.render.html import write_front
+    from ncu_toolkit.pages.html import write_front
 
     parts: list[tuple[str, IndexPart]] = []
     broken: list[tuple[str, ToolkitError]] = []

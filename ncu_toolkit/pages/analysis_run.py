@@ -16,9 +16,9 @@ from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Device, Instruction, Profile
 from ncu_toolkit.model.run import Run, Skipped
-from ncu_toolkit.render.book import Book, open_book
-from ncu_toolkit.render.html import write_run
-from ncu_toolkit.render.run_view import FILTER
+from ncu_toolkit.pages.book import Book, open_book
+from ncu_toolkit.pages.html import write_run
+from ncu_toolkit.pages.run_view import FILTER
 from ncu_toolkit.runs import store
 
 

@@ -15,13 +15,7 @@ from ncu_toolkit.diagnosis.compare import Launches, of_all
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.ladder.problems import Problem
-from ncu_toolkit.metrics.registry import STALL_REASONS
-from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
-from ncu_toolkit.model.finding import LEAST_GAIN
-from ncu_toolkit.render import palette
-from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.views import (
+from ncu_toolkit.document.views import (
     Cell,
     Column,
     Table,
@@ -31,6 +25,12 @@ from ncu_toolkit.render.views import (
     why_missing,
     without_empty,
 )
+from ncu_toolkit.ladder.problems import Problem
+from ncu_toolkit.metrics.registry import STALL_REASONS
+from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
+from ncu_toolkit.model.finding import LEAST_GAIN
+from ncu_toolkit.pages import palette
+from ncu_toolkit.pages.book import Book, Entry
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"

@@ -14,12 +14,12 @@ from typing import Any, Final
 from ncu_toolkit.core import files, units
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import plot_text, script_json, slug, visible
+from ncu_toolkit.document.views import Chart, number, plain_table, shown_size, text
 from ncu_toolkit.gpu import tuned
 from ncu_toolkit.gpu.halving import KIND, Search, Trial, fallen
 from ncu_toolkit.model.codec import from_plain, open_document
+from ncu_toolkit.pages.palette import BLUE
 from ncu_toolkit.render.assets_out import PLOTLY, content
-from ncu_toolkit.render.palette import BLUE
-from ncu_toolkit.render.views import Chart, number, plain_table, shown_size, text
 from ncu_toolkit.runs import store
 
 #: Settings in the table; up to this many timed ones are drawn as bars, more as heat maps.

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text, slug, visible
+from ncu_toolkit.document.views import Cell, Chart, missing, number, plain_table, shown_size, text
 from ncu_toolkit.model import Timing
-from ncu_toolkit.render import charts, palette
-from ncu_toolkit.render.book import Book, problem_of
-from ncu_toolkit.render.columns import NOT_TIMED, rate_unit
-from ncu_toolkit.render.views import Cell, Chart, missing, number, plain_table, shown_size, text
+from ncu_toolkit.pages import charts, palette
+from ncu_toolkit.pages.book import Book, problem_of
+from ncu_toolkit.pages.columns import NOT_TIMED, rate_unit
 
 #: Rungs drawn beside the baseline.
 RUNGS: Final = 3

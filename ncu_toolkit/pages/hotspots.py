@@ -12,11 +12,11 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.explain.card import Line
+from ncu_toolkit.document.card import Line
+from ncu_toolkit.document.views import Cell, HotSpots, Table, number, plain_table, text
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
-from ncu_toolkit.render.views import Cell, HotSpots, Table, number, plain_table, text
 from ncu_toolkit.sass import attribution, liveness
 from ncu_toolkit.sass.attribution import SCOREBOARDS
 from ncu_toolkit.sass.liveness import Liveness

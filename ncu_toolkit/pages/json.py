@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core.safe import csv_rows, visible
-from ncu_toolkit.explain.card import Card
+from ncu_toolkit.document.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, finite
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
     from ncu_toolkit.analysis.gate import Comparison, Difference, Pair, Total
-    from ncu_toolkit.explain.answer import Answer
+    from ncu_toolkit.document.answer import Answer
+    from ncu_toolkit.document.views import Cell, LaunchRecord, RunView, Table
     from ncu_toolkit.explain.probed import Verdict
     from ncu_toolkit.model.trace import Trace
-    from ncu_toolkit.render.views import Cell, LaunchRecord, RunView, Table
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
 VERSION: Final = 1

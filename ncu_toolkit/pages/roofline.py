@@ -11,9 +11,9 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text
-from ncu_toolkit.render import palette
-from ncu_toolkit.render.charts import LEGEND, Figure
-from ncu_toolkit.render.roofs import Roof
+from ncu_toolkit.pages import palette
+from ncu_toolkit.pages.charts import LEGEND, Figure
+from ncu_toolkit.pages.roofs import Roof
 
 
 @dataclass(frozen=True)

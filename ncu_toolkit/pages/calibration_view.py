@@ -9,11 +9,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.calibrate import Calibration, Outcome, calibrate, ncu_estimates, pairs
-from ncu_toolkit.model import Profile
-from ncu_toolkit.render import charts
-from ncu_toolkit.render.book import Book, Entry
-from ncu_toolkit.render.columns import cause, cause_cell, verdict_cell
-from ncu_toolkit.render.views import (
+from ncu_toolkit.document.views import (
     Cell,
     Chart,
     Column,
@@ -24,6 +20,10 @@ from ncu_toolkit.render.views import (
     shown_size,
     text,
 )
+from ncu_toolkit.model import Profile
+from ncu_toolkit.pages import charts
+from ncu_toolkit.pages.book import Book, Entry
+from ncu_toolkit.pages.columns import cause, cause_cell, verdict_cell
 
 
 def calibration(book: Book) -> Table | None:

@@ -15,7 +15,7 @@ from ncu_toolkit import __version__
 from ncu_toolkit.analysis.gate import Side
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.render.json import written
+from ncu_toolkit.pages.json import written
 
 #: Where CI says which commit it builds.
 _COMMIT: Final = ("GITHUB_SHA", "CI_COMMIT_SHA")

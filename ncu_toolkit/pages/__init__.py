@@ -1,0 +1,1 @@
+"""Which facts a page, a table and a chart show: builders of documents."""
