@@ -167,9 +167,9 @@ def write(found: gate.Comparison, form: str, output: Path | None) -> None:
         return
     shown = answers.of_comparison(found)
     if form == "html":
-        from ncu_toolkit.render.card_html import write_page
+        from ncu_toolkit.pages.html import write_answer
 
-        click.echo(f"Open {write_page(shown, 'Comparison', output or Path(PAGE))}")
+        click.echo(f"Open {write_answer(shown, 'Comparison', output or Path(PAGE))}")
         return
     emit(shown_as(shown, form), output, WIDTH)
 

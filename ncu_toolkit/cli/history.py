@@ -198,9 +198,9 @@ def _numbered(names: tuple[str, ...]) -> list[str]:
 
 def _write(shown: Answer, form: str, output: Path | None) -> None:
     if form == "html":
-        from ncu_toolkit.render.card_html import write_page
+        from ncu_toolkit.pages.html import write_answer
 
-        click.echo(f"Open {write_page(shown, 'History', output or Path(PAGE))}")
+        click.echo(f"Open {write_answer(shown, 'History', output or Path(PAGE))}")
     else:
         emit(shown_as(shown, form), output, WIDTH)
 

@@ -140,8 +140,8 @@ def command(
         return
     shown = of_code(found, sources)
     if form == "html":
-        from ncu_toolkit.render.card_html import write_page
+        from ncu_toolkit.pages.html import write_answer
 
-        click.echo(f"Open {write_page(shown, 'Code of ' + found.subject, output or Path(PAGE))}")
+        click.echo(f"Open {write_answer(shown, 'Code of ' + found.subject, output or Path(PAGE))}")
         return
     emit(shown_as(shown, form), output, WIDTH)
