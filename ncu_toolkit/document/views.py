@@ -16,8 +16,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.answer import Answer
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Finding, Presence, Profile, Reading
+from ncu_toolkit.model import Finding
 
 Tone = Literal["", "good", "bad", "warn", "muted"]
 
@@ -425,27 +424,6 @@ def without_empty(table: Table) -> Table:
         columns=tuple(table.columns[at] for at in kept),
         rows=tuple(tuple(row[at] for at in kept) for row in table.rows),
     )
-
-
-def why_missing(reading: Reading) -> str:
-    """The reason why a metric has no value, as hover text."""
-    entry = REGISTRY.get(reading.name)
-    label = entry.label if entry else reading.name
-    if reading.presence is Presence.NOT_AVAILABLE:
-        return f"{label} is not available on this architecture"
-    if reading.presence is Presence.UNDEFINED:
-        return f"{label} was collected, but its denominator is zero"
-    return f"{label} was not collected in this report"
-
-
-def metric_cell(profile: Profile, name: str) -> Cell:
-    """A metric of a profile as a cell, with the reason for its absence on hover."""
-    reading = profile.reading(name)
-    entry = REGISTRY.get(name)
-    unit = reading.unit or (entry.unit if entry else "")
-    if reading.value is None:
-        return missing(why_missing(reading))
-    return number(reading.value, unit)
 
 
 def plain_table(

@@ -22,9 +22,9 @@ from ncu_toolkit.document.views import (
     missing,
     number,
     text,
-    why_missing,
     without_empty,
 )
+from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
@@ -135,28 +135,8 @@ def _energy(_book: Book, entry: Entry, kind: str) -> Cell:
     return energy_cell(entry.timing, kind)
 
 
-def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cell:
-    """A registry or derived figure of a profile; the reason where it is not there."""
-    if profile is None:
-        return missing(NOT_PROFILED)
-    reading = figures.reading(profile, name)
-    unit, label, meaning = figures.describe(name)
-    if reading.value is None:
-        return missing(
-            why_missing(reading)
-            if not figures.inputs(name) or name in figures.inputs(name)
-            else f"{label}: its inputs ({', '.join(figures.inputs(name))}) were not collected"
-        )
-    return number(
-        reading.value,
-        unit,
-        title=meaning,
-        bar=reading.value if bar and unit == "fraction" else None,
-    )
-
-
 def _figure(name: str, *, bar: bool = False) -> Callable[[Book, Entry, str], Cell]:
-    return lambda _book, entry, _kind: figure_cell(entry.main, name, bar=bar)
+    return lambda _book, entry, _kind: fact_cell(entry.main, name, bar=bar, absent=NOT_PROFILED)
 
 
 def limiter_words(profile: Profile) -> str:
@@ -209,17 +189,12 @@ def compact(value: float) -> str:
 def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
-    shares = figures.stall_shares(entry.main)
-    waits = {
-        reason: share
-        for reason, share in shares.items()
-        if reason not in ("selected", "not_selected")
-    }
+    waits = figures.ranked_stalls(entry.main, "selected", "not_selected")
     if not waits:
         return missing("neither the stall stack nor enough PC samples were collected")
-    reason = max(waits, key=lambda r: waits[r])
+    reason, share = waits[0]
     return Cell(
-        f"{reason_name(reason)} {units.percent(waits[reason], 2)}",
+        f"{reason_name(reason)} {units.percent(share, 2)}",
         reason,
         STALL_REASONS.get(reason, ""),
     )
