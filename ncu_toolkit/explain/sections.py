@@ -6,46 +6,21 @@ A name is one of the registry, a derived figure, `stall_share:x` or `kind_share:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.document.views import Cell, Column, Table, missing, number, text
+from ncu_toolkit.document.views import Cell, Spec, Table, missing, number, table, text
 from ncu_toolkit.model import Profile
 
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class Field(Generic[Item]):
-    """A column, and the cell that an item has in it. `unit` is that of the cells' values."""
-
-    label: str
-    cell: Callable[[Item], Cell]
-    title: str = ""
-    numeric: bool = True
-    key: str = ""
-    unit: str = ""
-
-
-def table(
-    key: str, caption: str, fields: Iterable[Field[Item]], items: Iterable[Item], note: str = ""
-) -> Table:
-    """A row an item, a column a field."""
-    shown = tuple(fields)
-    columns = tuple(
-        Column(f.key or f.label.lower(), f.label, f.title, f.unit, f.numeric) for f in shown
-    )
-    rows = tuple(tuple(field.cell(item) for field in shown) for item in items)
-    return Table(key, caption, columns, rows, note=note)
-
-
-def words(
-    label: str, said: Callable[[Item], str], title: str = "", *, code: bool = False
-) -> Field[Item]:
-    """A column of text."""
-    return Field(label, lambda item: text(said(item), code=code), title, False)
+def spec(
+    label: str, cell: Callable[[Item], Cell | str], title: str = "", *, words: bool = False
+) -> Spec[Item]:
+    """A column of numbers, or of `words`."""
+    return Spec(label.lower(), label, title, numeric=not words, cell=cell)
 
 
 def fact_cell(
@@ -81,14 +56,12 @@ def by_fact(
     `unchanged` leaves out facts that a launch lacks, and those that differ by no more than this part
     of the larger value."""
     kept = [n for n in names if unchanged is None or moved([*launches.values()], n, unchanged)]
-    fields = [Field("Figure", label, numeric=False)]
-    fields += [Field(heading, partial(fact_cell, profile)) for heading, profile in launches.items()]
+    specs = [spec("Figure", label, words=True)]
+    specs += [spec(head, partial(fact_cell, profile)) for head, profile in launches.items()]
     if len(launches) == 2:
         old, new = launches.values()
-        fields.append(
-            Field("Change", lambda n: change(figures.value(old, n), figures.value(new, n)))
-        )
-    return table(key, caption, fields, kept, note)
+        specs.append(spec("Change", lambda n: change(figures.value(old, n), figures.value(new, n))))
+    return table(caption, specs, kept, note, key)
 
 
 def moved(launches: list[Profile], name: str, unchanged: float) -> bool:
@@ -110,14 +83,8 @@ def change(old: float | None, new: float | None) -> Cell:
     return number(new / old, "ratio") if new else Cell("gone", 0.0, "none now")
 
 
-def by_launch(name: str, label: str = "", title: str = "", *, bar: bool = False) -> Field[Profile]:
+def by_launch(name: str, label: str = "", title: str = "", *, bar: bool = False) -> Spec[Profile]:
     """A fact as a column of a table that has a row a launch."""
     unit, known, meaning = figures.describe(name)
-    return Field(
-        label or known,
-        lambda profile: fact_cell(profile, name, bar=bar),
-        title or meaning,
-        True,
-        name,
-        unit,
-    )
+    shown = partial(fact_cell, name=name, bar=bar)
+    return Spec(name, label or known, title or meaning, unit, cell=shown)
