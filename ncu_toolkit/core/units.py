@@ -9,6 +9,8 @@ from typing import Final
 
 THIN_SPACE: Final = "\u2009"
 NOT_AVAILABLE: Final = "n/a"
+#: A gain of less rounds to 1.00×: only a roof with useful work may have it.
+LEAST_GAIN: Final = 1.005
 
 #: Smaller values are shown as a bound: no timer, counter or sample of a GPU resolves them.
 _LEAST_NS: Final = 0.1

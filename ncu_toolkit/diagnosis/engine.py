@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures, intervals, language, needs, time_model
 from ncu_toolkit.diagnosis.rules import Rule, Specificity, _roof, load_rules, unknown
 from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, StaticFinding, Unknown
@@ -42,7 +43,6 @@ from ncu_toolkit.diagnosis.time_model import (
     TimeModel,
 )
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
-from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 
 IMPOSSIBLE: Final = "Skipped, because the report's figures contradict each other"

@@ -15,7 +15,6 @@ from typing import Any, Generic, Literal, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.model import Finding
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -376,20 +375,6 @@ class PageView:
 
 
 @dataclass(frozen=True)
-class LaunchRecord:
-    """One launch as data, for JSON: the same verdict that the page shows."""
-
-    file: str
-    key: str
-    kernel: str
-    status: str
-    duration_us: float | None
-    page: str
-    findings: tuple[Finding, ...]
-    context: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
 class Listing:
     """Lines of code, each with a mark ("+" and "-" of a difference, "@" between its parts, "*" for
     lines of the loop with most work), a note and its text."""
@@ -476,7 +461,8 @@ class RunView:
     commands: tuple[Command, ...]
     files: tuple[Fact, ...]
     pages: tuple[PageView, ...]
-    records: tuple[LaunchRecord, ...]
+    records: tuple[Mapping[str, Any], ...]
+    """Each launch with its verdict as plain data, for JSON."""
 
 
 @lru_cache(maxsize=1 << 13)  # half of a report's cells are labels and headings

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
+from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures, language, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
@@ -35,7 +36,6 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.explain import busy
 from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
-from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.operands import READS_ONLY

@@ -21,7 +21,6 @@ from ncu_toolkit.document.views import (
     Column,
     Fact,
     FamilyView,
-    LaunchRecord,
     RunView,
     Table,
     missing,
@@ -37,6 +36,7 @@ from ncu_toolkit.pages.calibration_view import calibration, predictions
 from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.folds import plural
+from ncu_toolkit.pages.json import launch_of_run
 from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view
 from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.report import missed
@@ -106,7 +106,11 @@ def run_summary(book: Book) -> RunView:
         ),
         tuple(_files(book)),
         (),
-        tuple(_record(book, profile, with_page) for profile in run.profiles),
+        tuple(
+            launch_of_run(p, book.diagnosis(p), f"{slug}.html" if slug in with_page else "")
+            for p in run.profiles
+            for slug in (book.slugs[id(p)],)
+        ),
     )
 
 
@@ -449,24 +453,3 @@ def _costs(book: Book) -> Table | None:
 def _files(book: Book) -> Iterable[Fact]:
     for name in book.run.report_files:
         yield Fact("Raw report", text(name, href=name if beside(book.run, name) else ""))
-
-
-def _record(book: Book, profile: Profile, pages: set[str]) -> LaunchRecord:
-    slug, context = book.slugs[id(profile)], profile.rung
-    return LaunchRecord(
-        visible(profile.origin.file),
-        profile.origin.key,
-        visible(profile.launch.kernel),
-        visible(profile.launch.status),
-        profile.duration_us,
-        f"{slug}.html" if slug in pages else "",
-        book.diagnosis(profile).findings,
-        {
-            "family": context.family,
-            "rung": context.rung,
-            "size": context.size,
-            "dtype": context.dtype,
-        }
-        if context
-        else None,
-    )
