@@ -207,8 +207,8 @@ def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
     problem, size = problem_of(entry.family), shown_size(entry.variant.size)
     if problem and entry.info:
         with contextlib.suppress(ToolkitError):  # a size that no rung of this version has
-            parsed = problem.parse_size(entry.variant.size)
-            worked_on = problem.worked_on(parsed, entry.info.problem)
+            case = problem.case(entry.variant.size, None, entry.info.problem)
+            worked_on = problem.worked_on(case)
             size += f" ({worked_on})" if worked_on else ""
     return visible(
         f"{problem.title if problem else entry.family} · size {size} · {entry.variant.dtype}"
