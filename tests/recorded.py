@@ -123,11 +123,13 @@ def shared(name: str, read_from: Iterable[Path], code: str, make: Callable[[], R
 @lru_cache
 def run_of(folder: Path) -> Run:
     """A recording's run."""
-    run = store.load_run(folder, live=False)
+    run = _load_run(folder, live=False)
     _OWNER.update(dict.fromkeys(map(id, run.profiles), folder))
     return run
 
 
+#: Taken here, since tests replace the store's by `run_of`.
+_load_run = store.load_run
 #: The recording of each profile that was read, by the profile's identity.
 _OWNER: dict[int, Path] = {}
 

@@ -4,9 +4,9 @@ speak of the rung's longest launch."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
@@ -17,14 +17,15 @@ from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.views import (
     Cell,
-    Column,
+    Spec,
     Table,
     missing,
     number,
+    table,
     text,
-    why_missing,
     without_empty,
 )
+from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
@@ -36,13 +37,12 @@ NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
 
 
-@dataclass(frozen=True)
-class Spec:
-    """A column and how its cells come about. `memory_only`/`flop_only` columns are left out of the
-    other kind of ladder."""
+class Row(NamedTuple):
+    """A rung at one size, and what its ladder is ranked by: `flop` or `byte`."""
 
-    column: Column
-    cell: Callable[[Book, Entry, str], Cell]
+    book: Book
+    entry: Entry
+    kind: str
 
 
 def rate_of(entry: Entry, kind: str) -> float | None:
@@ -64,7 +64,8 @@ def rate_kind(problem: Problem | None, entries: list[Entry]) -> str:
     return "flop" if any(entry.flops for entry in entries) else "byte"
 
 
-def _name(book: Book, entry: Entry, _kind: str) -> Cell:
+def _name(row: Row) -> Cell:
+    book, entry, _ = row
     badges = []
     if entry.kind != "step":
         badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", entry.kind))[1]))
@@ -88,8 +89,8 @@ def _name(book: Book, entry: Entry, _kind: str) -> Cell:
     return Cell(visible(entry.label), visible(entry.label), title, href, badges=tuple(badges))
 
 
-def _time(_book: Book, entry: Entry, _kind: str) -> Cell:
-    timing = entry.timing
+def _time(row: Row) -> Cell:
+    timing = row.entry.timing
     if timing is None:
         return missing(NOT_TIMED)
     spread = (
@@ -99,18 +100,18 @@ def _time(_book: Book, entry: Entry, _kind: str) -> Cell:
     return number(timing.median_us, "us", title=title)
 
 
-def _rate(_book: Book, entry: Entry, kind: str) -> Cell:
-    return number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)
+def _rate(row: Row) -> Cell:
+    return number(rate_of(row.entry, row.kind), rate_unit(row.kind), NOT_TIMED)
 
 
-def _baseline(book: Book, entry: Entry, _kind: str) -> Cell:
-    baseline = book.baseline_us(entry)
-    if entry.timing is None:
+def _baseline(row: Row) -> Cell:
+    baseline = row.book.baseline_us(row.entry)
+    if row.entry.timing is None:
         return missing(NOT_TIMED)
     if baseline is None:
         return missing("the baseline was not timed at this size")
-    how = "interleaved with these repeats" if entry.timing.baseline_us else "timed separately"
-    share = baseline / entry.timing.median_us
+    how = "interleaved with these repeats" if row.entry.timing.baseline_us else "timed separately"
+    share = baseline / row.entry.timing.median_us
     return number(share, "fraction", title=f"baseline {units.duration(baseline)}, {how}", bar=share)
 
 
@@ -131,32 +132,12 @@ def energy_cell(timing: Timing | None, kind: str) -> Cell:
     return number(timing.energy_mj, "mJ", title=f"whole board, launches back to back{each}")
 
 
-def _energy(_book: Book, entry: Entry, kind: str) -> Cell:
-    return energy_cell(entry.timing, kind)
+def _energy(row: Row) -> Cell:
+    return energy_cell(row.entry.timing, row.kind)
 
 
-def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cell:
-    """A registry or derived figure of a profile; the reason where it is not there."""
-    if profile is None:
-        return missing(NOT_PROFILED)
-    reading = figures.reading(profile, name)
-    unit, label, meaning = figures.describe(name)
-    if reading.value is None:
-        return missing(
-            why_missing(reading)
-            if not figures.inputs(name) or name in figures.inputs(name)
-            else f"{label}: its inputs ({', '.join(figures.inputs(name))}) were not collected"
-        )
-    return number(
-        reading.value,
-        unit,
-        title=meaning,
-        bar=reading.value if bar and unit == "fraction" else None,
-    )
-
-
-def _figure(name: str, *, bar: bool = False) -> Callable[[Book, Entry, str], Cell]:
-    return lambda _book, entry, _kind: figure_cell(entry.main, name, bar=bar)
+def _figure(name: str, *, bar: bool = False) -> Callable[[Row], Cell]:
+    return lambda row: fact_cell(row.entry.main, name, bar=bar, absent=NOT_PROFILED)
 
 
 def limiter_words(profile: Profile) -> str:
@@ -164,10 +145,10 @@ def limiter_words(profile: Profile) -> str:
     return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
 
 
-def _limiter(_book: Book, entry: Entry, _kind: str) -> Cell:
-    if entry.main is None:
+def _limiter(row: Row) -> Cell:
+    if row.entry.main is None:
         return missing(NOT_PROFILED)
-    words = limiter_words(entry.main)
+    words = limiter_words(row.entry.main)
     return (
         text(words, "the resource that an SM runs out of first")
         if words
@@ -175,13 +156,13 @@ def _limiter(_book: Book, entry: Entry, _kind: str) -> Cell:
     )
 
 
-def _opcodes(pattern: str, without: str = "") -> Callable[[Book, Entry, str], Cell]:
-    def cell(_book: Book, entry: Entry, _kind: str) -> Cell:
-        if entry.main is None:
+def _opcodes(pattern: str, without: str = "") -> Callable[[Row], Cell]:
+    def cell(row: Row) -> Cell:
+        if row.entry.main is None:
             return missing(NOT_PROFILED)
-        if not entry.main.mix.collected:
+        if not row.entry.main.mix.collected:
             return missing("instructions by opcode were not collected")
-        opcodes = entry.main.mix.opcodes
+        opcodes = row.entry.main.mix.opcodes
         found = {
             name: n
             for name, n in opcodes.items()
@@ -206,20 +187,15 @@ def compact(value: float) -> str:
     return units.count(value) if abs(value) < 10_000 else units.si(value, "").rstrip()
 
 
-def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
-    if entry.main is None:
+def _top_stall(row: Row) -> Cell:
+    if row.entry.main is None:
         return missing(NOT_PROFILED)
-    shares = figures.stall_shares(entry.main)
-    waits = {
-        reason: share
-        for reason, share in shares.items()
-        if reason not in ("selected", "not_selected")
-    }
+    waits = figures.ranked_stalls(row.entry.main, "selected", "not_selected")
     if not waits:
         return missing("neither the stall stack nor enough PC samples were collected")
-    reason = max(waits, key=lambda r: waits[r])
+    reason, share = waits[0]
     return Cell(
-        f"{reason_name(reason)} {units.percent(waits[reason], 2)}",
+        f"{reason_name(reason)} {units.percent(share, 2)}",
         reason,
         STALL_REASONS.get(reason, ""),
     )
@@ -244,8 +220,8 @@ def cause(bottleneck: str) -> str:
     return title(bottleneck) if bottleneck in bottleneck_ids() else visible(bottleneck)
 
 
-def _bottleneck(book: Book, entry: Entry, _kind: str) -> Cell:
-    return verdict_cell(book, entry.main) if entry.main else missing(NOT_PROFILED)
+def _bottleneck(row: Row) -> Cell:
+    return verdict_cell(row.book, row.entry.main) if row.entry.main else missing(NOT_PROFILED)
 
 
 def next_step(book: Book, entry: Entry) -> Entry | None:
@@ -309,13 +285,13 @@ def gain_cell(finding: Finding) -> Cell:
     return Cell(units.ratio(speedup), speedup, of)
 
 
-def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
-    after = next_step(book, entry)
+def _prediction(row: Row) -> Cell:
+    after = next_step(row.book, row.entry)
     if after is None or after.info is None:
         return missing("no rung removes a bottleneck of this one")
-    if entry.main is None:
+    if row.entry.main is None:
         return missing(NOT_PROFILED)
-    guess, got = predicted(book, entry, after.info.removes), achieved(entry, after)
+    guess, got = predicted(row.book, row.entry, after.info.removes), achieved(row.entry, after)
     left = (
         (units.ratio(guess[0]) if guess[0] >= LEAST_GAIN else units.NOT_AVAILABLE)
         if guess
@@ -328,145 +304,47 @@ def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
     return Cell(f"{left} → {right}", got, visible(words))
 
 
-def _column(key: str, label: str, title: str, unit: str = "", numeric: bool = True) -> Column:
-    return Column(key, label, title, unit, numeric)
-
-
 #: What a reader looks for first stands first: a phone shows the time and the verdict, a screen also
 #: what the prediction was worth, without scrolling.
-COLUMNS: Final[tuple[Spec, ...]] = (
-    Spec(_column("rung", "Rung", "The kernel, linked to its page", numeric=False), _name),
-    Spec(_column("time", "Time", "Median of unprofiled runs, CUDA events", "us"), _time),
+COLUMNS: Final[tuple[Spec[Row], ...]] = (
+    Spec("rung", "Rung", "The kernel, linked to its page", numeric=False, cell=_name),
+    Spec("time", "Time", "Median of unprofiled runs, CUDA events", "us", cell=_time),
+    Spec("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False, shortest=16, cell=_bottleneck),
     Spec(
-        _column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False),
-        _bottleneck,
+        "predicted", "Predicted → achieved",
+        "Speedup predicted for removing one bottleneck alone, and achieved by the rung that removes it. That rung may change more",
+        "ratio", cell=_prediction,
+    ),
+    Spec("rate", "Rate", "Useful work over that time", gives_way=5, cell=_rate),
+    Spec("baseline", "% of baseline", "The baseline's time over this rung's", "fraction", gives_way=4, cell=_baseline),
+    Spec("stall", "Top stall", "Largest stall reason, as a share of the warps' time", numeric=False, gives_way=3, cell=_top_stall),
+    Spec("registers", "Registers", "Registers per thread", "count", gives_way=1, cell=_figure("registers_per_thread")),
+    Spec(
+        "theoretical_occupancy", "Theoretical occupancy", "Most warps that an SM could hold of the kernel", "fraction",
+        cell=_figure("theoretical_occupancy"),
     ),
     Spec(
-        _column(
-            "predicted",
-            "Predicted → achieved",
-            (
-                "Speedup predicted for removing one bottleneck alone, and achieved by the rung that removes it. That rung may change "
-                "more"
-            ),
-            "ratio",
-        ),
-        _prediction,
+        "achieved_occupancy", "Achieved occupancy", "Warps that an SM held on average, while profiled", "fraction",
+        gives_way=2, cell=_figure("achieved_occupancy"),
     ),
-    Spec(_column("rate", "Rate", "Useful work over that time"), _rate),
-    Spec(
-        _column("baseline", "% of baseline", "The baseline's time over this rung's", "fraction"),
-        _baseline,
-    ),
-    Spec(
-        _column(
-            "stall",
-            "Top stall",
-            "Largest stall reason, as a share of the warps' time",
-            numeric=False,
-        ),
-        _top_stall,
-    ),
-    Spec(
-        _column("registers", "Registers", "Registers per thread", "count"),
-        _figure("registers_per_thread"),
-    ),
-    Spec(
-        _column(
-            "theoretical_occupancy",
-            "Theoretical occupancy",
-            "Most warps that an SM could hold of the kernel",
-            "fraction",
-        ),
-        _figure("theoretical_occupancy"),
-    ),
-    Spec(
-        _column(
-            "achieved_occupancy",
-            "Achieved occupancy",
-            "Warps that an SM held on average, while profiled",
-            "fraction",
-        ),
-        _figure("achieved_occupancy"),
-    ),
-    Spec(
-        _column(
-            "limiter",
-            "Limited by",
-            "The resource that limits occupancy: an SM runs out of it first",
-            numeric=False,
-        ),
-        _limiter,
-    ),
-    Spec(
-        _column(
-            "dram", "DRAM", "Device-memory throughput over its peak, while profiled", "fraction"
-        ),
-        _figure("dram_utilization", bar=True),
-    ),
-    Spec(
-        _column("l2", "L2", "L2 tag throughput over its peak, while profiled", "fraction"),
-        _figure("l2_utilization", bar=True),
-    ),
-    Spec(
-        _column(
-            "l1", "L1", "L1 and shared-memory data pipe over its peak, while profiled", "fraction"
-        ),
-        _figure("l1_data_pipe_active", bar=True),
-    ),
-    Spec(
-        _column("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction"),
-        _figure("shared_conflict_excess"),
-    ),
-    Spec(
-        _column("lds", "LDS", "Warp-level shared loads narrower than 128 bits per lane", "count"),
-        _opcodes("LDS", "LDS.128"),
-    ),
-    Spec(
-        _column("lds128", "LDS.128", "Warp-level shared loads of 128 bits per lane", "count"),
-        _opcodes("LDS.128"),
-    ),
-    Spec(
-        _column("sts", "STS", "Warp-level shared stores narrower than 128 bits per lane", "count"),
-        _opcodes("STS", "STS.128"),
-    ),
-    Spec(
-        _column("sts128", "STS.128", "Warp-level shared stores of 128 bits per lane", "count"),
-        _opcodes("STS.128"),
-    ),
-    Spec(
-        _column("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count"),
-        _opcodes("LDGSTS|UTMALDG"),
-    ),
-    Spec(
-        _column("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count"),
-        _opcodes("HMMA|HGMMA|UTCHMMA"),
-    ),
-    Spec(
-        _column(
-            "energy",
-            "Energy",
-            "Energy of one launch, run back to back, from the GPU's counter",
-            "mJ",
-        ),
-        _energy,
-    ),
-)
+    Spec("limiter", "Limited by", "The resource that limits occupancy: an SM runs out of it first", numeric=False, cell=_limiter),
+    Spec("dram", "DRAM", "Device-memory throughput over its peak, while profiled", "fraction", cell=_figure("dram_utilization", bar=True)),
+    Spec("l2", "L2", "L2 tag throughput over its peak, while profiled", "fraction", cell=_figure("l2_utilization", bar=True)),
+    Spec("l1", "L1", "L1 and shared-memory data pipe over its peak, while profiled", "fraction", cell=_figure("l1_data_pipe_active", bar=True)),
+    Spec("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction", cell=_figure("shared_conflict_excess")),
+    Spec("lds", "LDS", "Warp-level shared loads narrower than 128 bits per lane", "count", cell=_opcodes("LDS", "LDS.128")),
+    Spec("lds128", "LDS.128", "Warp-level shared loads of 128 bits per lane", "count", cell=_opcodes("LDS.128")),
+    Spec("sts", "STS", "Warp-level shared stores narrower than 128 bits per lane", "count", cell=_opcodes("STS", "STS.128")),
+    Spec("sts128", "STS.128", "Warp-level shared stores of 128 bits per lane", "count", cell=_opcodes("STS.128")),
+    Spec("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count", cell=_opcodes("LDGSTS|UTMALDG")),
+    Spec("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count", cell=_opcodes("HMMA|HGMMA|UTCHMMA")),
+    Spec("energy", "Energy", "Energy of one launch, run back to back, from the GPU's counter", "mJ", cell=_energy),
+)  # fmt: skip
 
 
 def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind: str) -> Table:
     """The sortable table of one ladder at one size, without columns that no rung has a value in."""
-    columns = tuple(
-        Column(
-            s.column.key,
-            s.column.label,
-            s.column.title,
-            s.column.unit or (rate_unit(kind) if s.column.key == "rate" else ""),
-            s.column.numeric,
-        )
-        for s in COLUMNS
-    )
-    rows = tuple(tuple(spec.cell(book, entry, kind) for spec in COLUMNS) for entry in entries)
+    specs = [replace(s, unit=rate_unit(kind)) if s.key == "rate" else s for s in COLUMNS]
     trunk = book.trunk(entries)
     beside = (
         at
@@ -476,5 +354,5 @@ def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind:
     note = ""
     if not any(entry.profiles for entry in entries):
         note = "No rung was profiled at this size, so the columns of a profile are left out."
-    whole = Table(key, caption, columns, rows, True, note, frozenset(beside))
-    return without_empty(whole)
+    whole = table(caption, specs, [Row(book, entry, kind) for entry in entries], note, key)
+    return replace(without_empty(whole), sortable=True, variants=frozenset(beside))

@@ -273,7 +273,7 @@ def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -
         "sass/dataflow",
         "diagnosis/figures",
         "diagnosis/time_model",
-        "explain/card",
+        "document/card",
         "explain/verdict",
     ):
         text = Path(home, "ncu_toolkit", f"{module}.py").read_text(encoding="utf-8")
