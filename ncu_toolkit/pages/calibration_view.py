@@ -134,7 +134,7 @@ def _calibrated(
             else Cell(f"({units.significant(points)})", points, UNJUDGED, tone="muted")
         )
     return (
-        text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html"),
+        text(f"{before.label} → {entry.label}", href=book.page(entry.main)),
         text(f"{shown_size(pair.size)} {pair.dtype}"),
         cause_cell(pair.cause),
         _rank(outcome, f"the verdict was {cause(verdict.primary.bottleneck)}"),

@@ -4,7 +4,7 @@ speak of the rung's longest launch."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -25,12 +25,11 @@ from ncu_toolkit.document.views import (
     why_missing,
     without_empty,
 )
-from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
 from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.pages import palette
-from ncu_toolkit.pages.book import Book, Entry
+from ncu_toolkit.pages.book import Book, Entry, Ladder, achieved
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
@@ -38,57 +37,32 @@ NOT_TIMED: Final = "this rung was not timed at this size"
 
 @dataclass(frozen=True)
 class Spec:
-    """A column and how its cells come about. `memory_only`/`flop_only` columns are left out of the
-    other kind of ladder."""
+    """A column and how its cells come about."""
 
     column: Column
-    cell: Callable[[Book, Entry, str], Cell]
+    cell: Callable[[Book, Entry], Cell]
 
 
-def rate_of(entry: Entry, kind: str) -> float | None:
-    """Useful FLOP/s or compulsory B/s at the median unprofiled time; None where not timed."""
-    if entry.timing is None:
-        return None
-    return entry.timing.flop_rate if kind == "flop" else entry.timing.byte_rate
-
-
-def rate_unit(kind: str) -> str:
-    return "FLOP/s" if kind == "flop" else "B/s"
-
-
-def rate_kind(problem: Problem | None, entries: list[Entry]) -> str:
-    """What a ladder is ranked by: the problem says; a family this version does not know goes by
-    FLOPs where it has any."""
-    if problem:
-        return problem.rate
-    return "flop" if any(entry.flops for entry in entries) else "byte"
-
-
-def _name(book: Book, entry: Entry, _kind: str) -> Cell:
+def _name(book: Book, entry: Entry) -> Cell:
     badges = []
     if entry.kind != "step":
         badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", entry.kind))[1]))
-    if shown_kind(book, entry) == "slower":
-        badges.append(
-            (
-                "slower",
-                "slower than the rung it is compared with; its page shows the reason, as far as the profiles do",
-            )
-        )
+    if book.shown_kind(entry) == "slower":
+        why = "slower than the rung it is compared with; its page shows the reason, as far as the profiles do"
+        badges.append(("slower", why))
     if len(entry.profiles) > 1:
-        badges.append(
-            (
-                f"{len(entry.profiles)} launches",
-                "the rung takes several launches; counters are those of the longest",
-            )
-        )
-    main = entry.main
-    href = f"{book.slugs[id(main)]}.html" if main else ""
-    title = visible(entry.info.title) if entry.info else ""
-    return Cell(visible(entry.label), visible(entry.label), title, href, badges=tuple(badges))
+        several = "the rung takes several launches; counters are those of the longest"
+        badges.append((f"{len(entry.profiles)} launches", several))
+    return replace(rung_link(book, entry), badges=tuple(badges))
 
 
-def _time(_book: Book, entry: Entry, _kind: str) -> Cell:
+def rung_link(book: Book, entry: Entry) -> Cell:
+    """A rung's label, linked to its page, with its title on hover."""
+    label, title = visible(entry.label), visible(entry.info.title) if entry.info else ""
+    return Cell(label, label, title, book.page(entry.main))
+
+
+def _time(_book: Book, entry: Entry) -> Cell:
     timing = entry.timing
     if timing is None:
         return missing(NOT_TIMED)
@@ -99,40 +73,43 @@ def _time(_book: Book, entry: Entry, _kind: str) -> Cell:
     return number(timing.median_us, "us", title=title)
 
 
-def _rate(_book: Book, entry: Entry, kind: str) -> Cell:
-    return number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)
+def _rate(book: Book, entry: Entry) -> Cell:
+    return number(book.rate(entry), book.unit(entry.family), NOT_TIMED)
 
 
-def _baseline(book: Book, entry: Entry, _kind: str) -> Cell:
+def interleaved(timing: Timing) -> str:
+    """How the baseline of a timing was timed."""
+    return "interleaved with these repeats" if timing.baseline_us else "timed separately"
+
+
+def _baseline(book: Book, entry: Entry) -> Cell:
     baseline = book.baseline_us(entry)
     if entry.timing is None:
         return missing(NOT_TIMED)
     if baseline is None:
         return missing("the baseline was not timed at this size")
-    how = "interleaved with these repeats" if entry.timing.baseline_us else "timed separately"
+    how = f"baseline {units.duration(baseline)}, {interleaved(entry.timing)}"
     share = baseline / entry.timing.median_us
-    return number(share, "fraction", title=f"baseline {units.duration(baseline)}, {how}", bar=share)
+    return number(share, "fraction", title=how, bar=share)
 
 
-def energy_cell(timing: Timing | None, kind: str) -> Cell:
+def energy_cell(book: Book, entry: Entry) -> Cell:
     """Energy of one run, with that of its useful work on hover."""
+    timing = entry.timing
     if timing is None:
         return missing(NOT_TIMED)
     if timing.energy_mj is None:
         return missing(
             "not available: the GPU has no energy counter, or the launches are too short"
         )
-    work = timing.pj_per_flop if kind == "flop" else timing.pj_per_byte
+    by_flops = book.by_flops(entry.family)
+    work = timing.pj_per_flop if by_flops else timing.pj_per_byte
     each = (
-        f"; {units.significant(work)} pJ for each useful {'operation' if kind == 'flop' else 'byte'}"
+        f"; {units.significant(work)} pJ for each useful {'operation' if by_flops else 'byte'}"
         if work is not None
         else ""
     )
     return number(timing.energy_mj, "mJ", title=f"whole board, launches back to back{each}")
-
-
-def _energy(_book: Book, entry: Entry, kind: str) -> Cell:
-    return energy_cell(entry.timing, kind)
 
 
 def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cell:
@@ -155,8 +132,8 @@ def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cel
     )
 
 
-def _figure(name: str, *, bar: bool = False) -> Callable[[Book, Entry, str], Cell]:
-    return lambda _book, entry, _kind: figure_cell(entry.main, name, bar=bar)
+def _figure(name: str, *, bar: bool = False) -> Callable[[Book, Entry], Cell]:
+    return lambda _book, entry: figure_cell(entry.main, name, bar=bar)
 
 
 def limiter_words(profile: Profile) -> str:
@@ -164,7 +141,7 @@ def limiter_words(profile: Profile) -> str:
     return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
 
 
-def _limiter(_book: Book, entry: Entry, _kind: str) -> Cell:
+def _limiter(_book: Book, entry: Entry) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     words = limiter_words(entry.main)
@@ -175,8 +152,8 @@ def _limiter(_book: Book, entry: Entry, _kind: str) -> Cell:
     )
 
 
-def _opcodes(pattern: str, without: str = "") -> Callable[[Book, Entry, str], Cell]:
-    def cell(_book: Book, entry: Entry, _kind: str) -> Cell:
+def _opcodes(pattern: str, without: str = "") -> Callable[[Book, Entry], Cell]:
+    def cell(_book: Book, entry: Entry) -> Cell:
         if entry.main is None:
             return missing(NOT_PROFILED)
         if not entry.main.mix.collected:
@@ -206,7 +183,7 @@ def compact(value: float) -> str:
     return units.count(value) if abs(value) < 10_000 else units.si(value, "").rstrip()
 
 
-def _top_stall(_book: Book, entry: Entry, _kind: str) -> Cell:
+def _top_stall(_book: Book, entry: Entry) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     shares = figures.stall_shares(entry.main)
@@ -244,18 +221,17 @@ def cause(bottleneck: str) -> str:
     return title(bottleneck) if bottleneck in bottleneck_ids() else visible(bottleneck)
 
 
-def _bottleneck(book: Book, entry: Entry, _kind: str) -> Cell:
+def _bottleneck(book: Book, entry: Entry) -> Cell:
     return verdict_cell(book, entry.main) if entry.main else missing(NOT_PROFILED)
 
 
 def next_step(book: Book, entry: Entry) -> Entry | None:
     """The rung that is compared with this one and removes a bottleneck of it (the first such in the
     ladder)."""
-    ladder = book.families[entry.family][entry.variant]
     return next(
         (
             other
-            for other in ladder
+            for other in book.families[entry.family][entry.variant]
             if other.info
             and other.info.removes
             and (before := book.before(other))
@@ -263,21 +239,6 @@ def next_step(book: Book, entry: Entry) -> Entry | None:
         ),
         None,
     )
-
-
-def achieved(before: Entry, after: Entry) -> float | None:
-    """Measured speedup of a step from unprofiled times; None where one is not timed."""
-    if before.timing is None or after.timing is None:
-        return None
-    return before.timing.median_us / after.timing.median_us
-
-
-def shown_kind(book: Book, entry: Entry) -> str:
-    """The rung's kind, and `slower` for a step that takes longer than the rung it is compared
-    with."""
-    before = book.before(entry) if entry.kind == "step" else None
-    gain = achieved(before, entry) if before else None
-    return "slower" if gain is not None and gain < 1 - NOISE else entry.kind
 
 
 def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | None:
@@ -309,7 +270,7 @@ def gain_cell(finding: Finding) -> Cell:
     return Cell(units.ratio(speedup), speedup, of)
 
 
-def _prediction(book: Book, entry: Entry, _kind: str) -> Cell:
+def _prediction(book: Book, entry: Entry) -> Cell:
     after = next_step(book, entry)
     if after is None or after.info is None:
         return missing("no rung removes a bottleneck of this one")
@@ -449,32 +410,36 @@ COLUMNS: Final[tuple[Spec, ...]] = (
             "Energy of one launch, run back to back, from the GPU's counter",
             "mJ",
         ),
-        _energy,
+        energy_cell,
     ),
 )
 
 
-def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind: str) -> Table:
-    """The sortable table of one ladder at one size, without columns that no rung has a value in."""
+def ladder_table(ladder: Ladder) -> Table:
+    """The sortable table of a ladder, without columns that no rung has a value in."""
+    book = ladder.book
     columns = tuple(
-        Column(
-            s.column.key,
-            s.column.label,
-            s.column.title,
-            s.column.unit or (rate_unit(kind) if s.column.key == "rate" else ""),
-            s.column.numeric,
-        )
+        replace(s.column, unit=book.unit(ladder.family)) if s.column.key == "rate" else s.column
         for s in COLUMNS
     )
-    rows = tuple(tuple(spec.cell(book, entry, kind) for spec in COLUMNS) for entry in entries)
-    trunk = book.trunk(entries)
     beside = (
         at
-        for at, entry in enumerate(entries)
-        if trunk and entry.label not in trunk and entry.kind not in ("baseline", "roof")
+        for at, entry in enumerate(ladder)
+        if ladder.trunk
+        and entry.label not in ladder.trunk
+        and entry.kind not in ("baseline", "roof")
     )
     note = ""
-    if not any(entry.profiles for entry in entries):
+    if not any(entry.profiles for entry in ladder):
         note = "No rung was profiled at this size, so the columns of a profile are left out."
-    whole = Table(key, caption, columns, rows, True, note, frozenset(beside))
-    return without_empty(whole)
+    return without_empty(
+        Table(
+            f"{ladder.key}-table",
+            visible(f"{ladder.title}, size {ladder.label}"),
+            columns,
+            tuple(tuple(spec.cell(book, entry) for spec in COLUMNS) for entry in ladder),
+            True,
+            note,
+            frozenset(beside),
+        )
+    )

@@ -40,9 +40,6 @@ from ncu_toolkit.pages.columns import (
     cause_cell,
     energy_cell,
     gain_cell,
-    rate_kind,
-    rate_of,
-    rate_unit,
 )
 from ncu_toolkit.pages.folds import folds
 from ncu_toolkit.pages.hotspots import hot_spots
@@ -221,7 +218,6 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
     measured: list[Fact] = []
     facts = []
     if entry:
-        kind = rate_kind(problem_of(entry.family), [entry])
         baseline = book.baseline_us(entry)
         timing = entry.timing
         spread = (
@@ -240,7 +236,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                         text(
                             _which(entry, entry.main),
                             spoken,
-                            href=f"{book.slugs[id(entry.main)]}.html",
+                            href=book.page(entry.main),
                         ),
                     )
                 )
@@ -252,7 +248,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
             ),
             Fact(
                 "Rate of all launches" if which else "Rate",
-                number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED),
+                number(book.rate(entry), book.unit(entry.family), NOT_TIMED),
             ),
         ]
         library = book.baseline(entry)
@@ -264,7 +260,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                 )
             )
         if timing and timing.energy_mj is not None:
-            facts.append(Fact("Energy", energy_cell(timing, kind)))
+            facts.append(Fact("Energy", energy_cell(book, entry)))
         if timing and timing.throttle:
             facts.append(
                 Fact(
@@ -560,7 +556,7 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                     "Other size",
                     text(
                         f"{shown_size(other.variant.size)} {other.variant.dtype}",
-                        href=f"{book.slugs[id(other.main)]}.html",
+                        href=book.page(other.main),
                     ),
                 )
             )
@@ -571,7 +567,7 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                     "Other launch",
                     text(
                         f"{index + 1}: {launch.launch.function}",
-                        href=f"{book.slugs[id(launch)]}.html",
+                        href=book.page(launch),
                     ),
                 )
             )
@@ -595,6 +591,4 @@ def _neighbours(book: Book, profile: Profile) -> Neighbours:
 
 def page_link(book: Book, label: str, profile: Profile | None) -> Cell | None:
     """A link to a launch's page."""
-    return (
-        Cell(visible(label, 60), None, "", f"{book.slugs[id(profile)]}.html") if profile else None
-    )
+    return Cell(visible(label, 60), None, "", book.page(profile)) if profile else None
