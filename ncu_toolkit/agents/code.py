@@ -17,7 +17,7 @@ from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.static import analyse_cubin, analyse_source
-from ncu_toolkit.document.answer import Answer
+from ncu_toolkit.document.views import Answer
 from ncu_toolkit.explain.code import of_code
 
 #: Bytes of a source or header, and of a cubin; and headers of one source.

@@ -14,8 +14,9 @@ import msgspec
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.document.answer import CARDS, Answer, Listing, Table
+from ncu_toolkit.document.answer import CARDS
 from ncu_toolkit.document.card import Card, Line
+from ncu_toolkit.document.views import Answer, Listing, Table
 
 #: Bytes of UTF-8 counted as one token. Tokenizers make one of about four bytes of English, and of
 #: fewer bytes of code and figures.
@@ -354,7 +355,7 @@ def _parts(shown: Answer, merged: bool) -> Iterator[Part]:
 def _table(name: str, table: Table) -> Part:
     return Part(
         name,
-        plain(table.title),
+        plain(table.caption),
         tuple(plain(column.label) for column in table.columns),
         tuple(tuple(plain(cell.text) for cell in row) for row in table.rows),
         note=plain(table.note),

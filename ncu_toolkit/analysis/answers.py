@@ -18,19 +18,9 @@ from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.answer import (
-    CARDS,
-    TOP,
-    Answer,
-    Cell,
-    Column,
-    Kind,
-    Table,
-    Tone,
-    answer,
-    table,
-)
+from ncu_toolkit.document.answer import CARDS, TOP, Kind, answer
 from ncu_toolkit.document.card import NAME, Card, factor_text, kernel_name
+from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
 from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Finding, Location
 
@@ -96,9 +86,9 @@ def of_analysis(
 
 def _inside(launch: LaunchResult) -> Table:
     """The kernels of a range or graph that was profiled as one, as they were launched first."""
-    columns: tuple[Column[tuple[str, int]], ...] = (
-        Column("kernel", lambda row: kernel_name(row[0]), numeric=False, code=True),
-        Column("launches", lambda row: units.count(row[1])),
+    columns: tuple[Spec[tuple[str, int]], ...] = (
+        Spec("kernel", cell=lambda row: kernel_name(row[0]), numeric=False, code=True),
+        Spec("launches", cell=lambda row: units.count(row[1])),
     )
     found = list(Counter(launch.inside).items())
     left = len(found) - TOP
@@ -179,12 +169,12 @@ def of_finding(launch: LaunchResult, finding: Finding) -> Answer:
 
 def of_places(launch: LaunchResult) -> Answer:
     """A launch's card, and every place that one of its findings names."""
-    columns: tuple[Column[tuple[Finding, Location]], ...] = (
-        Column("finding", lambda row: title(row[0].bottleneck), numeric=False),
-        Column("line", lambda row: _place(row[1]), numeric=False, code=True),
-        Column("instruction", lambda row: visible(row[1].sass, _NAME), numeric=False, code=True),
-        Column("share", lambda row: units.percent(row[1].share, 2)),
-        Column("of", lambda row: row[1].what, numeric=False),
+    columns: tuple[Spec[tuple[Finding, Location]], ...] = (
+        Spec("finding", cell=lambda row: title(row[0].bottleneck), numeric=False),
+        Spec("line", cell=lambda row: _place(row[1]), numeric=False, code=True),
+        Spec("instruction", cell=lambda row: visible(row[1].sass, _NAME), numeric=False, code=True),
+        Spec("share", cell=lambda row: units.percent(row[1].share, 2)),
+        Spec("of", cell=lambda row: row[1].what, numeric=False),
     )
     rows = [(each, place) for each in launch.diagnosis.findings for place in each.locations]
     places = table("Places", columns, rows)
@@ -478,14 +468,23 @@ def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, 
 
 
 def _pairs(pairs: Iterable[Pair], more: Iterable[_Row] = (), launches: bool = False) -> Table:
-    columns: tuple[Column[_Row], ...] = (
-        Column("kernel", lambda row: row.kernel, False, code=True, shortest=_SHORTEST, name=True),
-        Column("launches", lambda row: row.launches if launches else "", gives_way=2),
-        Column("old", lambda row: row.old),
-        Column("new", lambda row: row.new),
-        Column("change", lambda row: row.change, tone=lambda row: row.tone),
-        Column("noise", lambda row: row.noise, gives_way=1),
-        Column("bottleneck", lambda row: row.bottleneck, False, gives_way=3, shortest=12),
+    columns: tuple[Spec[_Row], ...] = (
+        Spec(
+            "kernel",
+            cell=lambda row: row.kernel,
+            numeric=False,
+            code=True,
+            shortest=_SHORTEST,
+            name=True,
+        ),
+        Spec("launches", cell=lambda row: row.launches if launches else "", gives_way=2),
+        Spec("old", cell=lambda row: row.old),
+        Spec("new", cell=lambda row: row.new),
+        Spec("change", cell=lambda row: Cell(row.change, tone=row.tone)),
+        Spec("noise", cell=lambda row: row.noise, gives_way=1),
+        Spec(
+            "bottleneck", cell=lambda row: row.bottleneck, numeric=False, gives_way=3, shortest=12
+        ),
     )
     pairs = list(pairs)
     apart = _apart([(pair.old, pair.new) for pair in pairs])

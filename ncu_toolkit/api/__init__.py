@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
     from ncu_toolkit.analysis.gate import Comparison
-    from ncu_toolkit.document.answer import Answer
     from ncu_toolkit.document.card import Card
+    from ncu_toolkit.document.views import Answer
 
 F = TypeVar("F", bound=Callable[..., Any])
 Table = Literal["launches", "metrics", "instructions"]

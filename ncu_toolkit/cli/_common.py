@@ -25,7 +25,7 @@ from ncu_toolkit.core.safe import visible
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
-    from ncu_toolkit.document.answer import Answer
+    from ncu_toolkit.document.views import Answer
     from ncu_toolkit.gpu.cluster import Executor
     from ncu_toolkit.gpu.selection import Cases
     from ncu_toolkit.ladder.problems import Problem

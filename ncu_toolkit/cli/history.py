@@ -24,7 +24,7 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.document.answer import Answer
+from ncu_toolkit.document.views import Answer
 from ncu_toolkit.runs import history
 
 if TYPE_CHECKING:

@@ -3,16 +3,14 @@ what was found beside them, notes. Its text is safe to show; writers escape for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card, State, in_the_middle, kernel_name, short_gain
+from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
 
-Item = TypeVar("Item")
-Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
 #: How a card's state is coloured.
 TONES: Final[dict[State, Tone]] = {
     "slow": "bad", "roof": "good", "unknown": "warn", "incomplete": "warn", "together": "strong"
@@ -21,87 +19,6 @@ TONES: Final[dict[State, Tone]] = {
 TOP: Final = 15
 CARDS: Final = 3
 _FILE: Final = 40
-
-
-@dataclass(frozen=True)
-class Column(Generic[Item]):
-    """A column of a table: its heading, and the text of an item's cell.
-
-    `gives_way` is its place in the order in which columns are left out on a narrow terminal (0 for
-    never); a text may be cut to `shortest` characters (0 for not at all) once none can be left out
-    but it, and code that gives way before that. `name` marks names of kernels: they are cut so that they differ.
-    """
-
-    label: str
-    cell: Callable[[Item], str]
-    numeric: bool = True
-    tone: Callable[[Item], Tone] = lambda _: ""
-    code: bool = False
-    gives_way: int = 0
-    shortest: int = 0
-    name: bool = False
-
-
-class Cell(NamedTuple):
-    """The text of a cell, and how it is coloured."""
-
-    text: str
-    tone: Tone = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of cells under columns; the first column names the row."""
-
-    title: str
-    columns: tuple[Column[Any], ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
-
-
-def table(
-    title: str, columns: Sequence[Column[Item]], items: Iterable[Item], note: str = ""
-) -> Table:
-    """A table of items, safe to show; a column that is empty in every row is left out."""
-    rows = [
-        tuple(Cell(visible(column.cell(item)), column.tone(item)) for column in columns)
-        for item in items
-    ]
-    used = [at for at in range(len(columns)) if not rows or any(row[at].text for row in rows)]
-    return Table(
-        visible(title),
-        tuple(columns[at] for at in used),
-        tuple(tuple(row[at] for at in used) for row in rows),
-        visible(note),
-    )
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Lines of code, each with a mark ("+" and "-" of a difference, "@" between its parts, "*" for
-    lines of the loop with most work), a note and its text."""
-
-    title: str
-    lines: tuple[tuple[str, str, str], ...]
-
-
-@dataclass(frozen=True)
-class Point:
-    """A time in microseconds with its range, what to say of it, and what changed there."""
-
-    value: float
-    low: float
-    high: float
-    note: str
-    change: str = ""
-
-
-@dataclass(frozen=True)
-class Trend:
-    """Times of one kernel from run to run, oldest first."""
-
-    title: str
-    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -121,40 +38,6 @@ class Whole(NamedTuple):
     launches: int
     kernels: int
     total_us: float
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command found. `kernels` is None for a single kernel: its card says it all."""
-
-    headline: str
-    kernels: Table | None = None
-    rest: str = ""
-    """How many kernels the table leaves out, the time they take, and which have cards; empty where
-    all are shown."""
-    cards: tuple[Card, ...] = ()
-    ran: tuple[str, ...] = ()
-    """Of each card: how often its kernel ran, and its share of the time; empty for a single kernel."""
-    labels: tuple[str, ...] = ()
-    """A name for each card, where they are two sides of one comparison."""
-    points: tuple[str, ...] = ()
-    """What was found of the cards together, a sentence each: shown before the cards where these are
-    of several kernels, since it is about all of them."""
-    trends: tuple[Trend, ...] = ()
-    tables: tuple[Table, ...] = ()
-    code: tuple[Listing, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What could not be read, and other faults of the input."""
-    verdict: str = ""
-    """The closing line, where there is one."""
-    next: str = ""
-    """The command to run next."""
-
-    @property
-    def line(self) -> str:
-        """All of it in one line: `matmul_kernel, 51.9 ms`."""
-        first = self.cards[0] if self.cards else None
-        return self.headline or (f"{first.kernel}, {first.time}" if first else "")
 
 
 def answer(
@@ -234,9 +117,9 @@ def _share(kind: Kind, total: float) -> str:
 
 
 def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
-    def verdict(kind: Kind) -> str:
+    def verdict(kind: Kind) -> Cell:
         agree = f" ({kind.agreeing} of {kind.launches})" if kind.agreeing != kind.launches else ""
-        return kind.card.title + agree
+        return Cell(kind.card.title + agree, tone=TONES[kind.card.state])
 
     def file(kind: Kind) -> str:
         return in_the_middle(
@@ -245,24 +128,22 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
 
     apart = dict(zip(map(id, kinds), _apart(kinds), strict=True))
 
-    columns: tuple[Column[Kind], ...] = (
-        Column(
+    columns: tuple[Spec[Kind], ...] = (
+        Spec(
             "kernel",
-            lambda kind: kernel_name(kind.card.kernel),
+            cell=lambda kind: kernel_name(kind.card.kernel),
             numeric=False,
             code=True,
             name=True,
         ),
-        Column("grid", lambda kind: apart[id(kind)], numeric=False, gives_way=6),
-        Column("file", file, numeric=False, code=True, gives_way=5, shortest=16),
-        Column("launches", lambda kind: str(kind.launches), gives_way=2),
-        Column("time", lambda kind: duration(kind.total_us)),
-        Column("share", lambda kind: _share(kind, total) or units.NOT_AVAILABLE, gives_way=3),
-        Column(
-            "verdict", verdict, False, lambda kind: TONES[kind.card.state], gives_way=7, shortest=12
-        ),
-        Column("gain", lambda kind: short_gain(kind.card), tone=lambda _: "strong"),
-        Column("hottest line", _hottest, numeric=False, code=True, gives_way=4),
+        Spec("grid", cell=lambda kind: apart[id(kind)], numeric=False, gives_way=6),
+        Spec("file", cell=file, numeric=False, code=True, gives_way=5, shortest=16),
+        Spec("launches", cell=lambda kind: str(kind.launches), gives_way=2),
+        Spec("time", cell=lambda kind: duration(kind.total_us)),
+        Spec("share", cell=lambda kind: _share(kind, total) or units.NOT_AVAILABLE, gives_way=3),
+        Spec("verdict", cell=verdict, numeric=False, gives_way=7, shortest=12),
+        Spec("gain", cell=lambda kind: Cell(short_gain(kind.card), tone="strong")),
+        Spec("hottest line", cell=_hottest, numeric=False, code=True, gives_way=4),
     )
     return table("", columns, kinds[:top])
 

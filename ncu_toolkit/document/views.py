@@ -7,19 +7,19 @@ column's unit."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.document.answer import Answer
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Finding, Presence, Profile, Reading
 
-Tone = Literal["", "good", "bad", "warn", "muted"]
+Item = TypeVar("Item")
+Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
 
 
 def _make_visible(view: object, *fields: str) -> None:
@@ -58,18 +58,37 @@ class Column:
     """One column: `unit` is that of the cells' values, `title` explains the heading."""
 
     key: str
-    label: str
+    label: str = ""
+    """The heading; the key where it is empty."""
     title: str = ""
     unit: str = ""
     numeric: bool = True
+    code: bool = False
+    gives_way: int = 0
+    """When it is left out on a narrow terminal: 1 first, 0 never."""
+    shortest: int = 0
+    """Characters to which its text may be cut once all columns that give way before it are left out;
+    0 for not at all. Code that gives way is cut before."""
+    name: bool = False
+    """Holds names of kernels: they are cut so that they differ."""
 
     def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.key)
         _make_visible(self, "label", "title")
 
 
 @dataclass(frozen=True)
+class Spec(Column, Generic[Item]):
+    """A column that knows an item's cell; `table` makes a table of items from several."""
+
+    cell: Callable[[Item], Cell | str] = field(kw_only=True)
+
+
+@dataclass(frozen=True)
 class Table:
-    """A table with its caption. `sortable` tables get sorting, copying and a CSV."""
+    """A table with its caption; the first column names the row. `sortable` tables get sorting,
+    copying and a CSV."""
 
     key: str
     caption: str
@@ -82,6 +101,28 @@ class Table:
 
     def __post_init__(self) -> None:
         _make_visible(self, "caption", "note")
+
+    def only(self, chosen: Callable[[int, Column], bool]) -> Table:
+        """The table with the chosen columns, each given with its place."""
+        kept = [at for at, column in enumerate(self.columns) if chosen(at, column)]
+        return replace(
+            self,
+            columns=tuple(self.columns[at] for at in kept),
+            rows=tuple(tuple(row[at] for at in kept) for row in self.rows),
+        )
+
+
+def table(
+    caption: str, specs: Sequence[Spec[Item]], items: Iterable[Item], note: str = "", key: str = ""
+) -> Table:
+    """A table of items; a column that is empty in every row is left out."""
+    rows = tuple(tuple(_cell(spec.cell(item)) for spec in specs) for item in items)
+    whole = Table(key, caption, tuple(specs), rows, note=note)
+    return whole.only(lambda at, _: not rows or any(row[at].text for row in rows))
+
+
+def _cell(shown: Cell | str) -> Cell:
+    return Cell(shown) if isinstance(shown, str) else shown
 
 
 @dataclass(frozen=True)
@@ -350,6 +391,68 @@ class LaunchRecord:
 
 
 @dataclass(frozen=True)
+class Listing:
+    """Lines of code, each with a mark ("+" and "-" of a difference, "@" between its parts, "*" for
+    lines of the loop with most work), a note and its text."""
+
+    title: str
+    lines: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A time in microseconds with its range, what to say of it, and what changed there."""
+
+    value: float
+    low: float
+    high: float
+    note: str
+    change: str = ""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Times of one kernel from run to run, oldest first."""
+
+    title: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found. `kernels` is None for a single kernel: its card says it all."""
+
+    headline: str
+    kernels: Table | None = None
+    rest: str = ""
+    """How many kernels the table leaves out, the time they take, and which have cards; empty where
+    all are shown."""
+    cards: tuple[Card, ...] = ()
+    ran: tuple[str, ...] = ()
+    """Of each card: how often its kernel ran, and its share of the time; empty for a single kernel."""
+    labels: tuple[str, ...] = ()
+    """A name for each card, where they are two sides of one comparison."""
+    points: tuple[str, ...] = ()
+    """What was found of the cards together, a sentence each: shown before the cards where these are
+    of several kernels, since it is about all of them."""
+    trends: tuple[Trend, ...] = ()
+    tables: tuple[Table, ...] = ()
+    code: tuple[Listing, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What could not be read, and other faults of the input."""
+    verdict: str = ""
+    """The closing line, where there is one."""
+    next: str = ""
+    """The command to run next."""
+
+    @property
+    def line(self) -> str:
+        """All of it in one line: `matmul_kernel, 51.9 ms`."""
+        first = self.cards[0] if self.cards else None
+        return self.headline or (f"{first.kernel}, {first.time}" if first else "")
+
+
+@dataclass(frozen=True)
 class RunView:
     """A whole run. `answer` is to the launches that are no rung; ladders have a sentence each."""
 
@@ -414,16 +517,11 @@ def number(
 
 def without_empty(table: Table) -> Table:
     """The table without columns in which no row says anything: all are empty, or n/a."""
-    kept = [
-        at
-        for at in range(len(table.columns))
-        if not table.rows
-        or any(row[at].text not in ("", "–") and not row[at].missing for row in table.rows)
-    ]
-    return replace(
-        table,
-        columns=tuple(table.columns[at] for at in kept),
-        rows=tuple(tuple(row[at] for at in kept) for row in table.rows),
+    rows = table.rows
+    return table.only(
+        lambda at, _: (
+            not rows or any(r[at].text not in ("", "–") and not r[at].missing for r in rows)
+        )
     )
 
 

@@ -11,8 +11,8 @@ from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
 from ncu_toolkit.diagnosis.static import KernelAnalysis, StaticAnalysis
-from ncu_toolkit.document.answer import Answer, Column, Listing, Table, table
 from ncu_toolkit.document.card import NAME, Card, Line, kernel_name
+from ncu_toolkit.document.views import Answer, Listing, Spec, Table, table
 from ncu_toolkit.explain.verdict import CODE, sentences
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Evidence, Location
@@ -146,9 +146,9 @@ def _tables(kernel: KernelAnalysis, of: str) -> Iterator[Table]:
 
 
 def _named(title_of: str, rows: Sequence[tuple[str, str]], *labels: str) -> Table:
-    columns: tuple[Column[tuple[str, str]], ...] = (
-        Column(labels[0], lambda row: row[0], numeric=False),
-        Column(labels[1], lambda row: row[1], numeric=False, shortest=24),
+    columns: tuple[Spec[tuple[str, str]], ...] = (
+        Spec(labels[0], cell=lambda row: row[0], numeric=False),
+        Spec(labels[1], cell=lambda row: row[1], numeric=False, shortest=24),
     )
     return table(title_of, columns, [row for row in rows if row[1]])
 
@@ -196,17 +196,17 @@ def _occupancy(kernel: KernelAnalysis) -> str:
 
 def _loops(kernel: KernelAnalysis, of: str) -> Table:
     name = "Busiest loops" if kernel.loops else "The code (no loop)"
-    columns: tuple[Column[Region], ...] = (
-        Column("lines", _span, numeric=False),
-        Column("depth", lambda region: str(region.depth), gives_way=1),
-        Column("instr.", lambda region: str(region.instructions)),
-        Column("FLOP", lambda region: units.significant(region.flops)),
-        Column("global", _global_bytes, gives_way=6),
-        Column("shared", lambda r: units.si(r.shared_load_bytes + r.shared_store_bytes, "B"), gives_way=5),
-        Column("FLOP/global B", lambda region: _known(region.flops_per_global_byte), gives_way=4),
-        Column("FLOP/shared B", lambda region: _known(region.flops_per_shared_byte), gives_way=3),
-        Column("loads in flight", _in_flight, gives_way=2),
-        Column("busiest", _busiest, numeric=False),
+    columns: tuple[Spec[Region], ...] = (
+        Spec("lines", cell=_span, numeric=False),
+        Spec("depth", cell=lambda region: str(region.depth), gives_way=1),
+        Spec("instr.", cell=lambda region: str(region.instructions)),
+        Spec("FLOP", cell=lambda region: units.significant(region.flops)),
+        Spec("global", cell=_global_bytes, gives_way=6),
+        Spec("shared", cell=lambda r: units.si(r.shared_load_bytes + r.shared_store_bytes, "B"), gives_way=5),
+        Spec("FLOP/global B", cell=lambda region: _known(region.flops_per_global_byte), gives_way=4),
+        Spec("FLOP/shared B", cell=lambda region: _known(region.flops_per_shared_byte), gives_way=3),
+        Spec("loads in flight", cell=_in_flight, gives_way=2),
+        Spec("busiest", cell=_busiest, numeric=False),
     )  # fmt: skip
     note = "Per thread and pass, without inner loops."
     return table(f"{of}{name}", columns, kernel.regions, note)
@@ -274,11 +274,11 @@ def _evidence(finding: StaticFinding, of: str, told: bool) -> Table:
 
 def evidence(name: str, facts: Sequence[Evidence], note: str = "") -> Table:
     """Measured facts, their thresholds and meanings as a table."""
-    columns: tuple[Column[Evidence], ...] = (
-        Column("evidence", lambda fact: fact.label, numeric=False, shortest=20),
-        Column("value", lambda fact: units.quantity(fact.value, fact.unit)),
-        Column("threshold", _threshold),
-        Column("meaning", lambda fact: fact.meaning, numeric=False, gives_way=1),
+    columns: tuple[Spec[Evidence], ...] = (
+        Spec("evidence", cell=lambda fact: fact.label, numeric=False, shortest=20),
+        Spec("value", cell=lambda fact: units.quantity(fact.value, fact.unit)),
+        Spec("threshold", cell=_threshold),
+        Spec("meaning", cell=lambda fact: fact.meaning, numeric=False, gives_way=1),
     )
     return table(name, columns, facts, note)
 

@@ -19,8 +19,8 @@ from ncu_toolkit.diagnosis import compare, figures
 from ncu_toolkit.diagnosis.compare import Change, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.document.answer import Column, Listing, Table, Tone, table
 from ncu_toolkit.document.card import MOST, Card, kernel_name, whole_percent
+from ncu_toolkit.document.views import Cell, Listing, Spec, Table, Tone, table
 from ncu_toolkit.explain.verdict import CODE, extents
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Profile
@@ -186,11 +186,11 @@ def _time(before: Profile, after: Profile, most: int) -> Table | None:
     product = math.prod(each.factor for each in rest)
     smaller = [compare.Part("rest", "smaller causes", 0.0, factor=product)] if rest else []
     shown = [*named, *smaller, *(part for part in parts if part.name == "residual")]
-    columns: tuple[Column[compare.Part], ...] = (
-        Column("cause", _cause, numeric=False, shortest=16),
-        Column("time", lambda part: _times(part.factor), tone=_part_tone),
-        Column("old", lambda part: _quantity(part.before, part.unit)),
-        Column("new", lambda part: _quantity(part.after, part.unit)),
+    columns: tuple[Spec[compare.Part], ...] = (
+        Spec("cause", cell=_cause, numeric=False, shortest=16),
+        Spec("time", cell=_factor),
+        Spec("old", cell=lambda part: _quantity(part.before, part.unit)),
+        Spec("new", cell=lambda part: _quantity(part.after, part.unit)),
     )
     note = (
         "Each cause multiplies (×) or divides (÷) the time; all of them together give the whole. "
@@ -213,10 +213,10 @@ def _times(factor: float) -> str:
     return f"{'×' if factor > 1 else '÷'}{units.THIN_SPACE}{number}"
 
 
-def _part_tone(part: compare.Part) -> Tone:
-    if part.name in ("residual", "rest"):
-        return "muted"
-    return "bad" if part.microseconds > 0 else "good"
+def _factor(part: compare.Part) -> Cell:
+    unknown = part.name in ("residual", "rest")
+    tone: Tone = "muted" if unknown else "bad" if part.microseconds > 0 else "good"
+    return Cell(_times(part.factor), tone=tone)
 
 
 def _quantity(value: float | None, unit: str) -> str:
@@ -245,11 +245,13 @@ def _waiting(before: Profile, after: Profile, most: int | None = None) -> Table 
         key=lambda name: (-weight(name), name),
     )
 
-    columns: tuple[Column[str], ...] = (
-        Column("waiting", reason_name, numeric=False),
-        Column("old", lambda name: whole_percent(old.get(name, 0.0))),
-        Column("new", lambda name: whole_percent(new.get(name, 0.0))),
-        Column("change", lambda name: _points(old.get(name, 0.0), new.get(name, 0.0)), gives_way=1),
+    columns: tuple[Spec[str], ...] = (
+        Spec("waiting", cell=reason_name, numeric=False),
+        Spec("old", cell=lambda name: whole_percent(old.get(name, 0.0))),
+        Spec("new", cell=lambda name: whole_percent(new.get(name, 0.0))),
+        Spec(
+            "change", cell=lambda name: _points(old.get(name, 0.0), new.get(name, 0.0)), gives_way=1
+        ),
     )
     return table("Stalls: shares of a warp's time", columns, reasons[: most or _ROWS])
 
@@ -294,11 +296,11 @@ def _size(change: Change) -> float:
 
 def _figures(title: str, found: Iterable[Change]) -> Table:
     """Figures that either launch has, zero on both sides left out."""
-    columns: tuple[Column[Change], ...] = (
-        Column("figure", lambda each: each.label, numeric=False, shortest=16),
-        Column("old", lambda each: _quantity(each.before, each.unit)),
-        Column("new", lambda each: _quantity(each.after, each.unit)),
-        Column("change", _change, gives_way=1),
+    columns: tuple[Spec[Change], ...] = (
+        Spec("figure", cell=lambda each: each.label, numeric=False, shortest=16),
+        Spec("old", cell=lambda each: _quantity(each.before, each.unit)),
+        Spec("new", cell=lambda each: _quantity(each.after, each.unit)),
+        Spec("change", cell=_change, gives_way=1),
     )
     return table(title, columns, [each for each in found if each.before or each.after])
 
@@ -331,10 +333,10 @@ def _launch(before: Profile, after: Profile) -> Table:
         for each in _changes(before, after, _LAUNCH)
         if each.before != each.after and _moved(each)
     ]
-    columns: tuple[Column[tuple[str, str, str]], ...] = (
-        Column("launch", lambda row: row[0], numeric=False, shortest=16),
-        Column("old", lambda row: row[1]),
-        Column("new", lambda row: row[2]),
+    columns: tuple[Spec[tuple[str, str, str]], ...] = (
+        Spec("launch", cell=lambda row: row[0], numeric=False, shortest=16),
+        Spec("old", cell=lambda row: row[1]),
+        Spec("new", cell=lambda row: row[2]),
     )
     return table("Launch", columns, [row for row in rows if row[1] != row[2]])
 
@@ -373,12 +375,12 @@ def _lines(before: Profile, after: Profile, most: int | None = None) -> Table | 
     hottest = sorted(found.values(), key=lambda hot: -weight(hot))[: most or _ROWS]
     if most:
         hottest = [hot for hot in hottest if weight(hot) >= _SHARE]
-    columns: tuple[Column[_Hot], ...] = (
-        Column("source line", lambda hot: visible(hot.text.strip(), CODE, keep="\t").replace("\t", " "), False, code=True),
-        Column("old line", lambda hot: hot.places[0] or "–", gives_way=1),
-        Column("old", lambda hot: whole_percent(hot.shares[0])),
-        Column("new line", lambda hot: hot.places[1] or "–", gives_way=2),
-        Column("new", lambda hot: whole_percent(hot.shares[1])),
+    columns: tuple[Spec[_Hot], ...] = (
+        Spec("source line", cell=lambda hot: visible(hot.text.strip(), CODE, keep="\t").replace("\t", " "), numeric=False, code=True),
+        Spec("old line", cell=lambda hot: hot.places[0] or "–", gives_way=1),
+        Spec("old", cell=lambda hot: whole_percent(hot.shares[0])),
+        Spec("new line", cell=lambda hot: hot.places[1] or "–", gives_way=2),
+        Spec("new", cell=lambda hot: whole_percent(hot.shares[1])),
     )  # fmt: skip
     return table("Source: shares of the samples by line", columns, hottest)
 

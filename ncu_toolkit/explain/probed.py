@@ -13,8 +13,9 @@ from ncu_toolkit.diagnosis.regime import Told, agrees, fill_of, profile_of
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.rules._code import StaticFinding
 from ncu_toolkit.diagnosis.static import KernelAnalysis
-from ncu_toolkit.document.answer import Answer, Column, Kind, Table, Whole, answer, table
+from ncu_toolkit.document.answer import Kind, Whole, answer
 from ncu_toolkit.document.card import Card, kernel_name, whole_percent
+from ncu_toolkit.document.views import Answer, Spec, Table, table
 from ncu_toolkit.explain.code import places
 from ncu_toolkit.explain.verdict import card as card_of_launch
 from ncu_toolkit.explain.verdict import sentences
@@ -131,10 +132,10 @@ def _points(trace: Trace) -> tuple[str, ...]:
 
 
 def _gaps(gaps: Sequence[Gap]) -> Table:
-    columns: tuple[Column[Gap], ...] = (
-        Column("after", lambda gap: kernel_name(gap.after), numeric=False, code=True),
-        Column("before", lambda gap: kernel_name(gap.before), numeric=False, code=True),
-        Column("times", lambda gap: str(gap.times)),
-        Column("idle", lambda gap: units.duration(gap.total_us)),
+    columns: tuple[Spec[Gap], ...] = (
+        Spec("after", cell=lambda gap: kernel_name(gap.after), numeric=False, code=True),
+        Spec("before", cell=lambda gap: kernel_name(gap.before), numeric=False, code=True),
+        Spec("times", cell=lambda gap: str(gap.times)),
+        Spec("idle", cell=lambda gap: units.duration(gap.total_us)),
     )
     return table("Where the GPU ran no kernel", columns, gaps)

@@ -45,6 +45,7 @@ class Entry:
     """One rung at one variant: its launches in order, and its timing. `parameters` tell apart the
     same rung compiled in two ways."""
 
+    book: Book = field(repr=False, compare=False)
     family: str
     rung: str
     variant: Variant
@@ -66,6 +67,20 @@ class Entry:
     @property
     def kind(self) -> str:
         return self.info.kind if self.info else "step"
+
+    @property
+    def ladder(self) -> Ladder:
+        return self.book.families[self.family][self.variant]
+
+    @property
+    def page(self) -> str:
+        """Name of the page of its longest launch; empty where it was not profiled."""
+        return self.book.page(self.main)
+
+    @property
+    def colour(self) -> str:
+        """The same in every chart."""
+        return self.book.colours[self.family][self.label]
 
     @property
     def order(self) -> int:
@@ -97,6 +112,62 @@ class Entry:
     def compulsory_bytes(self) -> float | None:
         """Fewest bytes the whole rung must move through device memory."""
         return self._work("compulsory_bytes")
+
+    @property
+    def by_flops(self) -> bool:
+        """Whether its family is ranked by FLOP/s, by B/s otherwise."""
+        return self.book.by_flops[self.family]
+
+    @property
+    def unit(self) -> str:
+        """Of its rate."""
+        return "FLOP/s" if self.by_flops else "B/s"
+
+    @property
+    def rate(self) -> float | None:
+        """Useful FLOP/s or compulsory B/s at the median unprofiled time; None where not timed."""
+        if self.timing is None:
+            return None
+        return self.timing.flop_rate if self.by_flops else self.timing.byte_rate
+
+    @property
+    def before(self) -> Entry | None:
+        """The entry this one is compared with, at the same variant; None for the first rung or where
+        that one is not in the run."""
+        if self.info is None or not self.info.compared_with:
+            return None
+        return self.book.find(self.info.compared_with, self)
+
+    @property
+    def way(self) -> list[Entry]:
+        """The entries of the family that lead to this one by their comparisons, which is the last."""
+        way = [self]
+        while (before := way[0].before) and before.family == self.family:
+            way.insert(0, before)
+        return way
+
+    @property
+    def shown_kind(self) -> str:
+        """The rung's kind, and `slower` for a step that takes longer than the rung it is compared
+        with."""
+        before = self.before if self.kind == "step" else None
+        gain = achieved(before, self) if before else None
+        return "slower" if gain is not None and gain < 1 - NOISE else self.kind
+
+    @property
+    def baseline(self) -> Entry | None:
+        """The library or rung that the rate is a percentage of, at the same variant."""
+        problem = problem_of(self.family)
+        own = self.info.baseline if self.info else ""
+        return self.book.find(own or (problem.baseline if problem else ""), self)
+
+    @property
+    def baseline_us(self) -> float | None:
+        """Time of the baseline: as interleaved with these repeats, else its own timing."""
+        if self.timing and self.timing.baseline_us:
+            return self.timing.baseline_us
+        base = self.baseline
+        return base.timing.median_us if base and base.timing else None
 
     def _work(self, name: str) -> float | None:
         contexts = [profile.context for profile in self.profiles if profile.context]
@@ -152,13 +223,13 @@ class Ladder:
     @property
     def links(self) -> dict[str, str]:
         """The pages of a chart's rungs by label."""
-        pages = {visible(entry.label): self.book.page(entry.main) for entry in self}
+        pages = {visible(entry.label): entry.page for entry in self}
         return {label: page for label, page in pages.items() if page}
 
     @cached_property
     def rates(self) -> dict[str, float]:
         """The rate of each timed rung by label."""
-        return {entry.label: rate for entry in self if (rate := self.book.rate(entry))}
+        return {entry.label: rate for entry in self if (rate := entry.rate)}
 
     @cached_property
     def trunk(self) -> frozenset[str]:
@@ -168,7 +239,7 @@ class Ladder:
         for entry in self:
             if entry.kind != "step" or entry.timing is None:
                 continue
-            way, time = self.book.way(entry), entry.timing.median_us
+            way, time = entry.way, entry.timing.median_us
             root = way[0].rung
             if root not in best or time < best[root][0]:
                 best[root] = time, way
@@ -215,7 +286,7 @@ class Ladder:
         mended = [
             (before, entry)
             for entry in steps
-            if (before := self.book.before(entry)) and before.kind == "planted"
+            if (before := entry.before) and before.kind == "planted"
         ]
         if 2 * len(mended) <= len(steps):
             return []
@@ -280,6 +351,7 @@ class Book:
             label = rung if len(others) == 1 else f"{rung} ({_differing(parameters, others)})"
             entries.append(
                 Entry(
+                    self,
                     family,
                     rung,
                     Variant(size, dtype, math.prod(dims.values(), start=1.0)),
@@ -323,30 +395,15 @@ class Book:
         return [of for of, count in zip(ladders, covered, strict=True) if count == max(covered)][-1]
 
     @cached_property
-    def _by_flops(self) -> dict[str, bool]:
-        """Whether a family is ranked by FLOP/s, by B/s otherwise. The problem says; a family that
-        this version does not know goes by FLOPs where it has any."""
+    def by_flops(self) -> dict[str, bool]:
+        """Whether a family is ranked by FLOP/s. The problem says; a family that this version does
+        not know goes by FLOPs where it has any."""
         found: dict[str, bool] = {}
         for entry in self.entries:
             problem = problem_of(entry.family)
             own = problem.rate == "flop" if problem else bool(entry.flops)
             found[entry.family] = own or found.get(entry.family, False)
         return found
-
-    def by_flops(self, family: str) -> bool:
-        return self._by_flops[family]
-
-    def rate(self, entry: Entry, family: str = "") -> float | None:
-        """Useful FLOP/s or compulsory B/s at the median unprofiled time, as the rung's own or the
-        named family is ranked; None where not timed."""
-        if entry.timing is None:
-            return None
-        by_flops = self.by_flops(family or entry.family)
-        return entry.timing.flop_rate if by_flops else entry.timing.byte_rate
-
-    def unit(self, family: str) -> str:
-        """Of a family's rates."""
-        return "FLOP/s" if self.by_flops(family) else "B/s"
 
     @cached_property
     def strangers(self) -> tuple[Profile, ...]:
@@ -411,27 +468,13 @@ class Book:
     def _by_profile(self) -> dict[int, Entry]:
         return {id(profile): entry for entry in self.entries for profile in entry.profiles}
 
-    def before(self, entry: Entry) -> Entry | None:
-        """The entry this one is compared with, at the same variant; None for the first rung or where
-        that one is not in the run."""
-        if entry.info is None or not entry.info.compared_with:
-            return None
-        family, _, rung = entry.info.compared_with.rpartition("/")
-        return self._find(family or entry.family, rung, entry.variant)
-
-    def way(self, entry: Entry) -> list[Entry]:
-        """The entries of the family that lead to this one by their comparisons, which is the last."""
-        way = [entry]
-        while (before := self.before(way[0])) and before.family == entry.family:
-            way.insert(0, before)
-        return way
-
-    def shown_kind(self, entry: Entry) -> str:
-        """The rung's kind, and `slower` for a step that takes longer than the rung it is compared
-        with."""
-        before = self.before(entry) if entry.kind == "step" else None
-        gain = achieved(before, entry) if before else None
-        return "slower" if gain is not None and gain < 1 - NOISE else entry.kind
+    def find(self, rung: str, entry: Entry) -> Entry | None:
+        """A rung, named as `family/rung` where it is of another family than the entry, at its
+        variant; one that was timed first."""
+        family, _, name = rung.rpartition("/")
+        ladder = self.families.get(family or entry.family, {}).get(entry.variant, ())
+        alike = [other for other in ladder if other.rung == name]
+        return next((other for other in alike if other.timing), alike[0] if alike else None)
 
     def pending(self, family: str) -> list[str]:
         """Rungs of a ladder that the run did not try, such as one whose file is newer."""
@@ -451,26 +494,6 @@ class Book:
                 for place, entry in enumerate(ordered)
             }
         return found
-
-    def baseline(self, entry: Entry) -> Entry | None:
-        """The library or rung that the entry's rate is a percentage of, at the same variant."""
-        named = entry.info.baseline if entry.info else ""
-        family, _, rung = named.rpartition("/")
-        problem = problem_of(entry.family)
-        return self._find(
-            family or entry.family, rung or (problem.baseline if problem else ""), entry.variant
-        )
-
-    def _find(self, family: str, rung: str, variant: Variant) -> Entry | None:
-        alike = [e for e in self.families.get(family, {}).get(variant, ()) if e.rung == rung]
-        return next((e for e in alike if e.timing), alike[0] if alike else None)
-
-    def baseline_us(self, entry: Entry) -> float | None:
-        """Time of the baseline: as interleaved with the entry's repeats, else its own timing."""
-        if entry.timing and entry.timing.baseline_us:
-            return entry.timing.baseline_us
-        base = self.baseline(entry)
-        return base.timing.median_us if base and base.timing else None
 
 
 def _place(profile: Profile) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ speak of the rung's longest launch."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -17,10 +17,11 @@ from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.views import (
     Cell,
-    Column,
+    Spec,
     Table,
     missing,
     number,
+    table,
     text,
     why_missing,
     without_empty,
@@ -35,34 +36,26 @@ NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
 
 
-@dataclass(frozen=True)
-class Spec:
-    """A column and how its cells come about."""
-
-    column: Column
-    cell: Callable[[Book, Entry], Cell]
-
-
-def _name(book: Book, entry: Entry) -> Cell:
+def _name(entry: Entry) -> Cell:
     badges = []
     if entry.kind != "step":
         badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", entry.kind))[1]))
-    if book.shown_kind(entry) == "slower":
+    if entry.shown_kind == "slower":
         why = "slower than the rung it is compared with; its page shows the reason, as far as the profiles do"
         badges.append(("slower", why))
     if len(entry.profiles) > 1:
         several = "the rung takes several launches; counters are those of the longest"
         badges.append((f"{len(entry.profiles)} launches", several))
-    return replace(rung_link(book, entry), badges=tuple(badges))
+    return replace(rung_link(entry), badges=tuple(badges))
 
 
-def rung_link(book: Book, entry: Entry) -> Cell:
+def rung_link(entry: Entry) -> Cell:
     """A rung's label, linked to its page, with its title on hover."""
     label, title = visible(entry.label), visible(entry.info.title) if entry.info else ""
-    return Cell(label, label, title, book.page(entry.main))
+    return Cell(label, label, title, entry.page)
 
 
-def _time(_book: Book, entry: Entry) -> Cell:
+def _time(entry: Entry) -> Cell:
     timing = entry.timing
     if timing is None:
         return missing(NOT_TIMED)
@@ -73,8 +66,8 @@ def _time(_book: Book, entry: Entry) -> Cell:
     return number(timing.median_us, "us", title=title)
 
 
-def _rate(book: Book, entry: Entry) -> Cell:
-    return number(book.rate(entry), book.unit(entry.family), NOT_TIMED)
+def rate_cell(entry: Entry) -> Cell:
+    return number(entry.rate, entry.unit, NOT_TIMED)
 
 
 def interleaved(timing: Timing) -> str:
@@ -82,18 +75,17 @@ def interleaved(timing: Timing) -> str:
     return "interleaved with these repeats" if timing.baseline_us else "timed separately"
 
 
-def _baseline(book: Book, entry: Entry) -> Cell:
-    baseline = book.baseline_us(entry)
+def _baseline(entry: Entry) -> Cell:
     if entry.timing is None:
         return missing(NOT_TIMED)
-    if baseline is None:
+    if entry.baseline_us is None:
         return missing("the baseline was not timed at this size")
-    how = f"baseline {units.duration(baseline)}, {interleaved(entry.timing)}"
-    share = baseline / entry.timing.median_us
+    how = f"baseline {units.duration(entry.baseline_us)}, {interleaved(entry.timing)}"
+    share = entry.baseline_us / entry.timing.median_us
     return number(share, "fraction", title=how, bar=share)
 
 
-def energy_cell(book: Book, entry: Entry) -> Cell:
+def energy_cell(entry: Entry) -> Cell:
     """Energy of one run, with that of its useful work on hover."""
     timing = entry.timing
     if timing is None:
@@ -102,10 +94,9 @@ def energy_cell(book: Book, entry: Entry) -> Cell:
         return missing(
             "not available: the GPU has no energy counter, or the launches are too short"
         )
-    by_flops = book.by_flops(entry.family)
-    work = timing.pj_per_flop if by_flops else timing.pj_per_byte
+    work = timing.pj_per_flop if entry.by_flops else timing.pj_per_byte
     each = (
-        f"; {units.significant(work)} pJ for each useful {'operation' if by_flops else 'byte'}"
+        f"; {units.significant(work)} pJ for each useful {'operation' if entry.by_flops else 'byte'}"
         if work is not None
         else ""
     )
@@ -132,8 +123,8 @@ def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cel
     )
 
 
-def _figure(name: str, *, bar: bool = False) -> Callable[[Book, Entry], Cell]:
-    return lambda _book, entry: figure_cell(entry.main, name, bar=bar)
+def _figure(name: str, *, bar: bool = False) -> Callable[[Entry], Cell]:
+    return lambda entry: figure_cell(entry.main, name, bar=bar)
 
 
 def limiter_words(profile: Profile) -> str:
@@ -141,7 +132,7 @@ def limiter_words(profile: Profile) -> str:
     return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
 
 
-def _limiter(_book: Book, entry: Entry) -> Cell:
+def _limiter(entry: Entry) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     words = limiter_words(entry.main)
@@ -152,8 +143,8 @@ def _limiter(_book: Book, entry: Entry) -> Cell:
     )
 
 
-def _opcodes(pattern: str, without: str = "") -> Callable[[Book, Entry], Cell]:
-    def cell(_book: Book, entry: Entry) -> Cell:
+def _opcodes(pattern: str, without: str = "") -> Callable[[Entry], Cell]:
+    def cell(entry: Entry) -> Cell:
         if entry.main is None:
             return missing(NOT_PROFILED)
         if not entry.main.mix.collected:
@@ -183,7 +174,7 @@ def compact(value: float) -> str:
     return units.count(value) if abs(value) < 10_000 else units.si(value, "").rstrip()
 
 
-def _top_stall(_book: Book, entry: Entry) -> Cell:
+def _top_stall(entry: Entry) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
     shares = figures.stall_shares(entry.main)
@@ -221,27 +212,24 @@ def cause(bottleneck: str) -> str:
     return title(bottleneck) if bottleneck in bottleneck_ids() else visible(bottleneck)
 
 
-def _bottleneck(book: Book, entry: Entry) -> Cell:
-    return verdict_cell(book, entry.main) if entry.main else missing(NOT_PROFILED)
+def _bottleneck(entry: Entry) -> Cell:
+    return verdict_cell(entry.book, entry.main) if entry.main else missing(NOT_PROFILED)
 
 
-def next_step(book: Book, entry: Entry) -> Entry | None:
+def next_step(entry: Entry) -> Entry | None:
     """The rung that is compared with this one and removes a bottleneck of it (the first such in the
     ladder)."""
     return next(
         (
             other
-            for other in book.families[entry.family][entry.variant]
-            if other.info
-            and other.info.removes
-            and (before := book.before(other))
-            and before.rung == entry.rung
+            for other in entry.ladder
+            if other.info and other.info.removes and (of := other.before) and of.rung == entry.rung
         ),
         None,
     )
 
 
-def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | None:
+def predicted(before: Entry, removes: str) -> tuple[float, int] | None:
     """Speedup of the whole rung, predicted from the slow rung's longest launch for removing that
     bottleneck alone, and its rank (1 is the verdict).
 
@@ -249,7 +237,7 @@ def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | No
     """
     if before.main is None:
         return None
-    for rank, finding in enumerate(book.diagnosis(before.main).findings, 1):
+    for rank, finding in enumerate(before.book.diagnosis(before.main).findings, 1):
         if finding.bottleneck == removes:
             if finding.speedup is None:
                 return None
@@ -270,13 +258,13 @@ def gain_cell(finding: Finding) -> Cell:
     return Cell(units.ratio(speedup), speedup, of)
 
 
-def _prediction(book: Book, entry: Entry) -> Cell:
-    after = next_step(book, entry)
+def _prediction(entry: Entry) -> Cell:
+    after = next_step(entry)
     if after is None or after.info is None:
         return missing("no rung removes a bottleneck of this one")
     if entry.main is None:
         return missing(NOT_PROFILED)
-    guess, got = predicted(book, entry, after.info.removes), achieved(entry, after)
+    guess, got = predicted(entry, after.info.removes), achieved(entry, after)
     left = (
         (units.ratio(guess[0]) if guess[0] >= LEAST_GAIN else units.NOT_AVAILABLE)
         if guess
@@ -289,139 +277,48 @@ def _prediction(book: Book, entry: Entry) -> Cell:
     return Cell(f"{left} → {right}", got, visible(words))
 
 
-def _column(key: str, label: str, title: str, unit: str = "", numeric: bool = True) -> Column:
-    return Column(key, label, title, unit, numeric)
-
-
 #: What a reader looks for first stands first: a phone shows the time and the verdict, a screen also
 #: what the prediction was worth, without scrolling.
-COLUMNS: Final[tuple[Spec, ...]] = (
-    Spec(_column("rung", "Rung", "The kernel, linked to its page", numeric=False), _name),
-    Spec(_column("time", "Time", "Median of unprofiled runs, CUDA events", "us"), _time),
+COLUMNS: Final[tuple[Spec[Entry], ...]] = (
+    Spec("rung", "Rung", "The kernel, linked to its page", numeric=False, cell=_name),
+    Spec("time", "Time", "Median of unprofiled runs, CUDA events", "us", cell=_time),
+    Spec("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False, shortest=16, cell=_bottleneck),
     Spec(
-        _column("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False),
-        _bottleneck,
+        "predicted", "Predicted → achieved",
+        "Speedup predicted for removing one bottleneck alone, and achieved by the rung that removes it. That rung may change more",
+        "ratio", cell=_prediction,
+    ),
+    Spec("rate", "Rate", "Useful work over that time", gives_way=5, cell=rate_cell),
+    Spec("baseline", "% of baseline", "The baseline's time over this rung's", "fraction", gives_way=4, cell=_baseline),
+    Spec("stall", "Top stall", "Largest stall reason, as a share of the warps' time", numeric=False, gives_way=3, cell=_top_stall),
+    Spec("registers", "Registers", "Registers per thread", "count", gives_way=1, cell=_figure("registers_per_thread")),
+    Spec(
+        "theoretical_occupancy", "Theoretical occupancy", "Most warps that an SM could hold of the kernel", "fraction",
+        cell=_figure("theoretical_occupancy"),
     ),
     Spec(
-        _column(
-            "predicted",
-            "Predicted → achieved",
-            (
-                "Speedup predicted for removing one bottleneck alone, and achieved by the rung that removes it. That rung may change "
-                "more"
-            ),
-            "ratio",
-        ),
-        _prediction,
+        "achieved_occupancy", "Achieved occupancy", "Warps that an SM held on average, while profiled", "fraction",
+        gives_way=2, cell=_figure("achieved_occupancy"),
     ),
-    Spec(_column("rate", "Rate", "Useful work over that time"), _rate),
-    Spec(
-        _column("baseline", "% of baseline", "The baseline's time over this rung's", "fraction"),
-        _baseline,
-    ),
-    Spec(
-        _column(
-            "stall",
-            "Top stall",
-            "Largest stall reason, as a share of the warps' time",
-            numeric=False,
-        ),
-        _top_stall,
-    ),
-    Spec(
-        _column("registers", "Registers", "Registers per thread", "count"),
-        _figure("registers_per_thread"),
-    ),
-    Spec(
-        _column(
-            "theoretical_occupancy",
-            "Theoretical occupancy",
-            "Most warps that an SM could hold of the kernel",
-            "fraction",
-        ),
-        _figure("theoretical_occupancy"),
-    ),
-    Spec(
-        _column(
-            "achieved_occupancy",
-            "Achieved occupancy",
-            "Warps that an SM held on average, while profiled",
-            "fraction",
-        ),
-        _figure("achieved_occupancy"),
-    ),
-    Spec(
-        _column(
-            "limiter",
-            "Limited by",
-            "The resource that limits occupancy: an SM runs out of it first",
-            numeric=False,
-        ),
-        _limiter,
-    ),
-    Spec(
-        _column(
-            "dram", "DRAM", "Device-memory throughput over its peak, while profiled", "fraction"
-        ),
-        _figure("dram_utilization", bar=True),
-    ),
-    Spec(
-        _column("l2", "L2", "L2 tag throughput over its peak, while profiled", "fraction"),
-        _figure("l2_utilization", bar=True),
-    ),
-    Spec(
-        _column(
-            "l1", "L1", "L1 and shared-memory data pipe over its peak, while profiled", "fraction"
-        ),
-        _figure("l1_data_pipe_active", bar=True),
-    ),
-    Spec(
-        _column("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction"),
-        _figure("shared_conflict_excess"),
-    ),
-    Spec(
-        _column("lds", "LDS", "Warp-level shared loads narrower than 128 bits per lane", "count"),
-        _opcodes("LDS", "LDS.128"),
-    ),
-    Spec(
-        _column("lds128", "LDS.128", "Warp-level shared loads of 128 bits per lane", "count"),
-        _opcodes("LDS.128"),
-    ),
-    Spec(
-        _column("sts", "STS", "Warp-level shared stores narrower than 128 bits per lane", "count"),
-        _opcodes("STS", "STS.128"),
-    ),
-    Spec(
-        _column("sts128", "STS.128", "Warp-level shared stores of 128 bits per lane", "count"),
-        _opcodes("STS.128"),
-    ),
-    Spec(
-        _column("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count"),
-        _opcodes("LDGSTS|UTMALDG"),
-    ),
-    Spec(
-        _column("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count"),
-        _opcodes("HMMA|HGMMA|UTCHMMA"),
-    ),
-    Spec(
-        _column(
-            "energy",
-            "Energy",
-            "Energy of one launch, run back to back, from the GPU's counter",
-            "mJ",
-        ),
-        energy_cell,
-    ),
-)
+    Spec("limiter", "Limited by", "The resource that limits occupancy: an SM runs out of it first", numeric=False, cell=_limiter),
+    Spec("dram", "DRAM", "Device-memory throughput over its peak, while profiled", "fraction", cell=_figure("dram_utilization", bar=True)),
+    Spec("l2", "L2", "L2 tag throughput over its peak, while profiled", "fraction", cell=_figure("l2_utilization", bar=True)),
+    Spec("l1", "L1", "L1 and shared-memory data pipe over its peak, while profiled", "fraction", cell=_figure("l1_data_pipe_active", bar=True)),
+    Spec("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction", cell=_figure("shared_conflict_excess")),
+    Spec("lds", "LDS", "Warp-level shared loads narrower than 128 bits per lane", "count", cell=_opcodes("LDS", "LDS.128")),
+    Spec("lds128", "LDS.128", "Warp-level shared loads of 128 bits per lane", "count", cell=_opcodes("LDS.128")),
+    Spec("sts", "STS", "Warp-level shared stores narrower than 128 bits per lane", "count", cell=_opcodes("STS", "STS.128")),
+    Spec("sts128", "STS.128", "Warp-level shared stores of 128 bits per lane", "count", cell=_opcodes("STS.128")),
+    Spec("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count", cell=_opcodes("LDGSTS|UTMALDG")),
+    Spec("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count", cell=_opcodes("HMMA|HGMMA|UTCHMMA")),
+    Spec("energy", "Energy", "Energy of one launch, run back to back, from the GPU's counter", "mJ", cell=energy_cell),
+)  # fmt: skip
 
 
 def ladder_table(ladder: Ladder) -> Table:
     """The sortable table of a ladder, without columns that no rung has a value in."""
-    book = ladder.book
-    columns = tuple(
-        replace(s.column, unit=book.unit(ladder.family)) if s.column.key == "rate" else s.column
-        for s in COLUMNS
-    )
+    unit = ladder.entries[0].unit
+    specs = [replace(spec, unit=unit) if spec.key == "rate" else spec for spec in COLUMNS]
     beside = (
         at
         for at, entry in enumerate(ladder)
@@ -432,14 +329,6 @@ def ladder_table(ladder: Ladder) -> Table:
     note = ""
     if not any(entry.profiles for entry in ladder):
         note = "No rung was profiled at this size, so the columns of a profile are left out."
-    return without_empty(
-        Table(
-            f"{ladder.key}-table",
-            visible(f"{ladder.title}, size {ladder.label}"),
-            columns,
-            tuple(tuple(spec.cell(book, entry) for spec in COLUMNS) for entry in ladder),
-            True,
-            note,
-            frozenset(beside),
-        )
-    )
+    caption = f"{ladder.title}, size {ladder.label}"
+    whole = table(caption, specs, ladder, note, f"{ladder.key}-table")
+    return replace(without_empty(whole), sortable=True, variants=frozenset(beside))

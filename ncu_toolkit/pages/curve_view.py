@@ -58,7 +58,7 @@ def library_curve(book: Book, family: str) -> Chart | None:
     known = {*problem.curve_sizes, *problem.bench_sizes, *problem.record_sizes}
     curve = _Curve(
         problem.baseline, base, {rung: full[rung] for rung in top}, axis, axis.places.keys() - known,
-        book.by_flops(family), book.unit(family),
+        book.by_flops[family],
     )  # fmt: skip
     key = slug(f"{family}-curve")
     over = [
@@ -107,7 +107,10 @@ class _Curve:
     axis: charts.SizeAxis
     unseen: set[str]
     by_flops: bool
-    unit: str
+
+    @property
+    def unit(self) -> str:
+        return "FLOP/s" if self.by_flops else "B/s"
 
     def rate(self, timing: Timing, part: float = 0.5) -> float:
         """At a quantile of the times; at their median by default."""

@@ -23,7 +23,7 @@ def roof_name(ladder: Ladder) -> RoofName:
     """The roof that a family's rates are compared with."""
     problem = problem_of(ladder.family)
     if problem is None:
-        return "fp32" if ladder.book.by_flops(ladder.family) else "dram"
+        return "fp32" if ladder.book.by_flops[ladder.family] else "dram"
     return "dram" if problem.roof == "copy" else problem.roof
 
 
@@ -77,7 +77,7 @@ def against_library(ladder: Ladder) -> str:
 
 
 def rate_text(ladder: Ladder, entry: Entry) -> str:
-    return units.si(ladder.rates.get(entry.label, 0.0), ladder.book.unit(ladder.family))
+    return units.si(ladder.rates.get(entry.label, 0.0), entry.unit)
 
 
 def _largest(ladder: Ladder) -> Ladder:
@@ -112,7 +112,7 @@ def _top(ladder: Ladder, steps: Sequence[Entry]) -> str:
 
 
 def _of_library(ladder: Ladder, top: Entry) -> list[str]:
-    baseline, name = ladder.book.baseline_us(top), ladder.book.baseline(top)
+    baseline, name = top.baseline_us, top.baseline
     if not baseline or not top.timing:
         return []
     share = units.percent(baseline / top.timing.median_us)

@@ -121,9 +121,9 @@ def gallery(ladder: Ladder) -> tuple[Pair, ...]:
     book = ladder.book
     return tuple(
         Pair(
-            text(cause(repair.info.removes), href=book.page(defect.main)),
-            text(defect.info.title, href=book.page(defect.main)),
-            text(repair.info.title, href=book.page(repair.main)),
+            text(cause(repair.info.removes), href=defect.page),
+            text(defect.info.title, href=defect.page),
+            text(repair.info.title, href=repair.page),
             book.card(defect.main).title if defect.main else "",
             units.ratio(gain),
             1 / gain,
@@ -147,7 +147,7 @@ def _chart(
 
 
 def _ladder_chart(ladder: Ladder) -> Chart | None:
-    book, unit = ladder.book, ladder.book.unit(ladder.family)
+    book, unit = ladder.book, ladder.entries[0].unit
     bars, rows = [], []
     for entry in ladder:
         rate, timing = ladder.rates.get(entry.label), entry.timing
@@ -157,11 +157,11 @@ def _ladder_chart(ladder: Ladder) -> Chart | None:
         low, high = (
             rate * timing.median_us / max(timing.quantile_us(part), 1e-9) for part in (0.9, 0.1)
         )
-        kind = book.shown_kind(entry)
+        kind = entry.shown_kind
         bars.append(
             charts.Bar(
                 entry.label, rate, low, high, kind, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}",
-                book.colours[ladder.family][entry.label], entry.label in ladder.trunk or entry.kind in ("baseline", "roof"),
+                entry.colour, entry.label in ladder.trunk or entry.kind in ("baseline", "roof"),
             )
         )  # fmt: skip
         words = "step, slower" if kind == "slower" else entry.kind
@@ -169,11 +169,11 @@ def _ladder_chart(ladder: Ladder) -> Chart | None:
         rows.append([text(entry.label), text(words), *values])
     if not bars:
         return None
-    bases = {base.label: base for entry in ladder if (base := book.baseline(entry))}
+    bases = {base.label: base for entry in ladder if (base := entry.baseline)}
     lines = [
         (f"{label} {units.si(rate, unit)}", rate, "dash")
         for label, base in bases.items()
-        if (rate := book.rate(base, ladder.family))
+        if (rate := base.rate)
     ]
     lines += [
         (f"{roof.label} {units.si(roof.rate, unit)}", roof.rate, "solid" if roof.measured else "dot")
@@ -261,8 +261,8 @@ def _roofline_chart(ladder: Ladder) -> Chart | None:
         intensity = {level: entry.flops / moved for level, moved in levels.items() if moved > 0}
         points.append(
             Point(
-                entry.label, rate, intensity, entry.kind, book.colours[ladder.family][entry.label], entry.label in ladder.trunk,
-                book.way(entry)[0].rung,
+                entry.label, rate, intensity, entry.kind, entry.colour, entry.label in ladder.trunk,
+                entry.way[0].rung,
             )
         )  # fmt: skip
         why = "this level's traffic was not collected"
@@ -354,7 +354,7 @@ def _sizes_chart(book: Book, family: str) -> Chart | None:
                 dims[variant.size] = entry.timing.dims
     if len(dims) < 2:
         return None
-    unit = book.unit(family)
+    unit = book.primary(family).entries[0].unit
     axis = charts.size_axis(dims)
     series = [
         (

@@ -120,7 +120,7 @@ def _typical(
 ) -> tuple[Profile, Neighbours]:
     """A launch from the middle, if there is one a step, whose page has most sections."""
     ordered = [*launches[len(launches) // 2 :], *launches]
-    steps = (each for each in ordered if (e := book.entry_of(each[0])) and book.before(e))
+    steps = (each for each in ordered if (e := book.entry_of(each[0])) and e.before)
     return next(steps, ordered[0])
 
 

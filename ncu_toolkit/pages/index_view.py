@@ -81,9 +81,9 @@ def _part(ladder: Ladder) -> ShownFamily:
             rate_text(ladder, entry),
             "variant"
             if ladder.trunk and entry.kind == "step" and entry.label not in ladder.trunk
-            else book.shown_kind(entry),
+            else entry.shown_kind,
             book.card(entry.main).title if entry.main else "",
-            book.colours[ladder.family][entry.label],
+            entry.colour,
         )
         for entry in ladder
         if entry.label in ladder.rates

@@ -20,8 +20,7 @@ from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, fin
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
     from ncu_toolkit.analysis.gate import Comparison, Difference, Pair, Total
-    from ncu_toolkit.document.answer import Answer
-    from ncu_toolkit.document.views import Cell, LaunchRecord, RunView, Table
+    from ncu_toolkit.document.views import Answer, Cell, LaunchRecord, RunView, Table
     from ncu_toolkit.explain.probed import Verdict
     from ncu_toolkit.model.trace import Trace
 

@@ -40,6 +40,7 @@ from ncu_toolkit.pages.columns import (
     cause_cell,
     energy_cell,
     gain_cell,
+    rate_cell,
 )
 from ncu_toolkit.pages.folds import folds
 from ncu_toolkit.pages.hotspots import hot_spots
@@ -218,7 +219,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
     measured: list[Fact] = []
     facts = []
     if entry:
-        baseline = book.baseline_us(entry)
+        baseline = entry.baseline_us
         timing = entry.timing
         spread = (
             f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}"
@@ -236,7 +237,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                         text(
                             _which(entry, entry.main),
                             spoken,
-                            href=book.page(entry.main),
+                            href=entry.page,
                         ),
                     )
                 )
@@ -248,10 +249,10 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
             ),
             Fact(
                 "Rate of all launches" if which else "Rate",
-                number(book.rate(entry), book.unit(entry.family), NOT_TIMED),
+                rate_cell(entry),
             ),
         ]
-        library = book.baseline(entry)
+        library = entry.baseline
         if baseline and timing and library and library is not entry:
             measured.append(
                 Fact(
@@ -260,7 +261,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                 )
             )
         if timing and timing.energy_mj is not None:
-            facts.append(Fact("Energy", energy_cell(book, entry)))
+            facts.append(Fact("Energy", energy_cell(entry)))
         if timing and timing.throttle:
             facts.append(
                 Fact(
@@ -556,7 +557,7 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                     "Other size",
                     text(
                         f"{shown_size(other.variant.size)} {other.variant.dtype}",
-                        href=book.page(other.main),
+                        href=other.page,
                     ),
                 )
             )

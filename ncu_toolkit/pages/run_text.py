@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.document import views
-from ncu_toolkit.document.answer import CARDS, Column, Kind, answer, table
+from ncu_toolkit.document.answer import CARDS, Kind, answer
 from ncu_toolkit.explain.verdict import card as card_of
 from ncu_toolkit.model import Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book
 from ncu_toolkit.pages.html import book_for
 from ncu_toolkit.pages.run_view import run_summary
-from ncu_toolkit.render.text import SHORTEST, AnswerText, Fitted
+from ncu_toolkit.render.text import AnswerText, Fitted
 
 #: Columns of a ladder's table that fit a terminal.
 LADDER_COLUMNS = (
@@ -30,13 +29,6 @@ LADDER_COLUMNS = (
     "bottleneck",
     "predicted",
 )
-#: Which column is left out first on a narrow terminal, and which then.
-_GIVES_WAY = {
-    key: order
-    for order, key in enumerate(("registers", "achieved_occupancy", "stall", "baseline", "rate"), 1)
-}
-#: Badges of a cell that a terminal shows.
-_BADGES = ("planted", "regression", "baseline", "roof")
 
 
 def summary(run: Run, *, book: Book | None = None, cards: Sequence[str] = ()) -> RenderableType:
@@ -79,39 +71,5 @@ def _family(book: Book, family: views.FamilyView) -> list[RenderableType]:
         Text(),
         Text(family.title, style="bold"),
         Text(family.sentence),
-        fitted_table(panel.table, LADDER_COLUMNS),
+        Fitted(panel.table.only(lambda _, column: column.key in LADDER_COLUMNS)),
     ]
-
-
-def fitted_table(shown: views.Table, keys: tuple[str, ...]) -> Fitted:
-    """The named columns of a table; says which are left out where the terminal is narrow."""
-
-    def column(at: int, key: str, label: str, numeric: bool) -> Column[Sequence[views.Cell]]:
-        return Column(
-            label,
-            lambda row: _marked(row[at], key),
-            numeric,
-            lambda row: row[at].tone,
-            gives_way=_GIVES_WAY.get(key, 0),
-            shortest=SHORTEST if key == "bottleneck" else 0,
-        )
-
-    columns = [
-        column(at, each.key, each.label, each.numeric)
-        for at, each in enumerate(shown.columns)
-        if each.key in keys
-    ]
-    return Fitted(table(shown.caption, columns, shown.rows))
-
-
-def _marked(cell: views.Cell, key: str) -> str:
-    marks = (f" [{mark}]" for mark, _ in cell.badges if mark in _BADGES)
-    return worded(cell, key) + "".join(marks)
-
-
-def worded(cell: views.Cell, key: str) -> str:
-    """A cell's text where nothing can be pointed at: a bottleneck's title for its id, and why there
-    is no prediction."""
-    if key == "bottleneck":
-        return title(cell.text) if cell.text in bottleneck_ids() else cell.text
-    return cell.plain or cell.text

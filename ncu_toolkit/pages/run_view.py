@@ -12,9 +12,10 @@ from ncu_toolkit.analysis.answers import chained, told_apart
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
-from ncu_toolkit.document.answer import CARDS, Answer, Kind, answer
+from ncu_toolkit.document.answer import CARDS, Kind, answer
 from ncu_toolkit.document.card import kernel_name
 from ncu_toolkit.document.views import (
+    Answer,
     Cell,
     Column,
     Fact,

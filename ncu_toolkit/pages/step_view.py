@@ -57,12 +57,12 @@ _STALL_SHARE: Final = 0.1
 def step_view(book: Book, entry: Entry) -> StepView | None:
     """The step from the rung that `entry` is compared with; None for the first rung or where that
     one is not in the run."""
-    before = book.before(entry)
+    before = entry.before
     if before is None or entry.info is None:
         return None
     step = explained(book, before, entry)
     return StepView(
-        rung_link(book, before),
+        rung_link(before),
         visible(entry.info.idea),
         tuple(visible(line) for line in step.text) if step else (),
         _facts(book, before, entry, step),

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.files import make_folder, write_atomic
-from ncu_toolkit.document.answer import Answer, Trend
 from ncu_toolkit.document.card import whole_percent
+from ncu_toolkit.document.views import Answer, Trend
 from ncu_toolkit.render.assets_out import inlined
 from ncu_toolkit.render.glossary_view import groups, term_note
 

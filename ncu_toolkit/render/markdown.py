@@ -10,8 +10,8 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import markdown as md
 from ncu_toolkit.core.safe import markdown_code as code
-from ncu_toolkit.document.answer import Answer, Listing, Table
 from ncu_toolkit.document.card import Card
+from ncu_toolkit.document.views import Answer, Listing, Table
 
 #: Lines of a listing that a pull request shows.
 _LISTED: Final = 60
@@ -48,8 +48,8 @@ def markdown(shown: Answer) -> str:
 
 
 def _table(shown: Table) -> Iterator[str]:
-    if shown.title:
-        yield f"**{md(shown.title)}**"
+    if shown.caption:
+        yield f"**{md(shown.caption)}**"
         yield ""
     yield "| " + " | ".join(md(column.label) for column in shown.columns) + " |"
     yield "|" + "|".join("---:" if column.numeric else "---" for column in shown.columns) + "|"

@@ -14,14 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ncu_toolkit.core import units
-from ncu_toolkit.document.answer import (
-    TONES,
-    Answer,
-    Cell,
-    Listing,
-    Table,
-    Trend,
-)
+from ncu_toolkit.document.answer import TONES
 from ncu_toolkit.document.card import (
     Bar,
     Card,
@@ -31,6 +24,7 @@ from ncu_toolkit.document.card import (
     in_the_middle,
     whole_percent,
 )
+from ncu_toolkit.document.views import Answer, Cell, Listing, Table, Trend
 
 #: Columns of text that goes to no terminal, and the most that a card takes of a wide one.
 WIDTH: Final = 100
@@ -52,6 +46,8 @@ _LISTED: Final = 24
 _STYLES: Final = {
     "good": "green", "bad": "red", "warn": "yellow", "muted": "dim", "strong": "bold", "": ""
 }  # fmt: skip
+#: Badges of a cell that a terminal shows.
+_BADGES: Final = ("planted", "regression", "baseline", "roof")
 _MARKS: Final = {"+": "green", "-": "red", "@": "cyan", "*": "bold"}
 #: What a terminal without UTF-8 shows instead: of the text itself, and of what its layout adds.
 _ASCII: Final = str.maketrans(
@@ -96,8 +92,7 @@ def _in_ascii(value: Any) -> Any:
     if isinstance(value, str):
         return value.translate(_ASCII).encode("ascii", "backslashreplace").decode()
     if isinstance(value, tuple):
-        made = map(_in_ascii, value)
-        return Cell(*made) if isinstance(value, Cell) else tuple(made)
+        return tuple(map(_in_ascii, value))
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{f.name: _in_ascii(getattr(value, f.name)) for f in fields(value)})
     return value
@@ -185,13 +180,19 @@ def _listing(listing: Listing, width: int) -> Iterator[Text]:
         yield Text(f"{left} more lines; --format html shows all.", style="dim")
 
 
+def _text(cell: Cell) -> Text:
+    """A cell with those of its badges that say what a rung is."""
+    marks = (f" [{mark}]" for mark, _ in cell.badges if mark in _BADGES)
+    return Text((cell.plain or cell.text) + "".join(marks), style=_STYLES[cell.tone])
+
+
 class Fitted:
     """A table for whatever width it is printed at: names are cut and whole columns left out before
     a figure loses a digit or its unit."""
 
     def __init__(self, shown: Table) -> None:
-        self._title, self._note, self._columns = shown.title, shown.note, shown.columns
-        self._rows = [[Text(c.text, style=_STYLES[c.tone]) for c in row] for row in shown.rows]
+        self._title, self._note, self._columns = shown.caption, shown.note, shown.columns
+        self._rows = [[_text(cell) for cell in row] for row in shown.rows]
 
     def chosen(self, width: int) -> dict[int, int]:
         """The places of the columns that are shown at a width, and how wide each is then."""

@@ -14,8 +14,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.document.answer import Answer, Cell, Column, Point, Table, Tone, Trend, table
 from ncu_toolkit.document.card import NAME, factor_text, kernel_name, short_name
+from ncu_toolkit.document.views import Answer, Cell, Column, Point, Spec, Table, Tone, Trend, table
 from ncu_toolkit.runs.history import History
 
 #: Runs that a sparkline shows.
@@ -246,20 +246,25 @@ def of_all(found: Sequence[Series]) -> Answer:
     first, last = min(each.date for each in found), max(each.date for each in found)
     span = f", last run on {last:%Y-%m-%d}" if first.date() == last.date() else f", last runs from {first:%Y-%m-%d} to {last:%Y-%m-%d}"  # fmt: skip
     gpus = {each.gpu for each in found}
-    columns: tuple[Column[Series], ...] = (
-        Column(
-            "kernel", lambda one: _short(one.name), numeric=False, code=True, shortest=24, name=True
+    columns: tuple[Spec[Series], ...] = (
+        Spec(
+            "kernel",
+            cell=lambda one: _short(one.name),
+            numeric=False,
+            code=True,
+            shortest=24,
+            name=True,
         ),
-        Column("size", lambda one: one.size, gives_way=4),
-        Column("dtype", lambda one: one.dtype, numeric=False, gives_way=2),
-        Column("GPU", lambda one: one.gpu if len(gpus) > 1 else "", numeric=False, gives_way=3),
-        Column("runs", lambda one: str(one.runs), gives_way=6),
-        Column("time", lambda one: _time(one.last_us)),
-        Column("change", lambda one: _signed(one.change), tone=_tone),
-        Column("trend", lambda one: units.sparkline(one.times), numeric=False, gives_way=7),
-        Column("verdict", lambda one: one.title, numeric=False, shortest=16),
-        Column("since", lambda one: f"{one.since:%Y-%m-%d}" if one.since else "", gives_way=5),
-        Column("gain", lambda one: _gain(one.gain), gives_way=1),
+        Spec("size", cell=lambda one: one.size, gives_way=4),
+        Spec("dtype", cell=lambda one: one.dtype, numeric=False, gives_way=2),
+        Spec("GPU", cell=lambda one: one.gpu if len(gpus) > 1 else "", numeric=False, gives_way=3),
+        Spec("runs", cell=lambda one: str(one.runs), gives_way=6),
+        Spec("time", cell=lambda one: _time(one.last_us)),
+        Spec("change", cell=lambda one: Cell(_signed(one.change), tone=_tone(one))),
+        Spec("trend", cell=lambda one: units.sparkline(one.times), numeric=False, gives_way=7),
+        Spec("verdict", cell=lambda one: one.title, numeric=False, shortest=16),
+        Spec("since", cell=lambda one: f"{one.since:%Y-%m-%d}" if one.since else "", gives_way=5),
+        Spec("gain", cell=lambda one: _gain(one.gain), gives_way=1),
     )
     left = len(found) - KERNELS
     rest = f"{counted(left, 'more kernel')}; --format csv lists all." if left > 0 else ""
@@ -284,25 +289,29 @@ def of_kernels(found: Sequence[tuple[Series, list[KernelRun]]]) -> Answer:
 
 def _runs_table(one: Series, runs: Sequence[KernelRun], titled: bool) -> Table:
     shown = runs[-RUNS:]
-    columns: tuple[Column[KernelRun], ...] = (
-        Column("date", lambda run: f"{run.date:%Y-%m-%d %H:%M}", numeric=False),
-        Column("commit", _commit, numeric=False, gives_way=6),
-        Column("time", lambda run: _time(run.time_us)),
-        Column("spread", lambda run: "" if run.spread is None else units.percent(run.spread, 2), gives_way=5),
-        Column("verdict", _change_of_verdict, False, lambda run: "strong" if run.before else "", shortest=16),
-        Column("gain", lambda run: _gain(run.gain), gives_way=7),
-        Column("occupancy", lambda run: _percent(run.occupancy_percent), gives_way=4),
-        Column("registers", lambda run: "" if run.registers is None else str(run.registers), gives_way=3),
-        Column("DRAM", lambda run: _percent(run.dram_percent), gives_way=3),
-        Column("L2", lambda run: _percent(run.l2_percent), gives_way=2),
-        Column("L1", lambda run: _percent(run.l1_percent), gives_way=2),
-        Column("waiting for", lambda run: run.stall.replace("_", " "), numeric=False, gives_way=1),
+    columns: tuple[Spec[KernelRun], ...] = (
+        Spec("date", cell=lambda run: f"{run.date:%Y-%m-%d %H:%M}", numeric=False),
+        Spec("commit", cell=_commit, numeric=False, gives_way=6),
+        Spec("time", cell=lambda run: _time(run.time_us)),
+        Spec("spread", cell=lambda run: "" if run.spread is None else units.percent(run.spread, 2), gives_way=5),
+        Spec("verdict", cell=_changed, numeric=False, shortest=16),
+        Spec("gain", cell=lambda run: _gain(run.gain), gives_way=7),
+        Spec("occupancy", cell=lambda run: _percent(run.occupancy_percent), gives_way=4),
+        Spec("registers", cell=lambda run: "" if run.registers is None else str(run.registers), gives_way=3),
+        Spec("DRAM", cell=lambda run: _percent(run.dram_percent), gives_way=3),
+        Spec("L2", cell=lambda run: _percent(run.l2_percent), gives_way=2),
+        Spec("L1", cell=lambda run: _percent(run.l1_percent), gives_way=2),
+        Spec("waiting for", cell=lambda run: run.stall.replace("_", " "), numeric=False, gives_way=1),
     )  # fmt: skip
     left = len(runs) - len(shown)
     notes = [_clock([one])]
     if left:
         notes.append(f"{counted(left, 'earlier run')} left out; --format csv lists all.")
     return table(one.heading if titled else "", columns, shown, " ".join(notes))
+
+
+def _changed(run: KernelRun) -> Cell:
+    return Cell(_change_of_verdict(run), tone="strong" if run.before else "")
 
 
 def _change_of_verdict(run: KernelRun) -> str:
@@ -340,12 +349,12 @@ def of_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Answer:
         if all(isinstance(row[at], int | float | None) for row in rows)
     }
     left = len(rows) - ROWS
-    columns: tuple[Column[Any], ...] = tuple(
-        Column(visible(name, NAME), str, at in numbers) for at, name in enumerate(names)
+    columns = tuple(
+        Column(visible(name, NAME), numeric=at in numbers) for at, name in enumerate(names)
     )
-    cells = tuple(tuple(Cell(visible(_value(v))) for v in row) for row in rows[:ROWS])
+    cells = tuple(tuple(Cell(_value(v)) for v in row) for row in rows[:ROWS])
     note = f"{counted(left, 'more row')}; --format csv lists all." if left > 0 else ""
-    return Answer(counted(len(rows), "row"), tables=(Table("", columns, cells, note),))
+    return Answer(counted(len(rows), "row"), tables=(Table("", "", columns, cells, note=note),))
 
 
 def _value(value: Any) -> str:

@@ -18,7 +18,7 @@ from ncu_toolkit.agents.tools import analysed
 from ncu_toolkit.analysis import answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.document.answer import Answer, Cell, Column, Listing, Table
+from ncu_toolkit.document.views import Answer, Cell, Column, Listing, Table
 
 BUDGETS = (digest.LEAST, 800, 2000, digest.DEFAULT, digest.MOST)
 
@@ -146,7 +146,7 @@ def test_hostile_text_stays_within_its_field(launches: tuple[LaunchResult, ...])
         assert json.loads(text)["note"] == digest.NOTE
         assert set(json.loads(text)) <= set(Digest.__struct_fields__)
     rows = tuple((Cell(evil),) for _ in range(9))
-    table = Table(evil, (Column[str]("text", str),), rows, evil)
+    table = Table("", evil, (Column("text"),), rows, note=evil)
     whole = Answer(evil, tables=(table,), verdict=evil, code=(Listing(evil, (("", evil, evil),)),))
     for part in ("", "table-0", "code-0"):
         assert tokens(encoded(lay_out(whole, digest.LEAST, part=part))) <= digest.LEAST

@@ -51,7 +51,7 @@ def test_the_card_the_loops_and_the_code_are_on_every_output(source: Path) -> No
     assert "n/a" not in card.head
     assert card.where[0].place == "dots.cu:3"
     assert card.where[0].text == SOURCE.splitlines()[2].strip()
-    titles = [table.title for table in shown.tables]
+    titles = [table.caption for table in shown.tables]
     assert titles[0] == "Resources"
     assert titles[-1] == "Busiest loops"
     (point,) = shown.points

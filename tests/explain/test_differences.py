@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.document.answer import Answer, Table
+from ncu_toolkit.document.views import Answer, Table
 from ncu_toolkit.explain import differences
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Profile
@@ -52,7 +52,7 @@ def rows(table: Table) -> dict[str, tuple[str, ...]]:
 
 
 def test_every_writer_shows_what_changed(compared: Answer) -> None:
-    heads = [table.title.partition(":")[0] for table in compared.tables]
+    heads = [table.caption.partition(":")[0] for table in compared.tables]
     assert heads[0] == "Time"
     assert {"Stalls", "Memory", "Instructions"} <= set(heads)
     assert compared.labels == ("old", "new")
@@ -63,13 +63,13 @@ def test_every_writer_shows_what_changed(compared: Answer) -> None:
         assert compared.headline.replace("\u202f", "\u2009") in " ".join(plain.split("\n"))
         for table in compared.tables:
             for name in rows(table):
-                assert name[:12] in plain.replace("&lt;", "<").replace("&#39;", "'"), table.title
+                assert name[:12] in plain.replace("&lt;", "<").replace("&#39;", "'"), table.caption
 
 
 def test_parts_of_the_time_add_up(launches: tuple[Profile, Profile]) -> None:
     old, new = launches
     table = differences.between(old, new).tables[0]
-    assert table.title.startswith("Time: ")
+    assert table.caption.startswith("Time: ")
     assert list(rows(table))[-1] == "unexplained"
 
 
@@ -213,7 +213,7 @@ def test_on_another_gpu_the_difference_in_time_has_no_causes(
 ) -> None:
     old, new = launches
     elsewhere = replace(new, device=replace(new.device, name="Another GPU"))
-    heads = [table.title for table in differences.between(old, elsewhere).tables]
+    heads = [table.caption for table in differences.between(old, elsewhere).tables]
     assert not any(head.startswith("Time") for head in heads)
     assert any(head.startswith("Stalls") for head in heads)
 
@@ -291,8 +291,8 @@ def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -
     assert found.cards == found.code == ()
     assert found.points[0].startswith("Bottleneck")
     whole = differences.between(*launches).tables
-    stalls = next(table for table in found.tables if table.title.startswith("Stalls"))
-    everything = rows(next(table for table in whole if table.title.startswith("Stalls")))
+    stalls = next(table for table in found.tables if table.caption.startswith("Stalls"))
+    everything = rows(next(table for table in whole if table.caption.startswith("Stalls")))
     moved = [int(cells[-1].split()[0].replace("=", "0")) for cells in everything.values()]
     shown = [int(cells[-1].split()[0].replace("=", "0")) for cells in rows(stalls).values()]
     assert len(shown) == differences.SHORT

@@ -270,7 +270,7 @@ def test_no_gain_is_claimed_to_be_nothing(
 def test_the_verdict_comes_before_the_details(book: Book) -> None:
     """What a reader looks for first is among the first columns: a phone shows three of them, a
     screen of 1440 pixels all."""
-    keys = [spec.column.key for spec in COLUMNS]
+    keys = [spec.key for spec in COLUMNS]
     assert keys[:6] == ["rung", "time", "bottleneck", "predicted", "rate", "baseline"]
 
 

@@ -406,6 +406,8 @@ def test_printing_opens_what_is_folded(browser: Browser, reports: Path) -> None:
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     folded = "document.querySelector('.diff').closest('details').open"
     assert browser.evaluate(folded)
+    listed = "document.querySelector('[id$=figures] details').open"
+    assert not browser.evaluate(listed), "lists of everything stay folded"
     browser.evaluate("dispatchEvent(new Event('afterprint'))")
     assert not browser.evaluate(folded)
 
@@ -626,6 +628,61 @@ def test_a_bar_opens_its_rung_and_the_address_keeps_size_and_kernel(
     browser.evaluate("history.back()")
     browser.wait_for("document.querySelector('tr.chosen')")
     assert browser.evaluate("location.hash") == "#size=4096&kernel=naive"
+
+
+def test_back_goes_through_the_sizes_that_were_chosen(browser: Browser, reports: Path) -> None:
+    browser.open(reports / "fixture" / "index.html")
+    browser.wait_for("document.documentElement.dataset.filled")
+    first = browser.evaluate(f"{PANEL}.dataset.label")
+    browser.evaluate("document.querySelector('.tabs input:not(:checked)').click()")
+    second = browser.evaluate(f"{PANEL}.dataset.label")
+    assert second != first
+    browser.evaluate("history.back()")
+    browser.wait_for(f"{PANEL}.dataset.label === {first!r}")
+    browser.evaluate("history.forward()")
+    browser.wait_for(f"{PANEL}.dataset.label === {second!r}")
+    healthy(browser)
+
+
+def test_a_chosen_term_shows_its_entry_without_a_tooltip(browser: Browser, reports: Path) -> None:
+    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
+    browser.wait_for("document.documentElement.dataset.filled")
+    browser.evaluate(
+        "(() => { const term = document.querySelector('main a.term'); term.scrollIntoView({block: 'center'});"
+        " term.dispatchEvent(new PointerEvent('pointerover', {bubbles: true})); term.click();"
+        " term.dispatchEvent(new PointerEvent('pointerover', {bubbles: true})); })()"
+    )
+    assert browser.evaluate("document.getElementById('entry').matches(':popover-open')")
+    assert browser.evaluate("document.getElementById('balloon').hidden")
+
+
+def test_keys_of_the_code_pane(browser: Browser, reports: Path) -> None:
+    """The first arrow key goes on from the line in view, and a slash goes to the search."""
+    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
+    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
+    top = "document.querySelectorAll('.hotspots .list')[1].scrollTop"
+    before = browser.evaluate(top)
+    assert before > 0, "the pane opens further down"
+    press = "document.querySelectorAll('.hotspots .list')[1].dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
+    browser.evaluate(press % "ArrowDown")
+    assert browser.evaluate(top) == before
+    browser.evaluate(press % "/")
+    assert browser.evaluate("document.activeElement.type") == "search"
+
+
+def test_the_glossary_is_filtered(browser: Browser, reports: Path) -> None:
+    browser.open(reports / "glossary.html")
+    browser.wait_for("document.documentElement && document.documentElement.dataset.ready")
+    shown = (
+        "[...document.querySelectorAll('dl.entries dt')].filter(t => t.checkVisibility()).length"
+    )
+    whole = browser.evaluate(shown)
+    typed = "(() => { const f = document.querySelector('[data-filter]'); f.value = '%s'; f.dispatchEvent(new Event('input')); })()"
+    browser.evaluate(typed % "short scoreboard")
+    assert 0 < browser.evaluate(shown) < whole / 4
+    browser.evaluate(typed % "")
+    assert browser.evaluate(shown) == whole
+    healthy(browser)
 
 
 def test_guess_first_hides_the_verdict_and_counts(browser: Browser, reports: Path) -> None:

@@ -19,14 +19,13 @@ from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.pages import charts
+from ncu_toolkit.pages import charts, run_text
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.family_view import _traffic_chart
 from ncu_toolkit.pages.html import table_csv
 from ncu_toolkit.pages.roofline import Point, roofline
 from ncu_toolkit.pages.roofs import roofs
-from ncu_toolkit.pages.run_text import summary
 from ncu_toolkit.pages.run_view import PAGES, paged, run_view
 from ncu_toolkit.render.markup import reasons_of
 
@@ -262,7 +261,7 @@ def test_renderings_agree(view: RunView, book: Book) -> None:
     assert float(line["Registers (count)"]) == rung["registers"]
     shown = {row[0].value: row[1].text for row in ladder(view, "4096").rows}["vectorized"]
     console = Console(width=220, record=True, file=io.StringIO())
-    console.print(summary(book.run, book=book))
+    console.print(run_text.summary(book.run, book=book))
     assert shown in console.export_text()
 
 
@@ -270,7 +269,7 @@ def test_a_narrow_terminal_loses_columns_and_no_digits(view: RunView, book: Book
     row = next(row for row in ladder(view, "4096").rows if row[0].value == "vectorized")
     for width in (60, 80, 100, 220):
         console = Console(width=width, record=True, file=io.StringIO())
-        console.print(summary(book.run, book=book))
+        console.print(run_text.summary(book.run, book=book))
         lines = [
             line for line in console.export_text().splitlines() if line.startswith("vectorized")
         ]

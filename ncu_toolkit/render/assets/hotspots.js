@@ -9,7 +9,7 @@
   // A list that draws the rows in view. `rows` are numbers; `paint(node, row)` fills a node.
   class List {
     constructor(label, paint, onChoose) {
-      this.rows = []; this.paint = paint; this.onChoose = onChoose; this.at = -1;
+      this.rows = []; this.paint = paint; this.onChoose = onChoose; this.at = -1; this.from = 0;
       this.node = make("div", "list");
       this.inner = make("div", "list-inner");
       this.node.append(this.inner);
@@ -25,11 +25,11 @@
         if (event.key === "Enter" && this.at >= 0) { this.onChoose(this.rows[this.at], true); return; }
         if (move === undefined || !this.rows.length) return;
         event.preventDefault();
-        this.choose(Math.max(0, Math.min(this.rows.length - 1, (this.at < 0 ? 0 : this.at + move))), true);
+        this.choose(Math.max(0, Math.min(this.rows.length - 1, (this.at < 0 ? this.from : this.at) + move)), true);
       });
       new ResizeObserver(() => this.update()).observe(this.node);
     }
-    set(rows) { this.rows = rows; this.at = -1; this.inner.style.height = `${rows.length * ROW}px`; this.node.setAttribute("aria-setsize", rows.length); this.refresh(); }
+    set(rows) { this.rows = rows; this.at = -1; this.from = 0; this.inner.style.height = `${rows.length * ROW}px`; this.node.setAttribute("aria-setsize", rows.length); this.refresh(); }
     refresh() { this.nodes.forEach((node) => node.remove()); this.nodes.clear(); this.update(); }
     update() {
       const first = Math.max(0, Math.floor(this.node.scrollTop / ROW) - MARGIN);
@@ -58,6 +58,7 @@
       this.refresh();
     }
     reveal(at, centre) {
+      this.from = at;  // the first arrow key goes on from what is in view
       const top = at * ROW, height = this.node.clientHeight;
       if (centre) this.node.scrollTop = Math.max(0, top - (height - ROW) / 2);
       else if (top < this.node.scrollTop) this.node.scrollTop = top;
@@ -134,7 +135,7 @@
 
     const tools = make("div", "hot-tools"), search = make("input"), sort = make("select"), folded = make("input"), tally = make("span", "muted"), picker = make("select");
     const labelled = (text, control, after) => { const label = make("label"); label.append(...(after ? [control, text] : [text, control])); return label; };
-    search.type = "search"; search.placeholder = "Find: LDS.128, R12";
+    search.type = "search"; search.placeholder = "Find ( / ): LDS.128, R12"; search.title = "The browser's own search sees only the lines in view. This one searches all (/).";
     search.setAttribute("aria-label", "Find in SASS and source");
     sort.setAttribute("aria-label", "Order");
     for (const [value, text] of [["program", "program order"], ["hot", "hottest first"]]) sort.append(new Option(text, value));
@@ -231,6 +232,7 @@
     back.title = "The hotter line before (p)"; back.setAttribute("aria-label", back.title); on.title = "The next hottest line (n)";
     back.addEventListener("click", () => step(-1)); on.addEventListener("click", () => step(1));
     if (ranks.length > 1) tools.insertBefore(on, tally), tools.insertBefore(back, on);
+    host.addEventListener("keydown", (event) => { if (event.key === "/" && event.target !== search) { event.preventDefault(); search.focus(); } });
     grid.addEventListener("keydown", (event) => { if (!event.ctrlKey && !event.metaKey && !event.altKey && (event.key === "n" || event.key === "p")) step(event.key === "n" ? 1 : -1); });
     folded.addEventListener("change", () => { opened.clear(); fill(); });
     picker.addEventListener("change", () => show(Number(picker.value)));

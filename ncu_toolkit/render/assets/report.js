@@ -19,9 +19,9 @@
   // What a reader chose lives in the address: #size=4096&kernel=naive&guess=3.8. In a single file the address names the page, and choices last as long as it is open.
   const single = document.querySelector(".leaf") !== null;
   const chosen = new URLSearchParams(!single && location.hash.includes("=") ? location.hash.slice(1) : "");
-  function remember(name, value) {
+  function remember(name, value, step) {
     if (value === null) chosen.delete(name); else chosen.set(name, value);
-    if (!single) history.replaceState(null, "", `#${chosen}`);
+    if (!single) history[step ? "pushState" : "replaceState"](null, "", `#${chosen}`);
   }
 
   // Charts. Specifications hold no colours of text, grid or paper: they follow the theme. Plotly is fetched and unpacked for the first of them.
@@ -216,6 +216,7 @@
     body.innerHTML = found[1];
     box.querySelector("a").href = term.href;
     box.setAttribute("aria-label", found[0]);
+    hide();
     box.showPopover();
   });
   box.addEventListener("click", (event) => { if (event.target.closest("a")) box.hidePopover(); });
@@ -245,6 +246,7 @@
   }
   const plain = document.createElement("template");
   function told(event) {
+    if (box.matches(":popover-open")) return null;
     const element = event.target.closest ? event.target.closest("main [title], main a.term") : null;
     if (element && !element.hasAttribute("title") && element !== owner) {
       const found = entry(element);
@@ -290,12 +292,23 @@
   const parts = () => all("script.part").map((block) => fill(block));
   const filled = new Promise((done) => requestAnimationFrame(() => setTimeout(() => Promise.all(parts()).then(done))));
 
-  for (const field of all(".tabs")) {
-    const wanted = chosen.get("size"), input = wanted && all("input", field).find((other) => document.getElementById(other.value).dataset.label === wanted);
+  function sized(field) {
+    const labelled = (input) => document.getElementById(input.value).dataset.label === chosen.get("size");
+    const input = all("input", field).find(chosen.has("size") ? labelled : (other) => other.defaultChecked);
     if (input) input.checked = true;
     choose(field);
-    field.addEventListener("change", () => remember("size", choose(field).dataset.label));
   }
+  for (const field of all(".tabs")) {
+    sized(field);
+    field.addEventListener("change", () => remember("size", choose(field).dataset.label, true));
+  }
+  // Back and forward go through the sizes that were chosen.
+  addEventListener("popstate", () => {
+    if (single) return;
+    const size = new URLSearchParams(location.hash.slice(1)).get("size");
+    if (size === null) chosen.delete("size"); else chosen.set("size", size);
+    all(".tabs").forEach(sized);
+  });
   filled.then(() => {
     const row = chosen.get("kernel") && all(".panel:not([data-off]) tbody tr").find((each) => each.cells[0].dataset.v === chosen.get("kernel"));
     if (row) row.classList.add("chosen");
@@ -360,9 +373,26 @@
   }, true);
   ask();
 
-  // Printing shows what is folded, and every chart.
+  // The glossary's filter: entries whose title or text has every word.
+  for (const filter of all("input[data-filter]")) {
+    filter.addEventListener("input", () => {
+      const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean), body = filter.closest(".leaf, main");
+      for (const section of all("section:has(dl.entries)", body)) {
+        let left = 0;
+        for (const term of all("dt", section)) {
+          const text = `${term.textContent} ${term.nextElementSibling.textContent}`.toLowerCase(), off = !words.every((word) => text.includes(word));
+          term.hidden = term.nextElementSibling.hidden = off;
+          left += off ? 0 : 1;
+        }
+        section.hidden = !left;
+      }
+    });
+  }
+
+  // Printing shows what is folded, and every chart. Lists of everything stay as the reader left them.
   addEventListener("beforeprint", () => {
-    all("details:not(.why, .columns)").forEach((part) => { if (!part.open && !part.closest(".chart")) { part.open = true; part.dataset.opened = "1"; } });
+    const long = `${["ruled-out", "rule-section", "figures", "reproduce"].map((id) => `[id$="${id}"]`)}, [id$="verdict"] .fold details`;
+    all("details:not(.why, .columns)").forEach((part) => { if (!part.open && !part.closest(".chart") && !part.closest(long)) { part.open = true; part.dataset.opened = "1"; } });
     all(".plot").forEach((plot) => { if (!drawn.has(plot)) draw(plot); });
   });
   addEventListener("afterprint", () => all("details[data-opened]").forEach((part) => { part.open = false; delete part.dataset.opened; }));
