@@ -27,11 +27,12 @@ from ncu_toolkit.document.views import (
     plain_table,
     text,
 )
+from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.pages.book import Book
 from ncu_toolkit.pages.calibration_view import calibration, predictions
-from ncu_toolkit.pages.columns import figure_cell, gain_cell, verdict_cell
+from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.folds import plural
 from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view
@@ -294,12 +295,8 @@ def _kind(
     yield number(times[len(times) // 2] if times else None, "us", why, title=spread)
     yield (text("complete") if launch.complete else text("incomplete", launch.status, tone="bad"))
     yield from (text(" × ".join(map(str, extents))) for extents in (launch.grid, launch.block))
-    yield from (
-        figure_cell(profile, each) for each in ("registers_per_thread", "achieved_occupancy")
-    )
-    yield from (
-        figure_cell(profile, each, bar=True) for each in ("dram_utilization", "issue_active")
-    )
+    yield from (fact_cell(profile, each) for each in ("registers_per_thread", "achieved_occupancy"))
+    yield from (fact_cell(profile, each, bar=True) for each in ("dram_utilization", "issue_active"))
 
 
 def _repeats(book: Book, linked: Mapping[int, str]) -> Table | None:
