@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.core.errors import UsageProblem
@@ -18,7 +18,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Instruction, Presence, Profile, Reading
+from ncu_toolkit.model import Instruction, Presence, Profile
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import BULK, WARP_SIZE, flops
 
@@ -65,6 +65,17 @@ class Row:
     threads: float
 
 
+class Fact(NamedTuple):
+    """A value of a launch by its name, or why it is absent."""
+
+    name: str
+    value: float | None
+    unit: str
+    label: str
+    meaning: str
+    why: str = ""
+
+
 def value(profile: Profile, name: str) -> float | None:
     """The metric's or derived figure's value, None where it cannot be had. Raises KeyError for a
     name that does not exist."""
@@ -80,18 +91,23 @@ def _computed(profile: Profile, name: str) -> float | None:
     return computed if computed is None or math.isfinite(computed) else None
 
 
-def reading(profile: Profile, name: str) -> Reading:
-    """As `value`, with unit and presence."""
-    if name in registry.REGISTRY:
-        found = profile.reading(name)
-        return Reading(name, found.value, registry.REGISTRY[name].unit, found.presence)
-    result = value(profile, name)
-    return Reading(
-        name,
-        result,
-        describe(name)[0],
-        Presence.PRESENT if result is not None else Presence.NOT_COLLECTED,
-    )
+def fact(profile: Profile, name: str) -> Fact:
+    """What is known of a name: its value, or why there is none. Raises KeyError for a name that does
+    not exist."""
+    unit, label, meaning = describe(name)
+    found = value(profile, name)
+    if found is not None:
+        return Fact(name, found, unit, label, meaning)
+    needs, presence = inputs(name), profile.reading(name).presence
+    if name not in needs:
+        why = f"{label}: its inputs ({', '.join(needs)}) were not collected"
+    elif presence is Presence.NOT_AVAILABLE:
+        why = f"{label} is not available on this architecture"
+    elif presence is Presence.UNDEFINED:
+        why = f"{label} was collected, but its denominator is zero"
+    else:
+        why = f"{label} was not collected in this report"
+    return Fact(name, None, unit, label, meaning, why)
 
 
 def describe(name: str) -> tuple[str, str, str]:
@@ -165,6 +181,12 @@ def stall_shares(profile: Profile) -> dict[str, float]:
     samples = profile.samples
     total = sum(samples.values())
     return {reason: n / total for reason, n in samples.items()} if total >= MINIMUM_SAMPLES else {}
+
+
+def ranked_stalls(profile: Profile, *without: str) -> list[tuple[str, float]]:
+    """`stall_shares` above zero, the largest first, without some reasons."""
+    found = ((k, v) for k, v in stall_shares(profile).items() if v > 0 and k not in without)
+    return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
 @remembered(4)

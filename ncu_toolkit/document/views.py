@@ -15,8 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Finding, Presence, Profile, Reading
+from ncu_toolkit.model import Finding
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -523,27 +522,6 @@ def without_empty(table: Table) -> Table:
             not rows or any(r[at].text not in ("", "–") and not r[at].missing for r in rows)
         )
     )
-
-
-def why_missing(reading: Reading) -> str:
-    """The reason why a metric has no value, as hover text."""
-    entry = REGISTRY.get(reading.name)
-    label = entry.label if entry else reading.name
-    if reading.presence is Presence.NOT_AVAILABLE:
-        return f"{label} is not available on this architecture"
-    if reading.presence is Presence.UNDEFINED:
-        return f"{label} was collected, but its denominator is zero"
-    return f"{label} was not collected in this report"
-
-
-def metric_cell(profile: Profile, name: str) -> Cell:
-    """A metric of a profile as a cell, with the reason for its absence on hover."""
-    reading = profile.reading(name)
-    entry = REGISTRY.get(name)
-    unit = reading.unit or (entry.unit if entry else "")
-    if reading.value is None:
-        return missing(why_missing(reading))
-    return number(reading.value, unit)
 
 
 def plain_table(

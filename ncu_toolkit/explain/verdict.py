@@ -306,10 +306,7 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     shares = figures.stall_shares(profile)
     if not shares:
         return ()
-    ranked = sorted(
-        (item for item in shares.items() if item[0] != "selected" and item[1] > 0),
-        key=lambda item: (-item[1], item[0]),
-    )
+    ranked = figures.ranked_stalls(profile, "selected")
     waits = [Wait(figures.reason_name(reason), share) for reason, share in ranked[:REASONS]]
     waits.append(Wait(figures.reason_name("selected"), shares.get("selected", 0.0)))
     rest = sum(share for _, share in ranked[REASONS:])

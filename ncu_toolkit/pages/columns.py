@@ -23,9 +23,9 @@ from ncu_toolkit.document.views import (
     number,
     table,
     text,
-    why_missing,
     without_empty,
 )
+from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
@@ -136,28 +136,8 @@ def _energy(row: Row) -> Cell:
     return energy_cell(row.entry.timing, row.kind)
 
 
-def figure_cell(profile: Profile | None, name: str, *, bar: bool = False) -> Cell:
-    """A registry or derived figure of a profile; the reason where it is not there."""
-    if profile is None:
-        return missing(NOT_PROFILED)
-    reading = figures.reading(profile, name)
-    unit, label, meaning = figures.describe(name)
-    if reading.value is None:
-        return missing(
-            why_missing(reading)
-            if not figures.inputs(name) or name in figures.inputs(name)
-            else f"{label}: its inputs ({', '.join(figures.inputs(name))}) were not collected"
-        )
-    return number(
-        reading.value,
-        unit,
-        title=meaning,
-        bar=reading.value if bar and unit == "fraction" else None,
-    )
-
-
 def _figure(name: str, *, bar: bool = False) -> Callable[[Row], Cell]:
-    return lambda row: figure_cell(row.entry.main, name, bar=bar)
+    return lambda row: fact_cell(row.entry.main, name, bar=bar, absent=NOT_PROFILED)
 
 
 def limiter_words(profile: Profile) -> str:
@@ -210,17 +190,12 @@ def compact(value: float) -> str:
 def _top_stall(row: Row) -> Cell:
     if row.entry.main is None:
         return missing(NOT_PROFILED)
-    shares = figures.stall_shares(row.entry.main)
-    waits = {
-        reason: share
-        for reason, share in shares.items()
-        if reason not in ("selected", "not_selected")
-    }
+    waits = figures.ranked_stalls(row.entry.main, "selected", "not_selected")
     if not waits:
         return missing("neither the stall stack nor enough PC samples were collected")
-    reason = max(waits, key=lambda r: waits[r])
+    reason, share = waits[0]
     return Cell(
-        f"{reason_name(reason)} {units.percent(waits[reason], 2)}",
+        f"{reason_name(reason)} {units.percent(share, 2)}",
         reason,
         STALL_REASONS.get(reason, ""),
     )

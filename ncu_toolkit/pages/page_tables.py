@@ -16,13 +16,13 @@ from ncu_toolkit.document.views import (
     Cell,
     Chart,
     Table,
-    metric_cell,
     missing,
     number,
     plain_table,
     text,
 )
 from ncu_toolkit.explain.busy import Use
+from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.hardware.occupancy import (
     Occupancy,
     limits_of,
@@ -35,7 +35,7 @@ from ncu_toolkit.hardware.occupancy import (
 from ncu_toolkit.metrics.registry import REGISTRY, STALL_REASONS
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages import charts
-from ncu_toolkit.pages.columns import compact, figure_cell
+from ncu_toolkit.pages.columns import compact
 from ncu_toolkit.sass import attribution
 
 #: Opcodes listed by name; the rest are summed.
@@ -120,7 +120,7 @@ def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[st
 
     def busy(resource: str, counter: str) -> Cell:
         use = shares.get(resource)
-        return figure_cell(profile, counter) if use is None else number(use.busy, "fraction")
+        return fact_cell(profile, counter) if use is None else number(use.busy, "fraction")
 
     no_floor = "the compulsory traffic is known only for rungs of a ladder"
     levels: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
@@ -151,7 +151,7 @@ def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[st
     rows = []
     for label, name, hits, used, meaning in levels:
         moved = values[name]
-        cell = figure_cell(profile, name)
+        cell = fact_cell(profile, name)
         over = number(
             moved / compulsory if moved is not None and compulsory else None,
             "ratio",
@@ -169,7 +169,9 @@ def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[st
                 text(label, meaning),
                 shown,
                 over,
-                metric_cell(profile, hits) if hits else missing("device memory has no hit rate"),
+                fact_cell(profile, hits, meaning=False)
+                if hits
+                else missing("device memory has no hit rate"),
                 busy(*used),
             ]
         )
@@ -304,7 +306,7 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
     limits: list[list[Cell]] = []
     fewest, blocks = figures.occupancy_limiters(profile), figures.block_limits(profile)
     for name, words in figures.BLOCK_LIMITS.items():
-        cell = metric_cell(profile, name)
+        cell = fact_cell(profile, name, meaning=False)
         if name in blocks and blocks[name] != cell.value:
             split = f"Nsight: {cell.text}, with the shared memory that the driver set apart for this launch"
             cell = number(blocks[name], "count", title=split)
@@ -312,14 +314,14 @@ def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple
     limits.append(
         [
             text("theoretical occupancy"),
-            figure_cell(profile, "theoretical_occupancy", bar=True),
+            fact_cell(profile, "theoretical_occupancy", bar=True),
             text(""),
         ]
     )
     limits.append(
-        [text("achieved occupancy"), figure_cell(profile, "achieved_occupancy", bar=True), text("")]
+        [text("achieved occupancy"), fact_cell(profile, "achieved_occupancy", bar=True), text("")]
     )
-    limits.append([text("waves"), figure_cell(profile, "waves"), text("")])
+    limits.append([text("waves"), fact_cell(profile, "waves"), text("")])
     table = plain_table(
         "occupancy",
         "Blocks an SM can hold, by resource",
@@ -501,7 +503,7 @@ def metrics_table(profile: Profile) -> Table:
         rows.append(
             [
                 text(entry.label, entry.meaning),
-                metric_cell(profile, name),
+                fact_cell(profile, name, meaning=False),
                 text(entry.ncu[0], code=True),
             ]
         )

@@ -12,6 +12,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import (
@@ -22,7 +23,6 @@ from ncu_toolkit.document.views import (
     Guess,
     PageView,
     Table,
-    metric_cell,
     missing,
     number,
     plain_table,
@@ -31,6 +31,7 @@ from ncu_toolkit.document.views import (
     without_empty,
 )
 from ncu_toolkit.explain.busy import resource_name, uses
+from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile, Series
 from ncu_toolkit.pages.book import Book, Entry, problem_of
 from ncu_toolkit.pages.checks import checks_table
@@ -282,10 +283,10 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
             "Duration under ncu, this launch"
             if entry and _which(entry, profile)
             else "Duration under ncu",
-            number(profile.duration_us, "us", metric_cell(profile, "duration").title, title=under),
+            number(profile.duration_us, "us", figures.fact(profile, "duration").why, title=under),
         ),
         *(_asked_for(launch) if not launch.workload else _inside(launch)),
-        Fact("SM clock", metric_cell(profile, "sm_clock")),
+        Fact("SM clock", fact_cell(profile, "sm_clock", meaning=False)),
     ]
     if launch.cluster > 1:
         facts.append(Fact("Cluster", number(launch.cluster, "count")))

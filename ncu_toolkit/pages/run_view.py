@@ -29,11 +29,12 @@ from ncu_toolkit.document.views import (
     plain_table,
     text,
 )
+from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.pages.book import Book
 from ncu_toolkit.pages.calibration_view import calibration, predictions
-from ncu_toolkit.pages.columns import figure_cell, gain_cell, verdict_cell
+from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.folds import plural
 from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view
@@ -354,10 +355,10 @@ def _launches(book: Book) -> Table | None:
                 status,
                 text(" × ".join(map(str, launch.grid))),
                 text(" × ".join(map(str, launch.block))),
-                figure_cell(profile, "registers_per_thread"),
-                figure_cell(profile, "achieved_occupancy"),
-                figure_cell(profile, "dram_utilization", bar=True),
-                figure_cell(profile, "issue_active", bar=True),
+                fact_cell(profile, "registers_per_thread"),
+                fact_cell(profile, "achieved_occupancy"),
+                fact_cell(profile, "dram_utilization", bar=True),
+                fact_cell(profile, "issue_active", bar=True),
             ]
         )
     labels = (

@@ -110,15 +110,8 @@ def stall_fact(
 
 def largest_stalls(profile: Profile) -> tuple[Evidence, ...]:
     """The three stall reasons that take most of a warp's time, apart from issuing."""
-    shares = sorted(
-        (
-            (share, reason)
-            for reason, share in figures.stall_shares(profile).items()
-            if reason != "selected"
-        ),
-        reverse=True,
-    )
-    return facts(*(stall_fact(profile, reason) for share, reason in shares[:3] if share >= 0.05))
+    ranked = figures.ranked_stalls(profile, "selected")
+    return facts(*(stall_fact(profile, reason) for reason, share in ranked[:3] if share >= 0.05))
 
 
 def missing(profile: Profile, names: Iterable[str]) -> tuple[str, ...]:
