@@ -23,11 +23,10 @@ from ncu_toolkit.pages import charts, run_text
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.family_view import _traffic_chart
-from ncu_toolkit.pages.html import table_csv
 from ncu_toolkit.pages.roofline import Point, roofline
 from ncu_toolkit.pages.roofs import roofs
 from ncu_toolkit.pages.run_view import PAGES, paged, run_view
-from ncu_toolkit.render.markup import reasons_of
+from ncu_toolkit.render.html import reasons_of, table_csv
 
 
 @pytest.fixture(scope="module")
