@@ -22,8 +22,8 @@ from ncu_toolkit.diagnosis.glossary_terms import (
     STALLS,
     UNITS,
 )
+from ncu_toolkit.diagnosis.kernel import capital
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._support import capital
 from ncu_toolkit.diagnosis.rules.reference import page
 from ncu_toolkit.document.glossary import Definition, Definitions
 from ncu_toolkit.metrics import registry

@@ -16,7 +16,6 @@ from ncu_toolkit.model import Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, Diagnose, open_book
-from ncu_toolkit.pages.family_view import primary
 from ncu_toolkit.pages.hotspots import sources_of
 from ncu_toolkit.pages.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.pages.page_view import Neighbours, page_view
@@ -72,7 +71,7 @@ def write_run(
 
 def _write_run(book: Book, folder: Path, standalone: bool, front: bool, document: bool) -> Path:
     view = run_view(book) if standalone else run_summary(book)
-    firsts = {name: _first(book, name) for name in book.families}
+    firsts = {name: book.primary(name).key for name in book.families}
     folder.mkdir(parents=True, exist_ok=True)
     if standalone:
         return _write(folder / STANDALONE, standalone_page(view, firsts, definitions()))
@@ -115,7 +114,7 @@ def _typical(
 ) -> tuple[Profile, Neighbours]:
     """A launch from the middle, if there is one a step, whose page has most sections."""
     ordered = [*launches[len(launches) // 2 :], *launches]
-    steps = (each for each in ordered if (e := book.entry_of(each[0])) and book.before(e))
+    steps = (each for each in ordered if (e := book.entry_of(each[0])) and e.before)
     return next(steps, ordered[0])
 
 
@@ -162,11 +161,6 @@ def book_for(run: Run) -> Book:
             return book
     _recent.append((run, open_book(run, default_diagnose())))
     return _recent[-1][1]
-
-
-def _first(book: Book, family: str) -> str:
-    variant = primary(book, family)
-    return slug(f"{family}-{variant.size}-{variant.dtype}")
 
 
 def _write_glossary(reports: Path) -> None:
