@@ -22,7 +22,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, Unknown
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, OpenQuestion, StaticFinding
 from ncu_toolkit.diagnosis.rules._support import sentence
 from ncu_toolkit.hardware.occupancy import (
     MAX_BLOCK_THREADS,
@@ -95,7 +95,7 @@ class KernelAnalysis:
     """Bytes of global loads that an SM can have outstanding in the first region, all resident warps
     together."""
     findings: tuple[StaticFinding, ...]
-    unknown: tuple[Unknown, ...]
+    unknown: tuple[OpenQuestion, ...]
 
 
 @dataclass(frozen=True)

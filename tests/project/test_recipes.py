@@ -281,9 +281,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.model import Evidence, Finding, Profile, NoFinding
-from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, ruled_out
-from ncu_toolkit.diagnosis.time_model import TimeModel
+from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.model import Evidence, Finding, NoFinding
 
 ID: Final = "register-moves"
 TITLE: Final = "Register moves"
@@ -292,13 +292,13 @@ OPTIONAL: Final = ()
 MANY: Final = Threshold(0.5, "half of what is issued, chosen for this test")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    if not profile.mix.collected:
-        return abstain(ID, REQUIRES)
-    part = profile.mix.executed("MOV") / profile.mix.total
+def find(k: Kernel) -> Finding | NoFinding:
+    if not k.profile.mix.collected:
+        return k.abstain(*REQUIRES)
+    part = k.profile.mix.executed("MOV") / k.profile.mix.total
     fact = Evidence("moves", "Moves", part, "fraction", "Part of the instructions.", MANY.value, ">", MANY.source)
     if part <= MANY.value:
-        return ruled_out(ID, "Few instructions are moves.", fact)
+        return k.ruled_out("Few instructions are moves.", fact)
     bound = 1 / (1 - part)
     return Finding(ID, "Most instructions are moves.", "low", (fact,), bound, (f"1 / (1 - {part:.3g})",), ("Unroll by the number of buffers.",))
 '''
