@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import render_fixture
+from msgspec import structs
 from rich.console import Console
 
 from ncu_toolkit.diagnosis.figures import inputs
@@ -441,7 +442,7 @@ def test_pairs_are_not_told_as_a_climb() -> None:
     run = render_fixture.run()
     whole = open_book(run, render_fixture.diagnosis)
     info = {
-        name: replace(rung, kind="planted")
+        name: structs.replace(rung, kind="planted")
         for (_, name), rung in whole.rungs.items()
         if name == "mini_tile"
     }
