@@ -50,6 +50,13 @@ SECTIONS: Final = {
     "global_load_sectors": "MemoryWorkloadAnalysis_Tables", "dram_bytes": "MemoryWorkloadAnalysis",
     "fma_pipe_active": "ComputeWorkloadAnalysis", "theoretical_occupancy": "Occupancy", "duration": "SpeedOfLight",
 }  # fmt: skip
+#: Waiting that more warps would overlap; barriers and full queues are not among it.
+HIDDEN_BY_WARPS: Final = (
+    "long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction",
+    "imc_miss", "selected", "dispatch_stall",
+)  # fmt: skip
+#: Registers of a thread at most: CUDA C++ Programming Guide, "Compute Capabilities".
+MOST_REGISTERS: Final = 255
 #: Names that stand for a table in place of a metric.
 _TABLES: Final = {"opcodes": "instruction counts", "stalls": "stall reasons"}
 #: Kinds of instructions that can cause a stall reason, for those that not every kind can.
@@ -392,6 +399,11 @@ def keep(share: float, left: float) -> float:
 def capital(words: str) -> str:
     """Words as the beginning of a sentence."""
     return words[:1].upper() + words[1:]
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence of their own; empty where there are none."""
+    return f"{capital(words).rstrip('.')}." if words else ""
 
 
 def at(locations: Sequence[Location]) -> str:

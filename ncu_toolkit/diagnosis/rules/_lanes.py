@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.model import Instruction, Profile
+from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import attribution
 
 #: A comparison by order in the name of an instruction: an index with a bound.
@@ -33,20 +34,20 @@ class Left:
     at: int
 
 
-def filled(profile: Profile) -> float:
+def filled(k: Kernel) -> float:
     """Lanes of a warp that a block of this size has threads for, mean over the block's warps; 32
     where the size is not known."""
-    threads = profile.launch.threads_per_block
+    threads = k.profile.launch.threads_per_block
     return threads / -(-threads // figures.WARP) if threads else float(figures.WARP)
 
 
-def left(profile: Profile) -> Left | None:
+def left(k: Kernel) -> Left | None:
     """What is left of the warps after the tests at a kernel's beginning; None where none of them
     lets lanes leave, or the code was not counted.
 
     Such a test is a guarded exit, or a branch to one. The first branch to anything else ends the
     beginning."""
-    table = profile.instructions
+    table = k.profile.instructions
     if not table or not table[0].executed:
         return None
     targets = attribution.flow_of(table).graph.targets
@@ -83,7 +84,7 @@ def left(profile: Profile) -> Left | None:
     ) if tests else None  # fmt: skip
     if after is None or after.threads is None or not after.executed:
         return None
-    if sum(row.executed or 0 for row in table[:at]) > AT_ONCE * profile.mix.total:
+    if sum(row.executed or 0 for row in table[:at]) > AT_ONCE * k.profile.mix.total:
         return None
     return Left(after.threads / after.executed, min(1.0, after.executed / warps), edge, at)
 

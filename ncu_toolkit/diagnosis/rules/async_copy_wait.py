@@ -57,7 +57,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     copies = k.executed("copy")
     if not copies:
         return k.ruled_out("The kernel makes no asynchronous copies.")
-    at_barrier = barrier_part(k.profile)
+    at_barrier = barrier_part(k)
     part = k.blame("long_scoreboard", "copy")
     waiting = k.model.waiting("long_scoreboard") * part + k.model.waiting("barrier") * at_barrier
     evidence = ("stall_share:long_scoreboard stall_share:barrier kind_share:copy issue_active",)
@@ -153,7 +153,7 @@ def _unpipelined(k: Kernel) -> bool:
 def _locations(k: Kernel) -> tuple[Location, ...]:
     """Both ends: where warps wait for copies (long scoreboard, and barriers behind a copy wait),
     and the copies."""
-    rows, near = k.profile.instructions, after_copy_wait(k.profile)
+    rows, near = k.profile.instructions, after_copy_wait(k)
     at = {id(rows[i]): n for i, n in attribution.consumers(k.profile, ("copy",)).items()}
     for i in near:
         at[id(rows[i])] = at.get(id(rows[i]), 0) + rows[i].samples.get("barrier", 0)

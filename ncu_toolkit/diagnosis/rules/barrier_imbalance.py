@@ -60,7 +60,7 @@ HALF: Final = Threshold(
 def find(k: Kernel) -> Finding | NoFinding:
     measured = k.stall("barrier", WEAK_STALL)
     products = attribution.waits(k.profile, "barrier").get("tensor", 0.0)
-    own = max(0.0, 1 - barrier_part(k.profile) - products)
+    own = max(0.0, 1 - barrier_part(k) - products)
     waiting = k.model.waiting("barrier") * own
     beside = (
         " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
@@ -202,7 +202,7 @@ def _shuffled(removal: Removal, k: Kernel) -> Removal:
         return removal
     shuffles = barriers * STEPS_LEFT
     left = min(1.0, shuffles / accesses)
-    through_l1 = keep(shared_wavefront_part(k.profile), left)
+    through_l1 = keep(shared_wavefront_part(k), left)
     late = {
         reason: keep(k.blame(reason, "shared"), left)
         for reason in ("short_scoreboard", "mio_throttle")

@@ -42,9 +42,6 @@ from ncu_toolkit.diagnosis.rules._code import (
     evidence,
     place,
 )
-from ncu_toolkit.diagnosis.rules._support import (
-    facts,
-)
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES, Removal
 from ncu_toolkit.hardware.specs import spec
@@ -253,7 +250,7 @@ def _by_pipe(k: Kernel) -> Finding | NoFinding:
             f"other unit is {RESOURCES[unit][2]}, at {units.percent(other)}."
         ),
         "high" if _shared_unit(k) else "medium",
-        facts(measured, k.fact("issue_active"), k.fact("memory_throughput")),
+        k.facts(measured, k.fact("issue_active"), k.fact("memory_throughput")),
         None,
         ("The report does not show what else warps wait for, so the gain is not known.",),
         (

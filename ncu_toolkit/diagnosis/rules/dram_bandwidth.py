@@ -34,9 +34,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.rules._code import memory_levels
-from ncu_toolkit.diagnosis.rules._roof import streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES, SATURATED, Threshold
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Finding, NoFinding
@@ -87,7 +86,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     measured = k.fact(name)
     excess = _excess(k)
-    saturated = busy >= SATURATED.value or streams(k.model)
+    saturated = busy >= SATURATED.value or streams(k)
     at_roof = busy >= near.value or (excess is not None and saturated)
     if saturated and not at_roof:
         return k.roof(
@@ -182,7 +181,7 @@ def _excess(k: Kernel) -> float | None:
     """How many times the needed bytes device memory moves; None where that is not known, where it
     is about what is needed, and for a gather, which needs whole sectors."""
     ratio = k["dram_per_compulsory"]
-    return None if ratio is None or ratio <= COMPULSORY.value or gathers(k.profile) else ratio
+    return None if ratio is None or ratio <= COMPULSORY.value or gathers(k) else ratio
 
 
 def _waste(k: Kernel) -> tuple[str, bool]:

@@ -156,7 +156,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             "with no overhead around the arithmetic",
             stalls=dict.fromkeys(k.model.stalls, min(1.0, busy / BEST.value)),
             # Special functions and conversions are no overhead either.
-            loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k.profile))), STEP)},
+            loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k))), STEP)},
         )
         return k.finding(
             f"The kernel is close to the FP32 roof: the pipe is {units.percent(busy)} busy while SMs have work, the issue "
@@ -216,7 +216,7 @@ def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
     rate = spec(k.profile.device.cc, "tensor")
     fused = sum(row.threads for row in k.rows if is_multiply_add(row.opcode))
     sms = k.profile.device.sm_count
-    wide = k.profile.device.cc in WIDE_TENSOR and is_fp32_product(k.profile)
+    wide = k.profile.device.cc in WIDE_TENSOR and is_fp32_product(k)
     if k.profile.context or not wide or not rate or not sms or not fused:
         return at_roof
     prediction = k.model.without(
@@ -258,7 +258,7 @@ WIDE_TENSOR: Final = ((8, 0), (9, 0), (10, 0), (10, 3))
 
 def _precision(k: Kernel) -> tuple[str, ...]:
     """The choice of a smaller type, where tensor cores would take the kernel's products in it."""
-    if k.profile.device.cc < (8, 0) or not is_fp32_product(k.profile):
+    if k.profile.device.cc < (8, 0) or not is_fp32_product(k):
         return ()
     if k.language == "triton":
         return (

@@ -61,7 +61,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the
     # busy unit and each brings one value for all lanes.
     queued = (
-        is_broadcast(k.profile)
+        is_broadcast(k)
         and k.model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback")[1] >= BUSY.value
     )
     late = k.blame("long_scoreboard", *kinds) if queued else 0.0
@@ -77,11 +77,11 @@ def find(k: Kernel) -> Finding | NoFinding:
             f"Warps spend only {units.percent(waiting)} of their time in the queue for global memory.",
             measured,
         )
-    if not is_coalesced(k.profile) or queued_excess(k.profile) > COALESCED:
+    if not is_coalesced(k) or queued_excess(k) > COALESCED:
         return k.ruled_out(
             "Scattered sectors fill the queue: see Uncoalesced global access.", measured
         )
-    if queued_behind_atomics(k.profile, k.model) >= 0.5:
+    if queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Atomic updates fill the queue: see Atomic contention.", measured)
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"] or WIDEST
     left = min(STEP, max(0.25, width / WIDEST))

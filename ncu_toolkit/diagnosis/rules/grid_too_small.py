@@ -30,10 +30,9 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
-from ncu_toolkit.diagnosis.rules._support import HIDDEN_BY_WARPS
 from ncu_toolkit.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
 from ncu_toolkit.model import Evidence, Finding, NoFinding

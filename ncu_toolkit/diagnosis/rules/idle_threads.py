@@ -39,7 +39,6 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules import _lanes
-from ncu_toolkit.diagnosis.rules._support import facts
 from ncu_toolkit.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Evidence, Finding, Location, NoFinding
@@ -70,7 +69,7 @@ SLOW: Final = Threshold(
 
 
 def find(k: Kernel) -> Finding | NoFinding:
-    filled, gone = _lanes.filled(k.profile), _lanes.left(k.profile)
+    filled, gone = _lanes.filled(k), _lanes.left(k)
     if k.profile.launch.blocks <= 1:
         return k.ruled_out(
             "The launch is one block: its size matters less than that there are no others.",
@@ -100,7 +99,7 @@ def find(k: Kernel) -> Finding | NoFinding:
 
 
 def _measured(k: Kernel) -> tuple[Evidence, ...]:
-    return facts(
+    return k.facts(
         k.fact("lanes_per_instruction", "<", LANES),
         k.fact("branch_uniformity"),
         k.fact("occupancy_fill"),

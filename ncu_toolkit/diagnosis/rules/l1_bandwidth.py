@@ -95,9 +95,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         and asked <= compulsory * COMPULSORY.value
         and not (k["shared_conflict_excess"] or 0.0) > 0.1
     )
-    gathered = (
-        gathers(k.profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
-    )
+    gathered = gathers(k) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
     if useful or gathered:
         what = (
             "Each byte passes L1 once."

@@ -31,9 +31,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.rules._code import memory_levels
-from ncu_toolkit.diagnosis.rules._roof import streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
 from ncu_toolkit.model import Finding, NoFinding
@@ -71,7 +70,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         return k.ruled_out(f"L2 and its link are at most {units.percent(busy)} busy.", *evidence)
     if k.model.busy("dram") >= busy:
         return k.ruled_out("Device memory is busier.", *evidence)
-    if name == "l2" and streams(k.model):
+    if name == "l2" and streams(k):
         return k.ruled_out(
             "It is active because of the traffic of device memory, which is busier than L2's own work.",
             *evidence,
@@ -88,7 +87,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         and excess <= 0.1
         and (compulsory is not None or (reuse or 1.0) < 2)
     )
-    gathered = gathers(k.profile) and excess <= 0.1
+    gathered = gathers(k) and excess <= 0.1
     if (once or gathered) and not k.is_chain:
         loaded = "It moves each byte once." if compulsory else _MOVED
         what = loaded if once else "It gathers whole sectors at data-dependent addresses."

@@ -37,7 +37,6 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
-from ncu_toolkit.diagnosis.rules._support import facts
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
 from ncu_toolkit.diagnosis.time_model import (
     BLOCK_STARTS,
@@ -177,7 +176,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             else "starting and ending it costs as much as its computation."
         ),
         "high" if chain else "low",
-        facts(measured, counted, k.fact("waves")),
+        k.facts(measured, counted, k.fact("waves")),
         speedup,
         arithmetic,
         (
@@ -254,7 +253,7 @@ def kept(k: Kernel) -> dict[str, float]:
     What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
     memory, and loads that L1 serves again are not part of that; indices and loads are."""
     known = k["shared_wavefronts"] is not None
-    shared = shared_wavefront_part(k.profile) if known else 0.0
+    shared = shared_wavefront_part(k) if known else 0.0
     again = (k["l1_hit_rate"] or 0.0) * (1 - shared)
     return {
         **dict.fromkeys(("fma", "fp16", "fp64", "xu", "tensor"), 1.0),

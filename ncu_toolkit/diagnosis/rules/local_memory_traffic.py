@@ -34,11 +34,8 @@ from typing import Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, keep
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.rules._support import (
-    MOST_REGISTERS,
-)
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Evidence, Finding, NoFinding
 from ncu_toolkit.sass import attribution

@@ -37,11 +37,10 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.rules._support import HIDDEN_BY_WARPS
 from ncu_toolkit.diagnosis.thresholds import (
     BUSY,
     LOW_OCCUPANCY,
