@@ -26,7 +26,7 @@ from ncu_toolkit.analysis.analyze import LaunchResult
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.diagnosis import glossary
+from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
 from ncu_toolkit.diagnosis.rules.reference import page
 from ncu_toolkit.gpu import doctor
@@ -256,8 +256,8 @@ class Tools:
         return lay_out(shown, asked.budget_tokens, part=asked.part)
 
     def glossary(self, asked: Glossary) -> Term:
-        terms = glossary.terms()
-        key = asked.term if asked.term in terms else glossary.find(asked.term)
+        terms = definitions().terms
+        key = asked.term if asked.term in terms else definitions().find(asked.term)
         if not key:
             names = {term.title.lower(): term.title for term in terms.values()}
             near = difflib.get_close_matches(asked.term.lower(), names, _NEAR, 0.5)

@@ -48,7 +48,7 @@ def outcomes(book: Book, entry: Entry) -> tuple[expectations.Outcome, ...]:
     """The checks of an entry's header; none where its rung is in no ladder."""
     if entry.info is None:
         return ()
-    before = book.before(entry)
+    before = entry.before
     return expectations.checks_of(
         entry.info, entry.variant.size, _subject(entry), _subject(before) if before else None
     )

@@ -41,9 +41,7 @@ from ncu_toolkit.pages.columns import (
     cause_cell,
     energy_cell,
     gain_cell,
-    rate_kind,
-    rate_of,
-    rate_unit,
+    rate_cell,
 )
 from ncu_toolkit.pages.folds import folds
 from ncu_toolkit.pages.hotspots import hot_spots
@@ -208,8 +206,8 @@ def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
     problem, size = problem_of(entry.family), shown_size(entry.variant.size)
     if problem and entry.info:
         with contextlib.suppress(ToolkitError):  # a size that no rung of this version has
-            parsed = problem.parse_size(entry.variant.size)
-            worked_on = problem.worked_on(parsed, entry.info.problem)
+            case = problem.case(entry.variant.size, None, entry.info.problem)
+            worked_on = problem.worked_on(case)
             size += f" ({worked_on})" if worked_on else ""
     return visible(
         f"{problem.title if problem else entry.family} · size {size} · {entry.variant.dtype}"
@@ -222,8 +220,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
     measured: list[Fact] = []
     facts = []
     if entry:
-        kind = rate_kind(problem_of(entry.family), [entry])
-        baseline = book.baseline_us(entry)
+        baseline = entry.baseline_us
         timing = entry.timing
         spread = (
             f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}"
@@ -241,7 +238,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                         text(
                             _which(entry, entry.main),
                             spoken,
-                            href=f"{book.slugs[id(entry.main)]}.html",
+                            href=entry.page,
                         ),
                     )
                 )
@@ -253,10 +250,10 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
             ),
             Fact(
                 "Rate of all launches" if which else "Rate",
-                number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED),
+                rate_cell(entry),
             ),
         ]
-        library = book.baseline(entry)
+        library = entry.baseline
         if baseline and timing and library and library is not entry:
             measured.append(
                 Fact(
@@ -265,7 +262,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                 )
             )
         if timing and timing.energy_mj is not None:
-            facts.append(Fact("Energy", energy_cell(timing, kind)))
+            facts.append(Fact("Energy", energy_cell(entry)))
         if timing and timing.throttle:
             facts.append(
                 Fact(
@@ -561,7 +558,7 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                     "Other size",
                     text(
                         f"{shown_size(other.variant.size)} {other.variant.dtype}",
-                        href=f"{book.slugs[id(other.main)]}.html",
+                        href=other.page,
                     ),
                 )
             )
@@ -572,7 +569,7 @@ def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
                     "Other launch",
                     text(
                         f"{index + 1}: {launch.launch.function}",
-                        href=f"{book.slugs[id(launch)]}.html",
+                        href=book.page(launch),
                     ),
                 )
             )
@@ -596,6 +593,4 @@ def _neighbours(book: Book, profile: Profile) -> Neighbours:
 
 def page_link(book: Book, label: str, profile: Profile | None) -> Cell | None:
     """A link to a launch's page."""
-    return (
-        Cell(visible(label, 60), None, "", f"{book.slugs[id(profile)]}.html") if profile else None
-    )
+    return Cell(visible(label, 60), None, "", book.page(profile)) if profile else None

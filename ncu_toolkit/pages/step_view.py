@@ -24,8 +24,8 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.model import Profile
-from ncu_toolkit.pages.book import Book, Entry
-from ncu_toolkit.pages.columns import NOT_TIMED, achieved, cause, cause_cell
+from ncu_toolkit.pages.book import Book, Entry, achieved
+from ncu_toolkit.pages.columns import NOT_TIMED, cause, cause_cell, rung_link
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (
@@ -57,19 +57,12 @@ _STALL_SHARE: Final = 0.1
 def step_view(book: Book, entry: Entry) -> StepView | None:
     """The step from the rung that `entry` is compared with; None for the first rung or where that
     one is not in the run."""
-    before = book.before(entry)
+    before = entry.before
     if before is None or entry.info is None:
         return None
-    main = before.main
-    link = Cell(
-        visible(before.label),
-        visible(before.label),
-        visible(before.info.title) if before.info else "",
-        f"{book.slugs[id(main)]}.html" if main else "",
-    )
     step = explained(book, before, entry)
     return StepView(
-        link,
+        rung_link(before),
         visible(entry.info.idea),
         tuple(visible(line) for line in step.text) if step else (),
         _facts(book, before, entry, step),

@@ -23,11 +23,10 @@ from ncu_toolkit.pages import charts, run_text
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.family_view import _traffic_chart
-from ncu_toolkit.pages.html import table_csv
 from ncu_toolkit.pages.roofline import Point, roofline
 from ncu_toolkit.pages.roofs import roofs
 from ncu_toolkit.pages.run_view import PAGES, paged, run_view
-from ncu_toolkit.render.markup import reasons_of
+from ncu_toolkit.render.html import reasons_of, table_csv
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +192,9 @@ def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
     for profile in (whole, bypass):
         run = replace(render_fixture.run(), profiles=(profile,))
         book = open_book(run, render_fixture.diagnosis)
-        chart = _traffic_chart("k", "4096", [e for e in book.entries if e.main], book)
+        chart = _traffic_chart(
+            next(e for e in book.families["gemm_fp32"].values() if e.variant.size == "4096")
+        )
         assert chart is not None
         drawn.append("asked of L1" in [trace["name"] for trace in chart.figure["data"]])
         assert drawn[-1] == ("Not drawn" not in chart.summary)
