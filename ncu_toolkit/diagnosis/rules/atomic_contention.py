@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules._access import (
     atomic_wavefronts,
@@ -94,7 +94,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
         return k.ruled_out(
-            f"Warps wait for atomic operations for only {units.percent(waiting)} of their time.",
+            f"Warps wait for atomic operations for only {percent(waiting)} of their time.",
             *evidence,
         )
     stores = k.executed("global", "local") or 0.0
@@ -132,7 +132,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     return k.finding(
         "Many threads update the same few addresses, so the updates run one after another. Warps spend "
-        f"{units.percent(waiting + after * share_after)} of their time waiting for atomics.",
+        f"{percent(waiting + after * share_after)} of their time waiting for atomics.",
         removal,
         evidence,
         k.advice(

@@ -27,8 +27,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
@@ -61,13 +62,13 @@ def find(k: Kernel) -> Finding | NoFinding:
     name, busy = k.model.busiest("l2", "fill")
     if not name:
         return k.abstain(*k.missing("l2_utilization", "l1_fill_active"))
-    counted = units.percent(k.model.counted(name))
+    counted = percent(k.model.counted(name))
     evidence = (
         k.load(name, NEAR_BYTES),
         "l2_utilization l2_throughput l1_fill_active l2_to_sm_active l2_bytes l2_hit_rate",
     )
     if busy < NEAR_BYTES.value:
-        return k.ruled_out(f"L2 and its link are at most {units.percent(busy)} busy.", *evidence)
+        return k.ruled_out(f"L2 and its link are at most {percent(busy)} busy.", *evidence)
     if k.model.busy("dram") >= busy:
         return k.ruled_out("Device memory is busier.", *evidence)
     if name == "l2" and streams(k):
@@ -75,7 +76,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             "It is active because of the traffic of device memory, which is busier than L2's own work.",
             *evidence,
         )
-    compulsory = k.profile.context.compulsory_bytes if k.profile.context else None
+    compulsory = k.context.compulsory_bytes
     moved = k["l2_bytes"]
     floor = compulsory or figures.asked_bytes(k.profile)
     excess = k["global_sector_excess"] or 0.0
@@ -131,14 +132,12 @@ specificity = Specificity.SYMPTOM.always
 
 def _what(k: Kernel) -> str:
     """What the bytes are, as far as the report tells."""
-    local, others = (
-        k["local_sectors"] or 0.0,
-        (k["l1_global_bytes"] or 0.0) / figures.SECTOR_BYTES,
-    )
+    local = k["local_sectors"] or 0.0
+    others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     if local > others / 3:  # a quarter of all
         return "spilled or indexed local variables among them"
     # Copies of whole tiles go past the lanes: only what the other accesses move can be scattered.
-    moved = (k["l2_bytes"] or 0.0) / figures.SECTOR_BYTES
+    moved = (k["l2_bytes"] or 0.0) / SECTOR_BYTES
     by_lanes = min(1.0, others / moved) if moved else 1.0
     if (k["global_sector_excess"] or 0.0) * by_lanes > COALESCED:
         return "sectors that lanes only partly use"

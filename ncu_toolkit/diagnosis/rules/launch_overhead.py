@@ -35,15 +35,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
-from ncu_toolkit.diagnosis.time_model import (
-    BLOCK_STARTS,
-    FLOOR_US,
-    RESOURCES,
-    Removal,
-)
+from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES, Removal
 from ncu_toolkit.model import Evidence, Finding, NoFinding
 
 ID: Final = "launch-overhead"
@@ -139,7 +135,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     saved = max(0.0, 1 - fused / now)
     if saved < SHARE.value:
         return k.ruled_out(
-            f"Useful work takes {units.percent(1 - saved)} of the time from launch to launch.",
+            f"Useful work takes {percent(1 - saved)} of the time from launch to launch.",
             measured,
             counted,
         )
@@ -163,7 +159,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         ),
         (
             f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} if only this is fixed, "
-            f"{units.percent(saved)} of the time saved."
+            f"{percent(saved)} of the time saved."
         ),
     )
     many = f"one of {launches} launches of one job" if chain else "a few microseconds of work"
@@ -225,12 +221,12 @@ def _short_blocks(k: Kernel) -> Finding | NoFinding:
     return k.finding(
         (
             f"Blocks are so short that the GPU cannot start them fast enough: {units.significant(k.model.busy('blocks'))} a "
-            f"cycle, of at most {BLOCK_STARTS:g}. SMs hold only {units.percent(fill)} of the warps they could."
+            f"cycle, of at most {BLOCK_STARTS:g}. SMs hold only {percent(fill)} of the warps they could."
         )
         if k.model.busy("blocks") >= SATURATED.value
         else (
             f"Blocks are so short that the SMs wait for new ones: {units.significant(k.model.busy('blocks'))} start in a "
-            f"cycle. No unit is busy, and SMs hold only {units.percent(fill)} of the warps they could."
+            f"cycle. No unit is busy, and SMs hold only {percent(fill)} of the warps they could."
         ),
         removal,
         evidence,
