@@ -13,6 +13,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.document.card import Card, whole_percent
@@ -165,7 +166,7 @@ def _parts(
     data = used.get("l1_data")
     if data is None or not profile.value("shared_wavefronts"):
         return {}
-    shared = data.busy * shared_wavefront_part(profile)
+    shared = data.busy * shared_wavefront_part(Kernel.of(profile))
     others = [
         lane.name
         for lane in found
