@@ -141,7 +141,7 @@ def _time_size(
     family, name, dtype, arrays = TOPS[top]
     rung, problem = find_rung(f"{family}/{name}"), problem_for(family)
     baseline, shape = find_rung(f"{family}/{problem.baseline}"), problem.parse_size(size)
-    space = launch.Workspace(problem, shape, dtype, rung.problem)
+    space = launch.Workspace(rung, shape, dtype)
     runs: dict[str, Callable[[], None]] = {}
     wrong: dict[str, str] = {}
 

@@ -141,7 +141,7 @@ def trace(script: str) -> None:
         path = frame.f_code.co_filename
         if event != "call" or path in seen:
             return
-        if not path.startswith(inside):
+        if not (path.startswith(inside) and path.endswith(".py")):  # templates run as code too
             seen.add(path)
         elif not importing(frame):
             seen.add(path)

@@ -53,6 +53,11 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def count(value: float) -> str:
     """A whole number with thin spaces in thousands: `1 048 576`."""
     if not math.isfinite(value):

@@ -11,24 +11,11 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures, intervals, language, needs, time_model
+from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, Kernel, missing, sections_to_collect
 from ncu_toolkit.diagnosis.rules import Rule, Specificity, _roof, load_rules, unknown
-from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, StaticFinding, Unknown
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    COLLECT,
-    FILLED,
-    SATURATED,
-    STALL,
-    Threshold,
-    abstain,
-    blame,
-    fact,
-    facts,
-    load_fact,
-    missing,
-    sections_to_collect,
-    stall_fact,
-)
+from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, OpenQuestion, StaticFinding
+from ncu_toolkit.diagnosis.rules._support import abstain, blame, fact, facts, load_fact, stall_fact
+from ncu_toolkit.diagnosis.thresholds import BUSY, FILLED, NEAR, SATURATED, STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import (
     ACHIEVABLE,
     BLOCK_STARTS,
@@ -64,7 +51,9 @@ def diagnose(profile: Profile) -> Diagnosis:
             (profile.launch.status, *_contradictory(profile)),
         )
     if profile.launch.workload:
-        return Diagnosis((unknown.together(profile),), (), {}, tuple(_contradictory(profile)))
+        return Diagnosis(
+            (unknown.together(Kernel.of(profile)),), (), {}, tuple(_contradictory(profile))
+        )
     given, profile = profile, needs.believed(profile)
     model = time_model.build(profile)
     findings: list[Finding] = []
@@ -77,7 +66,7 @@ def diagnose(profile: Profile) -> Diagnosis:
             considered.append(outcome)
     if any(
         _specificity(finding) is Specificity.BUILD
-        or (not finding.good and _weight(finding) > _roof.TENTH and finding.confidence != "low")
+        or (not finding.good and _weight(finding) > TENTH and finding.confidence != "low")
         for finding in findings
     ):
         findings = [_roof.outranked(finding) if finding.good else finding for finding in findings]
@@ -104,25 +93,29 @@ def outcome_of(rule: Rule, profile: Profile, model: TimeModel) -> Finding | NoFi
     try:
         if absent := missing(profile, rule.REQUIRES):
             return abstain(rule.ID, absent)
-        return rule.find(profile, model)
+        return rule.find(Kernel(profile, model, rule.ID))
     except ArithmeticError as error:
         return NoFinding(rule.ID, "abstained", f"{IMPOSSIBLE} ({error}).")
 
 
 def diagnose_code(facts: KernelFacts) -> tuple[StaticFinding, ...]:
     """What every rule can tell from code alone, the most certain first."""
-    found = [(rule, finding) for rule in load_rules().values() if (finding := rule.in_code(facts))]
+    found = [
+        (rule, finding)
+        for rule in load_rules().values()
+        if (finding := rule.in_code(replace(facts, rule=rule.ID)))
+    ]
     found.sort(key=lambda pair: (CERTAINTIES.index(pair[1].certainty), pair[0].CODE_RANK))
     return tuple(finding for _, finding in found)
 
 
-def unknowns(facts: KernelFacts) -> tuple[Unknown, ...]:
+def unknowns(facts: KernelFacts) -> tuple[OpenQuestion, ...]:
     """What only a profile can tell of this kernel, by what its code does."""
     found: dict[str, list[str]] = {"The run time, the loop counts and the branches taken.": []}
     for name, rule in load_rules().items():
         if sentence := rule.open_in_code(facts):
             found.setdefault(sentence, []).append(name)
-    return tuple(Unknown(tuple(names), sentence) for sentence, names in found.items())
+    return tuple(OpenQuestion(tuple(names), sentence) for sentence, names in found.items())
 
 
 def _headed(
@@ -138,7 +131,7 @@ def _headed(
         return _roof_first(findings, model)
     near = nearest(profile, model, untested)
     if near is None:
-        return findings or [unknown.verdict(profile, model)]
+        return findings or [unknown.verdict(Kernel(profile, model, unknown.ID))]
     near = _as_sure_as(near, profile, model)
     # A roof that a rule found says more than the nearest one, unless that one is full.
     roofs = [f for f in findings if f.bottleneck == near.bottleneck]
@@ -224,7 +217,7 @@ def _roof_first(findings: list[Finding], model: TimeModel) -> list[Finding]:
     the first cause is gone, and the cause gains little beside it: no more than reads "about 1.1x",
     or where the report does not show what warps wait for, than any kernel so near its roof has left."""
     first = findings[0]
-    little = 1 - 1 / ABOUT if model.stalls else 1 - _roof.NEAR.value / ACHIEVABLE
+    little = 1 - 1 / ABOUT if model.stalls else 1 - NEAR.value / ACHIEVABLE
     if first.good or _specificity(first) is Specificity.BUILD or _weight(first) >= little:
         return findings
     for finding in findings:
@@ -232,7 +225,7 @@ def _roof_first(findings: list[Finding], model: TimeModel) -> list[Finding]:
         if any(
             name in OFF_CHIP
             and first.relieves.get(name, 1.0) >= 1
-            and model.busy(name) >= _roof.NEAR.value
+            and model.busy(name) >= NEAR.value
             for name in units_of
         ):
             return [finding, *(each for each in findings if each is not finding)]

@@ -15,8 +15,8 @@ from typing import Final
 
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
+from ncu_toolkit.diagnosis.kernel import capital
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._support import capital
 from ncu_toolkit.diagnosis.rules.reference import page
 from ncu_toolkit.metrics import registry
 

@@ -14,9 +14,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.diagnosis import figures, language, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
+from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, missing
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
-from ncu_toolkit.diagnosis.rules._roof import TENTH
-from ncu_toolkit.diagnosis.rules._support import COLLECT, by_cause, missing
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
 from ncu_toolkit.document.card import (
     NAME,

@@ -301,10 +301,9 @@ def _time_group(
 ) -> None:
     from ncu_toolkit.gpu import timing
 
-    first = group[0]
-    problem, options = problem_for(first.family), rung_of(first).problem
+    first, problem = group[0], problem_for(group[0].family)
     mode: Any = cache_of(problem, cache)
-    space = launch.Workspace(problem, size_of(first), first.dtype, options)
+    space = launch.Workspace(rung_of(first), size_of(first), first.dtype)
     ready: list[Any] = []
     records = []
     for case in group:
@@ -365,7 +364,7 @@ def _rival(problem: Problem, space: Any, against: str, reporter: Reporter) -> An
     try:
         return launch.bind_verified(rung, space)
     except ToolkitError as error:
-        reporter.note(f"{library} is not timed at {space.size.label}: {error.message}")
+        reporter.note(f"{library} is not timed at {space.case.size.label}: {error.message}")
         return None
 
 

@@ -22,7 +22,6 @@ from ncu_toolkit.model import Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, Diagnose, open_book
-from ncu_toolkit.pages.family_view import primary
 from ncu_toolkit.pages.hotspots import sources_of
 from ncu_toolkit.pages.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.pages.page_view import Neighbours, page_view
@@ -72,7 +71,7 @@ def write_run(
 
 def _write_run(book: Book, folder: Path, standalone: bool, front: bool, document: bool) -> Path:
     view = run_view(book) if standalone else run_summary(book)
-    firsts = {name: _first(book, name) for name in book.families}
+    firsts = {name: book.primary(name).key for name in book.families}
     folder.mkdir(parents=True, exist_ok=True)
     if standalone:
         return _write_standalone(view, folder, firsts)
@@ -121,7 +120,7 @@ def _typical(
 ) -> tuple[Profile, Neighbours]:
     """A launch from the middle, if there is one a step, whose page has most sections."""
     ordered = [*launches[len(launches) // 2 :], *launches]
-    steps = (each for each in ordered if (e := book.entry_of(each[0])) and book.before(e))
+    steps = (each for each in ordered if (e := book.entry_of(each[0])) and e.before)
     return next(steps, ordered[0])
 
 
@@ -283,11 +282,6 @@ class Leaves:
         return Markup(
             '<script type="text/plain" class="packed" data-page="page-{}">{}</script>'
         ).format(name, packed(data))
-
-
-def _first(book: Book, family: str) -> str:
-    variant = primary(book, family)
-    return slug(f"{family}-{variant.size}-{variant.dtype}")
 
 
 def _sortable(view: RunView) -> list[Table]:

@@ -51,9 +51,7 @@ from ncu_toolkit.pages.columns import (
     cause_cell,
     energy_cell,
     gain_cell,
-    rate_kind,
-    rate_of,
-    rate_unit,
+    rate_cell,
 )
 from ncu_toolkit.pages.hotspots import code_fold
 from ncu_toolkit.pages.memory_view import memory_fold
@@ -111,7 +109,7 @@ def _folds(
     diagnosis, shown, launch = book.diagnosis(profile), book.card(profile), profile.launch
     yield code_fold(profile, diagnosis.findings, next(iter(shown.where), None))
     yield step
-    checks = checks_table(book, entry) if entry and profile is entry.main else None
+    checks = checks_table(entry) if entry and profile is entry.main else None
     if checks:
         line = f"{plural(len(checks.rows), 'prediction')} from the kernel's header"
         yield Fold("expected", "Expected", line, (("bare", checks),), spoils=True)
@@ -206,8 +204,8 @@ def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
     problem, size = problem_of(entry.family), shown_size(entry.variant.size)
     if problem and entry.info:
         with contextlib.suppress(ToolkitError):  # a size that no rung of this version has
-            parsed = problem.parse_size(entry.variant.size)
-            worked_on = problem.worked_on(parsed, entry.info.problem)
+            case = problem.case(entry.variant.size, None, entry.info.problem)
+            worked_on = problem.worked_on(case)
             size += f" ({worked_on})" if worked_on else ""
     return visible(
         f"{problem.title if problem else entry.family} · size {size} · {entry.variant.dtype}"
@@ -217,7 +215,7 @@ def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
 def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact], list[Fact]]:
     """What was timed without the profiler, and all else."""
     launch = profile.launch
-    measured, facts = _timed(book, profile, entry) if entry else ([], [])
+    measured, facts = _timed(profile, entry) if entry else ([], [])
     which = _which(entry, profile) if entry else ""
     under = "profiled time: use it for shares and ratios, not for rates" if entry else "as profiled"
     why = figures.fact(profile, "duration").why
@@ -237,32 +235,30 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
     return measured, facts
 
 
-def _timed(book: Book, profile: Profile, entry: Entry) -> tuple[list[Fact], list[Fact]]:
+def _timed(profile: Profile, entry: Entry) -> tuple[list[Fact], list[Fact]]:
     """What was timed of a rung, and what that time is of."""
-    kind, timing = rate_kind(problem_of(entry.family), [entry]), entry.timing
+    timing = entry.timing
     which, facts, spread = _which(entry, profile), [], ""
     if which:
         facts.append(Fact("This page", text(f"{which}: {profile.launch.function}")))
         if entry.main and profile is not entry.main:
             spoken = "the launch shown in the ladder's table and steps"
-            href = f"{book.slugs[id(entry.main)]}.html"
-            longest = text(_which(entry, entry.main), spoken, href=href)
+            longest = text(_which(entry, entry.main), spoken, href=entry.page)
             facts.append(Fact("Longest launch", longest))
     if timing:
         spread = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}"
     whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
-    rate = number(rate_of(entry, kind), rate_unit(kind), NOT_TIMED)
     time = number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)
     measured = [
         Fact(f"{whole} without ncu", time),
-        Fact("Rate of all launches" if which else "Rate", rate),
+        Fact("Rate of all launches" if which else "Rate", rate_cell(entry)),
     ]
-    baseline, library = book.baseline_us(entry), book.baseline(entry)
+    baseline, library = entry.baseline_us, entry.baseline
     if baseline and timing and library and library is not entry:
         share = number(baseline / timing.median_us, "fraction")
         measured.append(Fact(f"Against {visible(library.label)}", share))
     if timing and timing.energy_mj is not None:
-        facts.append(Fact("Energy", energy_cell(timing, kind)))
+        facts.append(Fact("Energy", energy_cell(entry)))
     if timing and timing.throttle:
         why = "why the GPU ran below its clock while this rung was timed"
         facts.append(Fact("Throttled while timed", text(timing.throttle, why)))
@@ -469,12 +465,12 @@ _OUTCOMES: Final[dict[bool | None, tuple[str, Tone]]] = {
 }  # fmt: skip
 
 
-def checks_table(book: Book, entry: Entry) -> Table | None:
+def checks_table(entry: Entry) -> Table | None:
     """Expected and measured for one rung, and what its header says where the two disagree. None
     where the header expects nothing."""
     if entry.info is None:
         return None
-    found = outcomes(book, entry)
+    found = outcomes(entry)
     if not found and not entry.info.measured:
         return None
 
@@ -494,11 +490,11 @@ def checks_table(book: Book, entry: Entry) -> Table | None:
     return table("Expected and measured", specs, found, note, "checks")
 
 
-def outcomes(book: Book, entry: Entry) -> tuple[expectations.Outcome, ...]:
+def outcomes(entry: Entry) -> tuple[expectations.Outcome, ...]:
     """The checks of an entry's header; none where its rung is in no ladder."""
     if entry.info is None:
         return ()
-    before, size = book.before(entry), entry.variant.size
+    before, size = entry.before, entry.variant.size
     earlier = _subject(before) if before else None
     return expectations.checks_of(entry.info, size, _subject(entry), earlier)
 
@@ -523,11 +519,11 @@ def _siblings(book: Book, profile: Profile, entry: Entry) -> Iterator[Fact]:
         same = (other.family, other.rung) == (entry.family, entry.rung)
         if same and other.main and other is not entry:
             size = f"{shown_size(other.variant.size)} {other.variant.dtype}"
-            yield Fact("Other size", text(size, href=f"{book.slugs[id(other.main)]}.html"))
+            yield Fact("Other size", text(size, href=other.page))
     for index, launch in enumerate(entry.profiles, 1):
         if launch is not profile:
             name = f"{index}: {launch.launch.function}"
-            yield Fact("Other launch", text(name, href=f"{book.slugs[id(launch)]}.html"))
+            yield Fact("Other launch", text(name, href=book.page(launch)))
 
 
 def _neighbours(book: Book, entry: Entry) -> Neighbours:
@@ -545,6 +541,4 @@ def _neighbours(book: Book, entry: Entry) -> Neighbours:
 
 def page_link(book: Book, label: str, profile: Profile | None) -> Cell | None:
     """A link to a launch's page."""
-    if profile is None:
-        return None
-    return Cell(visible(label, 60), None, "", f"{book.slugs[id(profile)]}.html")
+    return Cell(visible(label, 60), None, "", book.page(profile)) if profile else None

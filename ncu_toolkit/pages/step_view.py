@@ -24,8 +24,8 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.model import Profile
-from ncu_toolkit.pages.book import Book, Entry
-from ncu_toolkit.pages.columns import NOT_TIMED, achieved, cause, cause_cell
+from ncu_toolkit.pages.book import Book, Entry, achieved
+from ncu_toolkit.pages.columns import NOT_TIMED, cause, cause_cell, rung_link
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (
@@ -57,24 +57,22 @@ _STALL_SHARE: Final = 0.1
 def step_fold(book: Book, entry: Entry) -> Fold | None:
     """The step from the rung that `entry` is compared with; None for the first rung or where that
     one is not in the run."""
-    before = book.before(entry)
+    before = entry.before
     if before is None or entry.info is None:
         return None
-    main, title = before.main, visible(before.info.title) if before.info else ""
-    label, href = visible(before.label), f"{book.slugs[id(main)]}.html" if main else ""
     step = explained(book, before, entry)
     facts, moved = _facts(book, before, entry, step), _moved(before, entry)
     speedup, difference = facts[0].cell, _difference(before, entry)
     gain = "not timed" if speedup.missing else speedup.text
     parts: list[tuple[str, Any]] = [
-        ("compared", (Cell(label, label, title, href), visible(entry.info.idea))),
+        ("compared", (rung_link(before), visible(entry.info.idea))),
         ("facts", facts),
     ]
     if step and step.text:
         parts.append(("list", tuple(map(visible, step.text))))
     parts += [("diff", difference)] if difference else []
     parts += [("table", moved)] if moved else []
-    line = f"{gain}, compared with {label}"
+    line = f"{gain}, compared with {visible(before.label)}"
     return Fold("step", "What changed", line, tuple(parts), spoils=True)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules._access import warp_latency
-from ncu_toolkit.diagnosis.rules._support import COLLECT
 from ncu_toolkit.model import Diagnosis
 
 #: What the speed-of-light section does not hold: `--set basic` has it, the launch and the

@@ -23,7 +23,7 @@ from rich.console import Console
 import ncu_toolkit
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules._support import COLLECT
+from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.document.answer import Kind, answer
 from ncu_toolkit.document.card import NAME, Bar, Card, Wait, kernel_name, short_name

@@ -13,7 +13,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.ladder import catalogue, header
 from ncu_toolkit.ladder.expressions import check_syntax
 from ncu_toolkit.ladder.header import CHECK_FUNCTIONS
-from ncu_toolkit.ladder.problems import families, problem_for
+from ncu_toolkit.ladder.problems import Case, families, problem_for
 from ncu_toolkit.ladder.rung import SassExpectation, Scratch
 
 HEADER = """\
@@ -415,9 +415,9 @@ def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
         size, dtype = problem.parse_size(text), problem.dtypes[0]
         scalars = {
             name: scalar.value
-            for name, scalar in problem.scalars(size, dtype, rung.problem).items()
+            for name, scalar in problem.scalars(Case(size, dtype, rung.problem)).items()
         }
-        arrays = problem.arrays(size, dtype, rung.problem)
+        arrays = problem.arrays(Case(size, dtype, rung.problem))
         try:
             launches = rung.launch_geometry(scalars, {}, 132)
         except UsageProblem:

@@ -189,7 +189,9 @@ def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
     for profile in (whole, bypass):
         run = replace(render_fixture.run(), profiles=(profile,))
         book = open_book(run, render_fixture.diagnosis)
-        chart = _traffic_chart("k", "4096", [e for e in book.entries if e.main], book)
+        chart = _traffic_chart(
+            next(e for e in book.families["gemm_fp32"].values() if e.variant.size == "4096")
+        )
         assert chart is not None
         drawn.append("asked of L1" in [trace["name"] for trace in chart.figure["data"]])
         assert drawn[-1] == ("Not drawn" not in chart.summary)

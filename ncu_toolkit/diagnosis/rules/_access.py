@@ -6,7 +6,8 @@ import re
 from typing import Final
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import BUSY, blame, memory_load, pipe_part
+from ncu_toolkit.diagnosis.rules._support import blame, memory_load, pipe_part
+from ncu_toolkit.diagnosis.thresholds import BUSY
 from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, TimeModel, queue_share
 from ncu_toolkit.model import Profile
 from ncu_toolkit.sass import attribution

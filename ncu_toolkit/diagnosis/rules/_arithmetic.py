@@ -13,7 +13,6 @@ import re
 from typing import Final
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import Threshold
 from ncu_toolkit.model import Instruction, Profile
 from ncu_toolkit.sass import attribution
 
@@ -126,12 +125,6 @@ def converts_doubles(profile: Profile) -> bool:
         if attribution.kind(row.opcode) == "special" and is_double(row.opcode)
     )
     return double > special / 2 > 0
-
-
-MULTIPLY_ADDS: Final = Threshold(
-    0.15,
-    "a matrix product written for one result a thread executes a multiply-add in about every sixth instruction or more often",
-)
 
 
 def computing(profile: Profile) -> float:
