@@ -202,9 +202,9 @@ def test_pages_hold_what_they_have_in_common_once(reports: Path) -> None:
     shared = json.loads((folder / "shared.js").read_text().partition("=")[2].rstrip(";\n"))
     samples = json.loads(unpacked(shared["samples"]))
     text = (folder / "gemm_fp32-vectorized-4096.html").read_text()
-    found = re.findall(r'class="part" data-key="([a-z]+)">([^<]+)<', text)
+    found = re.findall(r'class="part" data-key="([a-z-]+)">([^<]+)<', text)
     parts = {key: unpacked(body, samples[key]) for key, body in found}
-    assert {"changed", "stalls", "occupancy", "verdict", "figures", "reproduce"} <= parts.keys()
+    assert {"step", "stall-section", "occupancy-section", "verdict", "figures"} <= parts.keys()
     assert "DRAM throughput" in parts["figures"]
     assert "vectorized" in parts["reproduce"]
     assert len(text) < sum(map(len, parts.values()))
