@@ -83,7 +83,7 @@ def predictions(table: Table) -> Chart | None:
         label = f"{step.text}, {size.text}"
         words = f"predicted {guess.text}, achieved {got.text}"
         judged = row[at["error"]].tone != "muted" and not row[at["error"]].missing
-        guesses.append(charts.Guess(label, guess.value, got.value, judged, words))
+        guesses.append((label, guess.value, got.value, judged, words))
         links[label] = step.href
         rows.append([step, size, guess, got])
     if not guesses:
