@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.core.errors import UsageProblem
@@ -18,7 +18,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Instruction, Presence, Profile, Reading
+from ncu_toolkit.model import Instruction, Presence, Profile
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import BULK, WARP_SIZE, flops
 
@@ -56,13 +56,32 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class Row:
+class Executed:
     """Executions of one opcode: warps, and threads that were active and predicated on (estimated
     from the mean where not counted)."""
 
     opcode: str
     warps: float
     threads: float
+
+    @property
+    def base(self) -> str:
+        return attribution.base(self.opcode)
+
+    @property
+    def kind(self) -> str:
+        return attribution.kind(self.opcode)
+
+
+class Fact(NamedTuple):
+    """A value of a launch by its name, or why it is absent."""
+
+    name: str
+    value: float | None
+    unit: str
+    label: str
+    meaning: str
+    why: str = ""
 
 
 def value(profile: Profile, name: str) -> float | None:
@@ -80,18 +99,23 @@ def _computed(profile: Profile, name: str) -> float | None:
     return computed if computed is None or math.isfinite(computed) else None
 
 
-def reading(profile: Profile, name: str) -> Reading:
-    """As `value`, with unit and presence."""
-    if name in registry.REGISTRY:
-        found = profile.reading(name)
-        return Reading(name, found.value, registry.REGISTRY[name].unit, found.presence)
-    result = value(profile, name)
-    return Reading(
-        name,
-        result,
-        describe(name)[0],
-        Presence.PRESENT if result is not None else Presence.NOT_COLLECTED,
-    )
+def fact(profile: Profile, name: str) -> Fact:
+    """What is known of a name: its value, or why there is none. Raises KeyError for a name that does
+    not exist."""
+    unit, label, meaning = describe(name)
+    found = value(profile, name)
+    if found is not None:
+        return Fact(name, found, unit, label, meaning)
+    needs, presence = inputs(name), profile.reading(name).presence
+    if name not in needs:
+        why = f"{label}: its inputs ({', '.join(needs)}) were not collected"
+    elif presence is Presence.NOT_AVAILABLE:
+        why = f"{label} is not available on this architecture"
+    elif presence is Presence.UNDEFINED:
+        why = f"{label} was collected, but its denominator is zero"
+    else:
+        why = f"{label} was not collected in this report"
+    return Fact(name, None, unit, label, meaning, why)
 
 
 def describe(name: str) -> tuple[str, str, str]:
@@ -167,8 +191,14 @@ def stall_shares(profile: Profile) -> dict[str, float]:
     return {reason: n / total for reason, n in samples.items()} if total >= MINIMUM_SAMPLES else {}
 
 
+def ranked_stalls(profile: Profile, *without: str) -> list[tuple[str, float]]:
+    """`stall_shares` above zero, the largest first, without some reasons."""
+    found = ((k, v) for k, v in stall_shares(profile).items() if v > 0 and k not in without)
+    return sorted(found, key=lambda item: (-item[1], item[0]))
+
+
 @remembered(4)
-def rows(profile: Profile) -> tuple[Row, ...]:
+def rows(profile: Profile) -> tuple[Executed, ...]:
     """Executed instructions by opcode, warp and thread level. Nothing where the mix was not
     collected."""
     lanes = (
@@ -178,7 +208,9 @@ def rows(profile: Profile) -> tuple[Row, ...]:
     )
     threads = profile.mix.thread_opcodes
     return tuple(
-        Row(opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes)
+        Executed(
+            opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes
+        )
         for opcode, warps in profile.mix.opcodes.items()
         if warps
     )
@@ -233,10 +265,8 @@ def _local_sectors(profile: Profile) -> float | None:
 def _passes(profile: Profile) -> float | None:
     """Wavefronts over requests, by what the two units take a cycle at most. None below 1: some
     requests then never reach the data stage."""
-    passes, requests = (
-        profile.value("l1_data_pipe_active"),
-        profile.value("l1_request_active") or profile.value("lsu_pipe_active"),
-    )
+    passes = profile.value("l1_data_pipe_active")
+    requests = profile.value("l1_request_active") or profile.value("lsu_pipe_active")
     each = (
         passes / requests * (spec(profile.device.cc, "request_cycles") or 1)
         if passes is not None and requests
@@ -492,19 +522,18 @@ def block_limits(profile: Profile) -> dict[str, float]:
 def occupancy_of(profile: Profile) -> Occupancy | None:
     """What the launch's need of each resource allows; None where the block's size or the limits of
     the architecture are not known."""
-    launch = profile.launch
-    if not launch.threads_per_block:
-        return None
     try:
-        return occupancy(
-            profile.device.cc,
-            launch.threads_per_block,
-            launch.registers,
-            launch.shared_static,
-            launch.shared_dynamic,
-        )
+        return occupancy_needed(profile) if profile.launch.threads_per_block else None
     except UsageProblem:
         return None
+
+
+def occupancy_needed(profile: Profile) -> Occupancy:
+    """As `occupancy_of`. Raises UsageProblem where it is not known."""
+    used = profile.launch
+    return occupancy(
+        profile.device.cc, used.threads_per_block, used.registers, used.shared_static, used.shared_dynamic
+    )  # fmt: skip
 
 
 #: Registry name -> what limits the resident blocks, in words.
@@ -531,22 +560,18 @@ def _reuse(profile: Profile) -> float | None:
 def _cycles_per_constant_load(profile: Profile) -> float | None:
     """Cycles the indexed constant cache is busy for one warp's LDC: 1 where all lanes read one
     address, up to 32."""
-    busy, cycles, loads = (
-        profile.value("constant_cache_active"),
-        profile.value("sm_cycles"),
-        executed(profile, ("constant",)),
-    )
+    busy = profile.value("constant_cache_active")
+    cycles = profile.value("sm_cycles")
+    loads = executed(profile, ("constant",))
     sms = profile.device.sm_count
     return busy * cycles * sms / loads if busy is not None and cycles and loads and sms else None
 
 
 def _per_sm_cycle(name: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
-        amount, cycles, sms = (
-            value(profile, name),
-            profile.value("sm_active_cycles"),
-            profile.device.sm_count,
-        )
+        amount = value(profile, name)
+        cycles = profile.value("sm_active_cycles")
+        sms = profile.device.sm_count
         return amount / sms / cycles if amount is not None and cycles and sms else None
 
     return compute

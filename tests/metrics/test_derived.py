@@ -8,7 +8,6 @@ import pytest
 
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Presence
 from ncu_toolkit.sass import attribution
 
 
@@ -20,7 +19,7 @@ def test_every_figure_says_what_it_is(name: str) -> None:
     assert meaning.endswith(".")
     empty = cases.build({"metrics": dict.fromkeys(cases.METRICS), "stalls": {}, "opcodes": {}})
     assert figures.value(empty, name) is None
-    assert figures.reading(empty, name).presence is not Presence.PRESENT
+    assert figures.fact(empty, name).why
 
 
 def test_unknown_name_is_a_programming_error() -> None:

@@ -406,6 +406,8 @@ def test_printing_opens_what_is_folded(browser: Browser, reports: Path) -> None:
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     folded = "document.querySelector('.diff').closest('details').open"
     assert browser.evaluate(folded)
+    listed = "document.querySelector('[id$=figures] details').open"
+    assert not browser.evaluate(listed), "lists of everything stay folded"
     browser.evaluate("dispatchEvent(new Event('afterprint'))")
     assert not browser.evaluate(folded)
 

@@ -389,9 +389,10 @@
     });
   }
 
-  // Printing shows what is folded, and every chart.
+  // Printing shows what is folded, and every chart. Lists of everything stay as the reader left them.
   addEventListener("beforeprint", () => {
-    all("details:not(.why, .columns)").forEach((part) => { if (!part.open && !part.closest(".chart")) { part.open = true; part.dataset.opened = "1"; } });
+    const long = `${["ruled-out", "rule-section", "figures", "reproduce"].map((id) => `[id$="${id}"]`)}, [id$="verdict"] .fold details`;
+    all("details:not(.why, .columns)").forEach((part) => { if (!part.open && !part.closest(".chart") && !part.closest(long)) { part.open = true; part.dataset.opened = "1"; } });
     all(".plot").forEach((plot) => { if (!drawn.has(plot)) draw(plot); });
   });
   addEventListener("afterprint", () => all("details[data-opened]").forEach((part) => { part.open = false; delete part.dataset.opened; }));
