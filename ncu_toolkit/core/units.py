@@ -53,6 +53,12 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`: the first names, and how many are left out."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def count(value: float) -> str:
     """A whole number with thin spaces in thousands: `1 048 576`."""
     if not math.isfinite(value):
