@@ -28,7 +28,7 @@ from ncu_toolkit.analysis.analyze import LaunchResult
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.diagnosis import glossary
+from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
 from ncu_toolkit.diagnosis.rules.reference import page
 from ncu_toolkit.gpu import doctor
@@ -262,8 +262,8 @@ class Tools:
 
     def glossary(self, term: TermName) -> GlossaryEntry:
         """Explains a stall reason, figure, unit or bottleneck in one paragraph."""
-        terms = glossary.terms()
-        key = term if term in terms else glossary.find(term)
+        terms = definitions().terms
+        key = term if term in terms else definitions().find(term)
         if not key:
             names = {each.title.lower(): each.title for each in terms.values()}
             near = difflib.get_close_matches(term.lower(), names, _NEAR, 0.5)

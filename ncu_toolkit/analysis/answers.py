@@ -15,7 +15,7 @@ from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import partly
 from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.core.units import counted, listed
+from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.answer import CARDS, TOP, Kind, answer
@@ -113,7 +113,7 @@ def unmatched(analysis: Analysis, which: str = "") -> str:
         return ""
     which = which or ("the report has" if len(analysis.files) == 1 else "the reports have")
     pattern, there = visible(analysis.options.kernel, 80), list(dict.fromkeys(names))
-    return f"no kernel matches '{pattern}'; {which}: {listed(there, _EXISTING)}"
+    return f"no kernel matches '{pattern}'; {which}: {shortlist(there, _EXISTING)}"
 
 
 def _chained(analysis: Analysis) -> Iterable[str]:
@@ -523,10 +523,10 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
             yield f"{gpus}. {_SHARES_ONLY}"
     for problem in dict.fromkeys(pair.problem for pair in comparison.pairs if pair.problem):
         names = [pair_name(pair) for pair in comparison.pairs if pair.problem == problem]
-        yield f"not comparable: {listed(names, _NAMED)}: {visible(problem)}"
+        yield f"not comparable: {shortlist(names, _NAMED)}: {visible(problem)}"
     for which, found in (("old", comparison.alone_old), ("new", comparison.alone_new)):
         if found and alone:
-            shown = listed([kernel_name(side.name, 40) for side in found], 5)
+            shown = shortlist([kernel_name(side.name, 40) for side in found], 5)
             yield f"only in the {which}: {shown}"
     yield from (visible(remark) for remark in comparison.remarks)
 

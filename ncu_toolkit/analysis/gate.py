@@ -21,7 +21,7 @@ from typing import Final
 from ncu_toolkit.analysis.analyze import Analysis, typical, with_tables
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.core.units import listed
+from ncu_toolkit.core.units import shortlist
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.ladder import expressions
@@ -453,7 +453,7 @@ def _named(name: str, sides: Sides, which: str) -> list[Key]:
         there = list(dict.fromkeys(visible(side.name, 60) for side in sides.values()))
         raise InputProblem(
             f"there is no kernel '{visible(name, 200)}' left to pair in the {which} report",
-            f"It has {listed(there, _NAMES_SHOWN) or 'no kernel left'}",
+            f"It has {shortlist(there, _NAMES_SHOWN) or 'no kernel left'}",
         )
     return found
 
@@ -567,7 +567,7 @@ def parse_gate(text: str) -> Gate:
     return Gate(text, expression, frozenset(names))
 
 
-class _Missing(expressions.Unknown):
+class _Missing(expressions.Abstains):
     """A pair lacks a figure that a gate names; the argument is its name."""
 
 

@@ -183,9 +183,9 @@ class Output:
     def answer(self, shown: Answer, title: str = "", page: str = "") -> None:
         """Write an answer; of html say which page to open: `page` where --output names none."""
         if self.form == "html":
-            from ncu_toolkit.render.card_html import write_page
+            from ncu_toolkit.pages.html import write_answer
 
-            click.echo(f"Open {write_page(shown, title, self.output or Path(page))}")
+            click.echo(f"Open {write_answer(shown, title, self.output or Path(page))}")
         else:
             self.text(shown_as(shown, self.form), WIDTH)
 

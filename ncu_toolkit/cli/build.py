@@ -72,11 +72,9 @@ def _check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) ->
     family's usual sizes."""
     if not overrides:
         return
-    size, dtype = problem.parse_size(problem.bench_sizes[-1]), problem.dtypes[0]
-    scalars = problem.scalars(size, dtype, rung.problem)
-    values = {name: scalar.value for name, scalar in scalars.items()} | size.as_dict()
+    case = problem.case(problem.bench_sizes[-1], None, rung.problem)
     try:
-        rung.launch_geometry(values, overrides, 1)
+        rung.launch_geometry(problem.values(case), overrides, 1)
     except InputProblem as error:
         given = ", ".join(f"{name} = {value}" for name, value in overrides.items())
         raise UsageProblem(

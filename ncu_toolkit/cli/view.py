@@ -64,7 +64,7 @@ def write_pages(analysis: Analysis, folder: Path) -> Path:
     """Write the analysis as pages; returns the one to open: of two reports with a kernel in common
     their comparison."""
     from ncu_toolkit.pages.analysis_run import write_folder
-    from ncu_toolkit.render.card_html import write_page
+    from ncu_toolkit.pages.html import write_answer
 
     page = write_folder(analysis, folder)
     if len(analysis.files) != 2:
@@ -74,7 +74,7 @@ def write_pages(analysis: Analysis, folder: Path) -> Path:
     if not found.compared:
         return page
     above = [("Both reports", page.name)]
-    return write_page(answers.of_comparison(found), "Comparison", page.parent / COMPARISON, above)
+    return write_answer(answers.of_comparison(found), "Comparison", page.parent / COMPARISON, above)
 
 
 def _has_browser() -> bool:

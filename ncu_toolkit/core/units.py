@@ -9,6 +9,8 @@ from typing import Final
 
 THIN_SPACE: Final = "\u2009"
 NOT_AVAILABLE: Final = "n/a"
+#: A gain of less rounds to 1.00×: only a roof with useful work may have it.
+LEAST_GAIN: Final = 1.005
 
 #: Smaller values are shown as a bound: no timer, counter or sample of a GPU resolves them.
 _LEAST_NS: Final = 0.1
@@ -53,10 +55,15 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def shortlist(names: Sequence[str], most: int) -> str:
     """`a, b and 3 more`: the first names, and how many are left out."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def count(value: float) -> str:

@@ -186,8 +186,8 @@ def rungs(
     try:
         for group in selection.groups_of(cases):
             first = group[0]
-            problem, options = problem_for(first.family), selection.rung_of(first).problem
-            space = Workspace(problem, selection.size_of(first), first.dtype, options)
+            problem, rung = problem_for(first.family), selection.rung_of(first)
+            space = Workspace(rung, selection.size_of(first), first.dtype)
             for case in group:
                 reporter.doing(f"{case.rung} {case.size}")
                 try:

@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import (
@@ -301,10 +303,9 @@ def _time_group(
 ) -> None:
     from ncu_toolkit.gpu import timing
 
-    first = group[0]
-    problem, options = problem_for(first.family), rung_of(first).problem
+    first, problem = group[0], problem_for(group[0].family)
     mode: Any = cache_of(problem, cache)
-    space = launch.Workspace(problem, size_of(first), first.dtype, options)
+    space = launch.Workspace(rung_of(first), size_of(first), first.dtype)
     ready: list[Any] = []
     records = []
     for case in group:
@@ -361,11 +362,12 @@ def _rival(problem: Problem, space: Any, against: str, reporter: Reporter) -> An
     library = problem.rivals.get(against)
     if library is None:
         return None
-    rung = replace(find_rung(f"{problem.family}/{problem.baseline}"), name=library, library=library)
+    own = find_rung(f"{problem.family}/{problem.baseline}")
+    rung = structs.replace(own, name=library, library=library)
     try:
         return launch.bind_verified(rung, space)
     except ToolkitError as error:
-        reporter.note(f"{library} is not timed at {space.size.label}: {error.message}")
+        reporter.note(f"{library} is not timed at {space.case.size.label}: {error.message}")
         return None
 
 

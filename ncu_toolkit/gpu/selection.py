@@ -10,7 +10,7 @@ from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import cuda, tuned
 from ncu_toolkit.ladder.catalogue import comparison_of, find_family, find_rung, load_families
-from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.ladder.problems import Case, Problem, Size, problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.run import RunCase, Skipped
@@ -23,7 +23,7 @@ def case_of(
 ) -> RunCase:
     """A planned case with its useful work. Raises UsageProblem for parameters that the rung does
     not take."""
-    problem = problem_for(rung.family)
+    problem, case = problem_for(rung.family), Case(size, dtype, rung.problem)
     return RunCase(
         family=rung.family,
         rung=rung.name,
@@ -31,8 +31,8 @@ def case_of(
         dtype=dtype,
         dims=size.as_dict(),
         parameters=rung.with_parameters(parameters) if parameters else {},
-        flops=problem.flops(size, rung.problem),
-        compulsory_bytes=problem.compulsory_bytes(size, dtype, rung.problem),
+        flops=problem.flops(case),
+        compulsory_bytes=problem.compulsory_bytes(case),
         source=nvcc.source_digest(rung),
     )
 

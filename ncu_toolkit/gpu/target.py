@@ -89,7 +89,6 @@ def run_plan(path: Path) -> None:
     from ncu_toolkit.gpu import cuda
     from ncu_toolkit.gpu.launch import Runnable, Workspace, explained
     from ncu_toolkit.gpu.selection import operation_of, rung_of, size_of
-    from ncu_toolkit.ladder.problems import problem_for
 
     plan = read_plan(path)
     cuda.disable_tf32()
@@ -111,8 +110,7 @@ def run_plan(path: Path) -> None:
             if space is None or wanted != key:
                 space = None
                 cp.get_default_memory_pool().free_all_blocks()
-                problem = problem_for(case.family)
-                space = Workspace(problem, size_of(case), case.dtype, rung.problem)
+                space = Workspace(rung, size_of(case), case.dtype)
                 key = wanted
             runnable = Runnable(rung, space, case.parameters)
             runnable.verify()

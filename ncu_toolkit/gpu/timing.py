@@ -167,9 +167,7 @@ def measure_ladder(
     """
     watch = Stopwatch(cache)
     verified = {
-        runnable.rung.name: runnable.worst
-        if runnable.worst is not None
-        else max(v.worst for v in runnable.verify())
+        runnable.rung.name: runnable.verify() if runnable.worst is None else runnable.worst
         for runnable in runnables
     }
     repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
@@ -336,19 +334,19 @@ def _timing(
     joules: float | None,
     rested: bool,
 ) -> Timing:
-    name, space = runnable.rung.name, runnable.workspace
+    name, problem, case = runnable.rung.name, runnable.workspace.problem, runnable.workspace.case
     beside, state = rounds.beside[name], cuda.combined(rounds.states[name])
     return Timing(
         family=runnable.rung.family,
         rung=name,
-        size=space.size.label,
-        dtype=space.dtype,
-        dims=space.size.as_dict(),
+        size=case.size.label,
+        dtype=case.dtype,
+        dims=case.size.as_dict(),
         parameters=dict(runnable.parameters),
         times_us=tuple(round(value, 4) for value in rounds.times[name]),
         cache=cache,
-        flops=space.problem.flops(space.size, space.options),
-        compulsory_bytes=space.problem.compulsory_bytes(space.size, space.dtype, space.options),
+        flops=problem.flops(case),
+        compulsory_bytes=problem.compulsory_bytes(case),
         verified_worst=worst,
         baseline_us=sorted(beside)[len(beside) // 2] if beside else None,
         sm_clock_mhz=state.sm_mhz,
@@ -445,12 +443,10 @@ def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None
     from ncu_toolkit.ladder.problems import problem_for
 
     problem = problem_for("gemm_tensor")
-    size = problem.parse_size("8192")
-    cp = cuda.cupy()
-    arrays = dict(problem.make_inputs(cp, 1, size, "bfloat16", {}, ["A", "B"]))
-    arrays["C"] = cp.empty((8192, 8192), dtype="uint16")
-    run = problem.library(cp, "cublas", arrays, size, "bfloat16", {})
-    return problem.flops(size, {}) / best(run)
+    case = problem.case("8192", "bfloat16", xp=cuda.cupy())
+    arrays = problem.make_inputs(case, 1, ["A", "B"])
+    arrays["C"] = case.xp.empty((8192, 8192), dtype="uint16")
+    return problem.flops(case) / best(problem.library(case, "cublas", arrays))
 
 
 def measure_costs(runnable: Runnable) -> Costs | None:
@@ -477,11 +473,7 @@ def measure_costs(runnable: Runnable) -> Costs | None:
         return None
     allocation, memory = timed(lambda: cp.cuda.memory.Memory(total))
     del memory
-    initialisation, _ = timed(
-        lambda: space.problem.make_inputs(
-            cp, space.seed, space.size, space.dtype, space.options, inputs
-        )
-    )
+    initialisation, _ = timed(lambda: space.problem.make_inputs(space.case, space.seed, inputs))
     to_host, host = timed(lambda: [cp.asnumpy(space.arrays[name]) for name in names])
     to_device, _ = timed(lambda: [cp.asarray(array) for array in host])
     return Costs(allocation, initialisation, to_device, to_host)
