@@ -19,7 +19,7 @@ from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, Pro
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
-    from ncu_toolkit.analysis.gate import Comparison, Difference, Pair, Total
+    from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference, Total
     from ncu_toolkit.document.views import Answer, Cell, RunView, Table
     from ncu_toolkit.explain.probed import Verdict
     from ncu_toolkit.model.trace import Trace
@@ -377,8 +377,8 @@ def comparison_document(comparison: Comparison) -> str:
             for f in comparison.failures
         ],
         "undecided": [visible(reason) for reason in comparison.undecided],
-        "only_old": [visible(name) for name in comparison.only_old],
-        "only_new": [visible(name) for name in comparison.only_new],
+        "only_old": [visible(side.name) for side in comparison.alone_old],
+        "only_new": [visible(side.name) for side in comparison.alone_new],
         "alone": [
             {
                 "kernel": visible(side.name),
@@ -396,7 +396,7 @@ def comparison_document(comparison: Comparison) -> str:
     return written(plain)
 
 
-def _plain_pair(pair: Pair) -> dict[str, Any]:
+def _plain_pair(pair: ComparedPair) -> dict[str, Any]:
     from ncu_toolkit.analysis.answers import prediction
 
     found, came = pair.difference("time"), prediction(pair)
