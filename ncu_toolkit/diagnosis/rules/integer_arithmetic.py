@@ -33,8 +33,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
     StaticFinding,
@@ -44,8 +43,8 @@ from ncu_toolkit.diagnosis.rules._code import (
     place,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, Threshold
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.model import Evidence, Finding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "integer-arithmetic"
@@ -72,7 +71,7 @@ USEFUL: Final = (
 BESIDE: Final = 0.1
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     total = k.total
     divisions = _divisions(k)
     integer = k.executed("integer") or 0.0
@@ -128,13 +127,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         removal,
         (
             measured,
-            Evidence(
-                "integer_overhead",
-                "Integer instructions around the work",
-                overhead / total,
-                "fraction",
-                "Part of the executed warp instructions that are integer arithmetic on indices.",
-            ),
+            k.stated("integer_overhead", overhead / total),
             "kind_share:special alu_pipe_active issue_active stall_share:wait",
         ),
         (

@@ -29,14 +29,12 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, capital
+from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, Outcome, capital, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
@@ -62,7 +60,7 @@ USEFULNESS: Final = (
 )  # fmt: skip
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     name, busy = k.model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
     if not name:
         return k.abstain(*k.missing("lsu_pipe_active", "l1_data_active"))
@@ -74,14 +72,14 @@ def find(k: Kernel) -> Finding | NoFinding:
         "shared_conflict_excess global_sector_excess",
     )
     if busy < NEAR.value:
-        return k.ruled_out(f"L1 and shared memory are at most {percent(busy)} busy.", *evidence)
+        return k.ruled_out(f"L1 and shared memory are at most {percent(busy)} busy.", evidence)
     if k.model.working < WORKING.value:
         return k.ruled_out(
             f"L1 is busy while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
-            *evidence,
+            evidence,
         )
     if max(k.model.busy("dram"), k.model.busy("l2"), k.model.busy("fill")) >= busy:
-        return k.ruled_out("L2 or device memory is busier.", *evidence)
+        return k.ruled_out("L2 or device memory is busier.", evidence)
     compulsory = k.context.compulsory_bytes
     asked = k["l1_global_bytes"]
     excess = k["global_sector_excess"]

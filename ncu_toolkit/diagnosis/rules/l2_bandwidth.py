@@ -27,16 +27,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
+from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 
 ID: Final = "l2-bandwidth"
 TITLE: Final = "L2 bandwidth"
@@ -58,7 +56,7 @@ USEFULNESS: Final = ("global_sector_excess", "load_reuse", "lane_bytes")
 _MOVED: Final = "Each SM loads its bytes once, in whole sectors."
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     name, busy = k.model.busiest("l2", "fill")
     if not name:
         return k.abstain(*k.missing("l2_utilization", "l1_fill_active"))
@@ -68,13 +66,13 @@ def find(k: Kernel) -> Finding | NoFinding:
         "l2_utilization l2_throughput l1_fill_active l2_to_sm_active l2_bytes l2_hit_rate",
     )
     if busy < NEAR_BYTES.value:
-        return k.ruled_out(f"L2 and its link are at most {percent(busy)} busy.", *evidence)
+        return k.ruled_out(f"L2 and its link are at most {percent(busy)} busy.", evidence)
     if k.model.busy("dram") >= busy:
-        return k.ruled_out("Device memory is busier.", *evidence)
+        return k.ruled_out("Device memory is busier.", evidence)
     if name == "l2" and streams(k):
         return k.ruled_out(
             "It is active because of the traffic of device memory, which is busier than L2's own work.",
-            *evidence,
+            evidence,
         )
     compulsory = k.context.compulsory_bytes
     moved = k["l2_bytes"]

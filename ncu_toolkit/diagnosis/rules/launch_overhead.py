@@ -35,12 +35,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
-from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES
+from ncu_toolkit.model import Finding
 
 ID: Final = "launch-overhead"
 TITLE: Final = "Launch or block overhead"
@@ -91,7 +90,7 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     duration = k.profile.duration_us or 0.0
     launches = (
         1
@@ -100,20 +99,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     chain = k.is_chain
     measured = k.fact("duration", "<", SHORT)
-    counted = (
-        Evidence(
-            "launches",
-            "Launches",
-            float(launches),
-            "count",
-            "Kernel launches of one job.",
-            CHAIN.value,
-            ">=",
-            CHAIN.source,
-        )
-        if launches > 1
-        else None
-    )
+    counted = k.stated("launches", launches, ">=", CHAIN) if launches > 1 else None
     if duration >= SHORT.value and not chain:
         if (k["waves"] or 0.0) >= REFILLED.value and _starts_late(k):
             return _short_blocks(k)
@@ -198,13 +184,13 @@ def _starts_late(k: Kernel) -> bool:
     )
 
 
-def _short_blocks(k: Kernel) -> Finding | NoFinding:
+def _short_blocks(k: Kernel) -> Outcome:
     """Blocks that end as fast as they can be started: the SMs wait for new ones."""
     fill = k["occupancy_fill"] or 1.0
     measured = k.fact("block_rate", ">=", MANY)
     evidence = (measured, "occupancy_fill waves active_warps")
     if fill > FILLED.value:
-        return k.ruled_out("Blocks are short, but the SMs stay full.", *evidence)
+        return k.ruled_out("Blocks are short, but the SMs stay full.", evidence)
     # Several elements a thread are as many loads under way at a time; what is spent in queues
     # stays.
     late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0

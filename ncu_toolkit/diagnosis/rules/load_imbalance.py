@@ -32,13 +32,11 @@ import math
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import paths
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.diagnosis.time_model import FLOOR_US, Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import FLOOR_US
 
 ID: Final = "load-imbalance"
 TITLE: Final = "Load imbalance"
@@ -61,7 +59,7 @@ SEVERAL: Final = Threshold(
 )
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     active = k["active_fraction"] or 1.0
     waves = k["waves"] or 0.0
     # Start and end of a launch leave SMs empty without any block being to blame.
@@ -77,11 +75,11 @@ def find(k: Kernel) -> Finding | NoFinding:
     balance = min(1.0, busy / even) if even else 1.0
     evidence = ("active_fraction imbalance occupancy_fill waves",)
     if (equal := _equal_blocks(k, waves)) is not None:
-        return k.ruled_out(equal, *evidence)
+        return k.ruled_out(equal, evidence)
     if balance >= 1 - IDLE.value:
-        return k.ruled_out("The SMs work about equally long.", *evidence)
+        return k.ruled_out("The SMs work about equally long.", evidence)
     if busy <= 0:
-        return k.ruled_out("No SM was active for long enough to compare.", *evidence)
+        return k.ruled_out("No SM was active for long enough to compare.", evidence)
     return k.finding(
         f"Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {percent(busy)} of the time.",
         Removal("with the work spread evenly", balance=balance),

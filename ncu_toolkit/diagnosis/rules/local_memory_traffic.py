@@ -33,13 +33,11 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, keep
+from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import LOCAL
 from ncu_toolkit.sass.operands import addresses, parts
@@ -74,7 +72,7 @@ _WHY: Final[Mapping[Where | None, str]] = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     sectors = k["local_sectors"] or 0.0
     measured = k.fact("local_sectors")
     if sectors == 0:
@@ -103,13 +101,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         (
             measured,
             "kind_share:local",
-            Evidence(
-                "local_part",
-                "Local sectors",
-                part,
-                "fraction",
-                "Part of the sectors of local and global memory that are local.",
-            ),
+            k.stated("local_part", part),
             _addresses(addresses),
             "stall_share:lg_throttle stall_share:long_scoreboard registers_per_thread",
         ),

@@ -36,10 +36,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import WARP
-from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel
+from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
@@ -50,9 +49,8 @@ from ncu_toolkit.diagnosis.thresholds import (
     SATURATED,
     Threshold,
 )
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.hardware.occupancy import next_steps
-from ncu_toolkit.model import Evidence, Finding, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "low-occupancy"
@@ -105,7 +103,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     occupancy = k["theoretical_occupancy"] or 0.0
     measured = k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY)
     limiters = figures.occupancy_limiters(k.profile)
@@ -166,15 +164,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         (
             measured,
             *(k.fact(name) for name in limiters),
-            Evidence(
-                "waiting_for_results",
-                "Waiting that more warps overlap",
-                overlapped,
-                "fraction",
-                "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues.",
-            )
-            if k.model.stalls
-            else None,
+            k.stated("waiting_for_results", overlapped) if k.model.stalls else None,
             "active_warps issue_active registers_per_thread",
         ),
         _advice(k, limiters),
