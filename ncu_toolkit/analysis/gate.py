@@ -620,7 +620,7 @@ def parse_gate(text: str) -> Gate:
     return Gate(text, expression, frozenset(names))
 
 
-class _Missing(expressions.Unknown):
+class _Missing(expressions.Abstains):
     """A pair lacks a figure that a gate names; the argument is its name."""
 
 

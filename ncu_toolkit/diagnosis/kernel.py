@@ -14,14 +14,17 @@ from typing import Final, Literal, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures, language, time_model
-from ncu_toolkit.diagnosis.figures import Row
+from ncu_toolkit.diagnosis.figures import Executed
 from ncu_toolkit.diagnosis.thresholds import CHAIN, Threshold
 from ncu_toolkit.diagnosis.time_model import NOISE, RESOURCES, Prediction, Removal, TimeModel
 from ncu_toolkit.model import (
     Comparison,
+    Context,
+    Device,
     Evidence,
     Finding,
     Instruction,
+    Launch,
     Location,
     NoFinding,
     Profile,
@@ -50,6 +53,13 @@ SECTIONS: Final = {
     "global_load_sectors": "MemoryWorkloadAnalysis_Tables", "dram_bytes": "MemoryWorkloadAnalysis",
     "fma_pipe_active": "ComputeWorkloadAnalysis", "theoretical_occupancy": "Occupancy", "duration": "SpeedOfLight",
 }  # fmt: skip
+#: Waiting that more warps would overlap; barriers and full queues are not among it.
+HIDDEN_BY_WARPS: Final = (
+    "long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction",
+    "imc_miss", "selected", "dispatch_stall",
+)  # fmt: skip
+#: Registers of a thread at most: CUDA C++ Programming Guide, "Compute Capabilities".
+MOST_REGISTERS: Final = 255
 #: Names that stand for a table in place of a metric.
 _TABLES: Final = {"opcodes": "instruction counts", "stalls": "stall reasons"}
 #: Kinds of instructions that can cause a stall reason, for those that not every kind can.
@@ -84,9 +94,35 @@ class Kernel:
         return figures.value(self.profile, name)
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def launch(self) -> Launch:
+        return self.profile.launch
+
+    @property
+    def device(self) -> Device:
+        return self.profile.device
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        return self.profile.instructions
+
+    @property
+    def context(self) -> Context:
+        """What is known beside the report; with nothing in it where nothing is."""
+        return self.profile.context or Context()
+
+    @property
+    def rows(self) -> tuple[Executed, ...]:
         """Executed instructions by opcode; empty where they were not counted."""
         return figures.rows(self.profile)
+
+    @property
+    def total(self) -> float:
+        """All executed warp instructions, 0 where they were not counted."""
+        return sum(row.warps for row in self.rows)
+
+    def of_base(self, *bases: str) -> float:
+        """Warp instructions of some base opcodes, 0 where they were not counted."""
+        return sum(row.warps for row in self.rows if row.base in bases)
 
     @property
     def language(self) -> language.Language:
@@ -279,7 +315,7 @@ class Kernel:
         self, weight: Callable[[Instruction], float], what: str, count: int = 3
     ) -> tuple[Location, ...]:
         """The instructions that hold most of `what`, with their shares, heaviest first."""
-        rows = self.profile.instructions
+        rows = self.instructions
         return _locations(rows, {i: weight(row) for i, row in enumerate(rows)}, what, count)
 
     def locate_executed(
@@ -301,7 +337,7 @@ class Kernel:
         wanted: Callable[[Instruction], bool] = lambda _: True,
     ) -> tuple[Location, ...]:
         """The instructions that cause a stall reason, of `kinds` where given, and that pass a test."""
-        rows = self.profile.instructions
+        rows = self.instructions
         weights = {
             i: w
             for i, w in attribution.weights_by_culprit(self.profile, reason).items()
@@ -320,8 +356,8 @@ class Kernel:
     def is_chain(self) -> bool:
         """Whether this launch is one of several that share a job: three or more, none of which does
         nearly all (as a first pass does)."""
-        context = self.profile.context
-        if context is None or context.compulsory_bytes is not None or context.flops is not None:
+        context = self.context
+        if context.compulsory_bytes is not None or context.flops is not None:
             return False
         return context.launch_count - 1 + context.repeat >= CHAIN.value
 
@@ -331,7 +367,7 @@ class Kernel:
         alone, all being equal: some SMs have no block, or one block less. 1 where it is not known.
 
         An upper bound: where blocks on one SM do not slow each other down, it makes no difference."""
-        blocks, sms = self.profile.launch.blocks, self.profile.device.sm_count
+        blocks, sms = self.launch.blocks, self.device.sm_count
         return math.ceil(blocks / sms) / (blocks / sms) if blocks and sms else 1.0
 
 
@@ -392,6 +428,11 @@ def keep(share: float, left: float) -> float:
 def capital(words: str) -> str:
     """Words as the beginning of a sentence."""
     return words[:1].upper() + words[1:]
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence of their own; empty where there are none."""
+    return f"{capital(words).rstrip('.')}." if words else ""
 
 
 def at(locations: Sequence[Location]) -> str:

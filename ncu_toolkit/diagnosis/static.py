@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.build.nvcc import Cubin, Resources
+from ncu_toolkit.build.nvcc import BuiltCubin, Resources
 from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
+from ncu_toolkit.diagnosis.kernel import sentence
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, OpenQuestion, StaticFinding
-from ncu_toolkit.diagnosis.rules._support import sentence
 from ncu_toolkit.hardware.occupancy import (
     MAX_BLOCK_THREADS,
     Occupancy,
@@ -239,7 +239,7 @@ def analyse_source(
     Raises:
         as `analyse_rung`.
     """
-    cubin: Cubin = nvcc.compile_file(source, arch, macros, timeout)
+    cubin: BuiltCubin = nvcc.compile_file(source, arch, macros, timeout)
     if not cubin.entries:
         raise InputProblem(
             f"'{source.name}' has no kernel",

@@ -305,7 +305,7 @@ def introduce() -> Board:
 class Built:
     """A compilation on a worker: its entry in the cache of cubins, by file name."""
 
-    cubin: nvcc.Cubin
+    cubin: nvcc.BuiltCubin
     key: str
     files: Mapping[str, bytes]
 

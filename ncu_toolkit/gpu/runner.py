@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import (
@@ -360,7 +362,8 @@ def _rival(problem: Problem, space: Any, against: str, reporter: Reporter) -> An
     library = problem.rivals.get(against)
     if library is None:
         return None
-    rung = replace(find_rung(f"{problem.family}/{problem.baseline}"), name=library, library=library)
+    own = find_rung(f"{problem.family}/{problem.baseline}")
+    rung = structs.replace(own, name=library, library=library)
     try:
         return launch.bind_verified(rung, space)
     except ToolkitError as error:

@@ -33,9 +33,8 @@ from ncu_toolkit.pages.book import Book
 from ncu_toolkit.pages.calibration_view import calibration, predictions
 from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
-from ncu_toolkit.pages.folds import plural
 from ncu_toolkit.pages.json import launch_of_run
-from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view
+from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view, plural
 from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.report import missed
 

@@ -14,8 +14,8 @@ from urllib.parse import quote
 from ncu_toolkit import __version__
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.kernel import sentence
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._support import sentence
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.pages.json import written
 

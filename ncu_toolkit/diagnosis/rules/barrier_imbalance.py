@@ -33,7 +33,8 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.core.units import percent
+from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Kernel, at, keep
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._access import barrier_part, shared_wavefront_part
@@ -60,7 +61,7 @@ HALF: Final = Threshold(
 def find(k: Kernel) -> Finding | NoFinding:
     measured = k.stall("barrier", WEAK_STALL)
     products = attribution.waits(k.profile, "barrier").get("tensor", 0.0)
-    own = max(0.0, 1 - barrier_part(k.profile) - products)
+    own = max(0.0, 1 - barrier_part(k) - products)
     waiting = k.model.waiting("barrier") * own
     beside = (
         " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
@@ -69,8 +70,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
-            f"Warps wait at barriers for only {units.percent(waiting)} of their time.{beside}",
-            measured,
+            f"Warps wait at barriers for only {percent(waiting)} of their time.{beside}", measured
         )
     alone = _few_at_work(k)
     shuffling = sum(
@@ -79,13 +79,13 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     if alone is None and shuffling >= waiting and k.executed("shuffle"):
         said = (
-            f"Warps wait longer for shuffles ({units.percent(shuffling)} of their time) than at barriers ({units.percent(waiting)}), "
+            f"Warps wait longer for shuffles ({percent(shuffling)} of their time) than at barriers ({percent(waiting)}), "
             "and come late to these for that."
         )
         return k.ruled_out(said, measured, "stall_share:short_scoreboard kind_share:shuffle")
     few = alone[0] if alone else None
     lone = (
-        f" Only {units.percent(few.value)} of the warps execute the code where most of the remaining time is spent."
+        f" Only {percent(few.value)} of the warps execute the code where most of the remaining time is spent."
         if few
         else ""
     )
@@ -93,7 +93,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     places = k.locate_stall("barrier", kinds)
     removal = Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})
     return k.finding(
-        f"Warps spend {units.percent(waiting)} of their time at barriers, waiting for the slowest warp of their block.{beside}{lone}",
+        f"Warps spend {percent(waiting)} of their time at barriers, waiting for the slowest warp of their block.{beside}{lone}",
         _spread(removal, k, alone[1]) if alone else _shuffled(removal, k),
         (measured, few, "issue_active active_warps kind_share:barrier"),
         _advice(k, places),
@@ -144,10 +144,10 @@ def open_in_code(facts: KernelFacts) -> str:
 def _spread(removal: Removal, k: Kernel, part: range) -> Removal:
     """The removal, and what stays of the work of a part that few warps run alone: its lanes over
     32, since lanes that share it do in one instruction what each did in one of its own."""
-    table = k.profile.instructions
+    table = k.instructions
     rows = [row for row in table[part.start : part.stop] if row.executed and row.threads]
     run = sum(float(row.executed or 0) for row in rows)
-    left = sum(float(row.threads or 0) for row in rows) / run / figures.WARP if run else 1.0
+    left = sum(float(row.threads or 0) for row in rows) / run / WARP if run else 1.0
     if left >= 1:
         return removal
 
@@ -171,7 +171,7 @@ def _spread(removal: Removal, k: Kernel, part: range) -> Removal:
         },
         instructions=keep(run / sum(float(row.executed or 0) for row in table), left),
         basis=(
-            f"The part that few warps run uses {units.significant(left * figures.WARP, 2)} of 32 lanes. Shared by all lanes, "
+            f"The part that few warps run uses {units.significant(left * WARP, 2)} of 32 lanes. Shared by all lanes, "
             "it takes as many fewer instructions."
         ),
     )
@@ -196,13 +196,13 @@ def _shuffled(removal: Removal, k: Kernel) -> Removal:
     Functions"."""
     accesses = k.executed("shared")
     rows = k.rows
-    barriers = sum(row.warps for row in rows if attribution.base(row.opcode) == "BAR")
-    warps = k.profile.launch.blocks * math.ceil(math.prod(k.profile.launch.block) / figures.WARP)
+    barriers = sum(row.warps for row in rows if row.base == "BAR")
+    warps = k.launch.blocks * math.ceil(math.prod(k.launch.block) / WARP)
     if not accesses or barriers < STEPS * warps or accesses > EXCHANGE * barriers:
         return removal
     shuffles = barriers * STEPS_LEFT
     left = min(1.0, shuffles / accesses)
-    through_l1 = keep(shared_wavefront_part(k.profile), left)
+    through_l1 = keep(shared_wavefront_part(k), left)
     late = {
         reason: keep(k.blame(reason, "shared"), left)
         for reason in ("short_scoreboard", "mio_throttle")
@@ -228,17 +228,15 @@ def _few_at_work(k: Kernel) -> tuple[Evidence, range] | None:
 
     Warps that come to the branch, and those that go on behind it, are counted; None where no such
     part is, or none can be told."""
-    table = k.profile.instructions
+    table = k.instructions
     beside = [row.sample_count - row.samples.get("barrier", 0) for row in table]
     total = sum(beside)
     if not total:
         return None
     for branch, ends in attribution.flow_of(table).graph.targets.items():
         target = max(ends)
-        came, entered = (
-            table[branch].executed,
-            table[branch + 1].executed if branch + 1 < target else None,
-        )
+        came = table[branch].executed
+        entered = table[branch + 1].executed if branch + 1 < target else None
         if (
             not came
             or not entered

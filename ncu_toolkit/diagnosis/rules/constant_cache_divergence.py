@@ -33,12 +33,12 @@ import re
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, keep
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import SATURATED, Threshold
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Finding, Instruction, NoFinding
-from ncu_toolkit.sass import attribution
 
 ID: Final = "constant-cache-divergence"
 TITLE: Final = "Divergent constant-memory access"
@@ -100,7 +100,7 @@ def find(k: Kernel) -> Finding | NoFinding:
 
 def _indexed(row: Instruction) -> bool:
     """Whether lanes can read different entries: a parameter has one address for all of them."""
-    return attribution.base(row.opcode) == "LDC" and INDEXED.search(row.sass) is not None
+    return row.base == "LDC" and INDEXED.search(row.sass) is not None
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
@@ -125,10 +125,10 @@ def _busy_alone(k: Kernel) -> Finding | None:
     busy, issued = k.model.utilization("constant"), k.model.utilization("issue")
     if busy is None or not issued or busy < SATURATED.value:
         return None
-    if busy < SERIAL.value * issued * k.profile.device.schedulers_per_sm:
+    if busy < SERIAL.value * issued * k.device.schedulers_per_sm:
         return None
     return k.roof(
-        f"The constant cache is {units.percent(busy)} busy although few instructions load from it. Lanes probably read "
+        f"The constant cache is {percent(busy)} busy although few instructions load from it. Lanes probably read "
         "different entries of a table, which are served one at a time.",
         (k.fact("constant_cache_active", ">=", SATURATED), "issue_active"),
         (f"Collect ncu-toolkit's own set, which counts constant loads: {COLLECT}",),

@@ -32,14 +32,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.core.units import percent
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import TENTH, Kernel
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.diagnosis.time_model import PIPES, Removal
 from ncu_toolkit.model import Evidence, Finding, NoFinding
-from ncu_toolkit.sass import attribution
 
 ID: Final = "debug-build"
 TITLE: Final = "Debug build"
@@ -66,7 +65,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         return _by_code(k)
     counts: dict[str, float] = {}
     for row in k.rows:
-        name = attribution.base(row.opcode)
+        name = row.base
         counts[name] = counts.get(name, 0.0) + row.warps
     total = sum(counts.values())
     share = sum(counts.get(name, 0.0) for name in COPIES) / total if total else 0.0
@@ -99,7 +98,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     return Finding(
         ID,
         (
-            f"The kernel was compiled for a debugger (-G), without optimisation. {units.percent(share)} of the executed "
+            f"The kernel was compiled for a debugger (-G), without optimisation. {percent(share)} of the executed "
             "instructions only copy registers."
         ),
         "high",
@@ -162,7 +161,7 @@ def _by_code(k: Kernel) -> Finding | NoFinding:
     return Finding(
         ID,
         (
-            f"The kernel was compiled for a debugger (-G), without optimisation: {units.percent(code.part(*COPIES))} of the "
+            f"The kernel was compiled for a debugger (-G), without optimisation: {percent(code.part(*COPIES))} of the "
             "instructions in its code only copy registers."
         ),
         "high",
@@ -195,7 +194,7 @@ def _optimised(k: Kernel, copies: float) -> Removal:
     A least gain: of nine builds whose optimised twin is on record it is above the gain in one, by
     three points."""
     local = k["local_sectors"] or 0.0
-    others = (k["l1_global_bytes"] or 0.0) / figures.SECTOR_BYTES
+    others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     kept = others / (local + others) if local else 1.0
     left = max(0.0, 1 - copies - (k["kind_share:local"] or 0.0))
     return Removal(

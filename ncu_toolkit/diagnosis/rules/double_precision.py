@@ -31,20 +31,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.core.units import percent
+from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import WORTH, Kernel, keep
 from ncu_toolkit.diagnosis.rules._arithmetic import is_conversion, is_double
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    StaticFinding,
-    cycles,
-    evidence,
-    place,
-)
-from ncu_toolkit.diagnosis.rules._support import (
-    facts,
-)
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, cycles, evidence, place
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES, Removal
 from ncu_toolkit.hardware.specs import spec
@@ -115,7 +106,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     arithmetic = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "fp64")
     if not counts or not arithmetic:
         return k.ruled_out("The kernel does no double-precision arithmetic.")
-    total = sum(row.warps for row in k.rows)
+    total = k.total
     special = sum(row.warps for row in k.rows if attribution.kind(row.opcode) == "special")
     converting = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "special")
     part = converting / special if special else 0.0
@@ -143,12 +134,8 @@ def find(k: Kernel) -> Finding | NoFinding:
         *((k.stall("tex_throttle"), k.stall("long_scoreboard")) if shared else ()),
     )
     accident = converting >= arithmetic / 4 or not _wide(k)
-    lanes = spec(k.profile.device.cc, "fp32") or FP32_LANES
-    replaced = (
-        arithmetic * figures.WARP / lanes / k.profile.device.sm_count
-        if k.profile.device.sm_count
-        else 0.0
-    )
+    lanes = spec(k.device.cc, "fp32") or FP32_LANES
+    replaced = arithmetic * WARP / lanes / k.device.sm_count if k.device.sm_count else 0.0
     # The conversions' instructions go, each arithmetic one becomes one on the FMA pipe, whose result
     # is there in half the time, and polynomials have half the terms.
     literals = _literals(k, arithmetic)
@@ -168,11 +155,11 @@ def find(k: Kernel) -> Finding | NoFinding:
     # Conversions that nobody meant are told where they cost little too: one letter removes them.
     if weak and not (converting and accident and prediction.saved > NOISE):
         return k.ruled_out(
-            f"There is some double precision, but its pipes are at most {units.percent(busy)} busy.",
+            f"There is some double precision, but its pipes are at most {percent(busy)} busy.",
             *evidence,
         )
     reason = (
-        f"with {units.percent(converting / total)} of all instructions converting between double and float"
+        f"with {percent(converting / total)} of all instructions converting between double and float"
         if converting
         else "on the FP64 pipe"
     )
@@ -232,7 +219,7 @@ def _by_pipe(k: Kernel) -> Finding | NoFinding:
     share = _rate(k)
     if busy < ALONE.value or share is None:
         return k.ruled_out(
-            f"There is some double precision, but its pipes are at most {units.percent(busy)} busy.",
+            f"There is some double precision, but its pipes are at most {percent(busy)} busy.",
             measured,
         )
     fp32 = k.model.loads["fp64"] * share
@@ -242,18 +229,18 @@ def _by_pipe(k: Kernel) -> Finding | NoFinding:
     unit, other = k.model.busiest(*(name for name in k.model.loads if name != "fp64"))
     if prediction.saved < WORTH or not unit:
         return k.ruled_out(
-            f"There is some double precision, but its pipes are at most {units.percent(busy)} busy.",
+            f"There is some double precision, but its pipes are at most {percent(busy)} busy.",
             measured,
         )
     return Finding(
         ID,
         (
-            f"The FP64 pipe is {units.percent(busy)} busy.{_at_rate(k) if _shared_unit(k) else ''} In single precision the "
-            f"same instructions would take {units.percent(min(1.0, busy * share))} of the time on the FP32 pipe. The busiest "
-            f"other unit is {RESOURCES[unit][2]}, at {units.percent(other)}."
+            f"The FP64 pipe is {percent(busy)} busy.{_at_rate(k) if _shared_unit(k) else ''} In single precision the "
+            f"same instructions would take {percent(min(1.0, busy * share))} of the time on the FP32 pipe. The busiest "
+            f"other unit is {RESOURCES[unit][2]}, at {percent(other)}."
         ),
         "high" if _shared_unit(k) else "medium",
-        facts(measured, k.fact("issue_active"), k.fact("memory_throughput")),
+        k.facts(measured, k.fact("issue_active"), k.fact("memory_throughput")),
         None,
         ("The report does not show what else warps wait for, so the gain is not known.",),
         (
@@ -275,7 +262,7 @@ def _part_of_pipes(k: Kernel, pipe: str) -> float:
 
 def _rate(k: Kernel) -> float | None:
     """The FP64 rate of the GPU over its FP32 rate; None where either is not known."""
-    double, single = (spec(k.profile.device.cc, name) for name in ("fp64", "fp32"))
+    double, single = (spec(k.device.cc, name) for name in ("fp64", "fp32"))
     return double / single if double and single else None
 
 
@@ -334,8 +321,6 @@ def _literals(k: Kernel, arithmetic: float) -> float:
     its instruction, a double's is moved into a pair of registers first. 0 where instructions were
     not counted one by one."""
     moves = sum(
-        row.executed
-        for row in k.profile.instructions
-        if row.executed and LITERAL_MOVE.search(row.sass)
+        row.executed for row in k.instructions if row.executed and LITERAL_MOVE.search(row.sass)
     )
     return min(float(moves), LITERAL_MOVES * arithmetic)

@@ -31,12 +31,13 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.rules._code import memory_levels
-from ncu_toolkit.diagnosis.rules._roof import streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES, SATURATED, Threshold
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Finding, NoFinding
@@ -74,7 +75,7 @@ CALL: Final = {
 def find(k: Kernel) -> Finding | NoFinding:
     if "dram" not in k.model.loads:
         return k.abstain(*k.missing("dram_utilization"))
-    busy, counted = k.model.busy("dram"), units.percent(k.model.counted("dram"))
+    busy, counted = k.model.busy("dram"), percent(k.model.counted("dram"))
     name = "dram_utilization" if k["dram_utilization"] is not None else "dram_bus_active"
     # Memory that is only read reaches more, a launch that leaves its writes in L2 less.
     near = (
@@ -87,7 +88,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     measured = k.fact(name)
     excess = _excess(k)
-    saturated = busy >= SATURATED.value or streams(k.model)
+    saturated = busy >= SATURATED.value or streams(k)
     at_roof = busy >= near.value or (excess is not None and saturated)
     if saturated and not at_roof:
         return k.roof(
@@ -182,7 +183,7 @@ def _excess(k: Kernel) -> float | None:
     """How many times the needed bytes device memory moves; None where that is not known, where it
     is about what is needed, and for a gather, which needs whole sectors."""
     ratio = k["dram_per_compulsory"]
-    return None if ratio is None or ratio <= COMPULSORY.value or gathers(k.profile) else ratio
+    return None if ratio is None or ratio <= COMPULSORY.value or gathers(k) else ratio
 
 
 def _waste(k: Kernel) -> tuple[str, bool]:
@@ -200,17 +201,15 @@ def _waste(k: Kernel) -> tuple[str, bool]:
             if ratio > COMPULSORY.value
             else ""
         ), True
-    excess, local = (
-        k["global_sector_excess"],
-        k["local_sectors"],
-    )
+    excess = k["global_sector_excess"]
+    local = k["local_sectors"]
     moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
     if excess is not None and excess > COALESCED:
         return (
-            f"{units.percent(excess)} of the sectors are wasted because lanes are not contiguous",
+            f"{percent(excess)} of the sectors are wasted because lanes are not contiguous",
             False,
         )
-    if local and local * figures.SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
+    if local and local * SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
         return "a large part of the traffic is spilled or indexed local variables", False
     if moved and asked and moved > asked * COMPULSORY.value:
         return f"memory moves {units.ratio(moved / asked)} the bytes that threads request", False

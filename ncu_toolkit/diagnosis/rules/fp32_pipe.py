@@ -34,6 +34,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, WORTH, Kernel, keep
 from ncu_toolkit.diagnosis.rules import Roof
 from ncu_toolkit.diagnosis.rules._arithmetic import computing, is_fp32_product, is_multiply_add
@@ -99,10 +100,10 @@ def find(k: Kernel) -> Finding | NoFinding:
     close = busy >= BUSY.value and issuing >= NEAR.value
     close = close and k.model.busiest(*pipes)[1] - busy <= NOISE
     if busy < VENDOR.value and not close:
-        return k.ruled_out(f"The FMA pipe is {units.percent(busy)} busy.", measured)
+        return k.ruled_out(f"The FMA pipe is {percent(busy)} busy.", measured)
     if k.model.working < WORKING.value:
         return k.ruled_out(
-            f"The pipe is full while SMs have work, but they have none for {units.percent(1 - k.model.working)} of the time.",
+            f"The pipe is full while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
             measured,
         )
     floats = k.executed("fp32")
@@ -115,10 +116,8 @@ def find(k: Kernel) -> Finding | NoFinding:
         return k.ruled_out(
             "The data are 16-bit. The tensor cores would be many times faster.", measured
         )
-    executed, needed = (
-        k["flops_fp32"],
-        k.profile.context.flops if k.profile.context else None,
-    )
+    executed = k["flops_fp32"]
+    needed = k.context.flops
     lanes = k["lanes_predicated_on"] or k["lanes_per_instruction"]
     waste = ""
     if executed and needed and executed > needed * COMPULSORY.value:
@@ -135,14 +134,14 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     if waste:
         return k.roof(
-            f"The FP32 pipe is {units.percent(busy)} busy, but {waste}.",
+            f"The FP32 pipe is {percent(busy)} busy, but {waste}.",
             evidence,
             ("Remove the redundant operations. The other findings say which.",),
             "Fewer FFMA.",
         )
     if lanes is None and not needed:
         return k.roof(
-            f"The FP32 pipe is {units.percent(busy)} busy. The report does not show how many lanes do useful work.",
+            f"The FP32 pipe is {percent(busy)} busy. The report does not show how many lanes do useful work.",
             evidence,
             (
                 f"Collect ncu-toolkit's own set, which counts active lanes and instructions: {COLLECT}",
@@ -156,11 +155,11 @@ def find(k: Kernel) -> Finding | NoFinding:
             "with no overhead around the arithmetic",
             stalls=dict.fromkeys(k.model.stalls, min(1.0, busy / BEST.value)),
             # Special functions and conversions are no overhead either.
-            loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k.profile))), STEP)},
+            loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k))), STEP)},
         )
         return k.finding(
-            f"The kernel is close to the FP32 roof: the pipe is {units.percent(busy)} busy while SMs have work, the issue "
-            f"slots {units.percent(issuing)}. {_between(k, busy)}.",
+            f"The kernel is close to the FP32 roof: the pipe is {percent(busy)} busy while SMs have work, the issue "
+            f"slots {percent(issuing)}. {_between(k, busy)}.",
             removal,
             evidence,
             (
@@ -173,7 +172,7 @@ def find(k: Kernel) -> Finding | NoFinding:
                 ),
                 *_precision(k),
             ),
-            f"The FMA pipe reaches {units.percent(BEST.value, 2)}. "
+            f"The FMA pipe reaches {percent(BEST.value, 2)}. "
             + (
                 "Fewer dispatch stalls."
                 if held_back >= WEAK_STALL.value
@@ -183,7 +182,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             locations=k.locate_stall("dispatch_stall") if held_back >= WEAK_STALL.value else (),
         )
     at_roof = k.roof(
-        f"the FP32 pipe is {units.percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
+        f"the FP32 pipe is {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
         evidence,
         (
             *_precision(k),
@@ -213,10 +212,10 @@ def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
     A100 to B200), and bytes come as before. A kernel at its roof is tuned, so a tuned one is
     expected there too, such as a library's: the tensor pipe or memory is its limit, not its
     instructions."""
-    rate = spec(k.profile.device.cc, "tensor")
+    rate = spec(k.device.cc, "tensor")
     fused = sum(row.threads for row in k.rows if is_multiply_add(row.opcode))
-    sms = k.profile.device.sm_count
-    wide = k.profile.device.cc in WIDE_TENSOR and is_fp32_product(k.profile)
+    sms = k.device.sm_count
+    wide = k.device.cc in WIDE_TENSOR and is_fp32_product(k)
     if k.profile.context or not wide or not rate or not sms or not fused:
         return at_roof
     prediction = k.model.without(
@@ -244,7 +243,7 @@ def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
 def _ratio(k: Kernel, rate: float) -> float:
     """How many times the FMA pipe's rate that of tensor cores in TF32 is; `rate` is theirs for
     16-bit operands, in operations."""
-    return rate / 2 / FLOPS / (spec(k.profile.device.cc, "fp32") or 1.0)
+    return rate / 2 / FLOPS / (spec(k.device.cc, "fp32") or 1.0)
 
 
 #: Floating-point operations of a multiply-add.
@@ -258,13 +257,13 @@ WIDE_TENSOR: Final = ((8, 0), (9, 0), (10, 0), (10, 3))
 
 def _precision(k: Kernel) -> tuple[str, ...]:
     """The choice of a smaller type, where tensor cores would take the kernel's products in it."""
-    if k.profile.device.cc < (8, 0) or not is_fp32_product(k.profile):
+    if k.device.cc < (8, 0) or not is_fp32_product(k):
         return ()
     if k.language == "triton":
         return (
             'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot.',
         )
-    gain = "several times faster" if k.profile.device.cc in WIDE_TENSOR else "faster"
+    gain = "several times faster" if k.device.cc in WIDE_TENSOR else "faster"
     return (
         (
             "If TF32 (10-bit mantissa) or BF16 (7-bit) products are accurate enough, use the tensor cores. They sum in FP32 "
@@ -277,13 +276,13 @@ def _between(k: Kernel, busy: float) -> str:
     """What keeps the pipe from being busier, as far as the profile tells."""
     issuing, held_back = k.model.busy("issue"), k.model.waiting("dispatch_stall")
     others = (
-        f"Instructions other than FP32 arithmetic take {units.percent(1 - busy / issuing)} of the used issue slots"
+        f"Instructions other than FP32 arithmetic take {percent(1 - busy / issuing)} of the used issue slots"
         if issuing
         else ""
     )
     if held_back >= WEAK_STALL.value:
         words = (
-            f"Dispatch stalls take {units.percent(held_back)} of a warp's time: the next instruction is ready, but its "
+            f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but its "
             "operands may share a register bank"
         )
         return f"{words}. {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words

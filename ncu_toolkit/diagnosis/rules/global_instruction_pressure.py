@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules._access import (
     COALESCED,
@@ -61,7 +61,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the
     # busy unit and each brings one value for all lanes.
     queued = (
-        is_broadcast(k.profile)
+        is_broadcast(k)
         and k.model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback")[1] >= BUSY.value
     )
     late = k.blame("long_scoreboard", *kinds) if queued else 0.0
@@ -74,20 +74,20 @@ def find(k: Kernel) -> Finding | NoFinding:
     measured = k.stall("lg_throttle", WEAK_STALL)
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
-            f"Warps spend only {units.percent(waiting)} of their time in the queue for global memory.",
+            f"Warps spend only {percent(waiting)} of their time in the queue for global memory.",
             measured,
         )
-    if not is_coalesced(k.profile) or queued_excess(k.profile) > COALESCED:
+    if not is_coalesced(k) or queued_excess(k) > COALESCED:
         return k.ruled_out(
             "Scattered sectors fill the queue: see Uncoalesced global access.", measured
         )
-    if queued_behind_atomics(k.profile, k.model) >= 0.5:
+    if queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Atomic updates fill the queue: see Atomic contention.", measured)
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"] or WIDEST
     left = min(STEP, max(0.25, width / WIDEST))
     memory = k["kind_share:global"] or 0.0
     removal = Removal(
-        f"with {units.percent(1 - left, 2)} fewer global-memory instructions",
+        f"with {percent(1 - left, 2)} fewer global-memory instructions",
         stalls={
             "lg_throttle": keep(part, left),
             "long_scoreboard": keep(late, left),
@@ -99,7 +99,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     return k.finding(
         "Threads issue global-memory instructions faster than the load/store unit accepts them. Warps spend "
-        f"{units.percent(waiting)} of their time waiting to issue one.",
+        f"{percent(waiting)} of their time waiting to issue one.",
         removal,
         (
             measured,

@@ -30,10 +30,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.core.units import percent
+from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
-from ncu_toolkit.diagnosis.rules._support import HIDDEN_BY_WARPS
 from ncu_toolkit.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
 from ncu_toolkit.model import Evidence, Finding, NoFinding
@@ -70,7 +70,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     measured = k.fact("waves", "<", ONE_WAVE)
     if waves >= ONE_WAVE.value:
         return k.ruled_out("The grid fills the GPU at least once.", measured)
-    sms, blocks = k.profile.device.sm_count, k.profile.launch.blocks
+    sms, blocks = k.device.sm_count, k.launch.blocks
     spread = min(1.0, blocks / sms) if sms else 1.0
     # Where every SM has a block, only one block more on some of them is the grid's: other idle time
     # is the blocks', or start and end of the launch.
@@ -79,7 +79,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     busiest, busy = k.model.busiest()
     if spread == 1.0 and busy >= SATURATED.value:
         return k.ruled_out(
-            f"Every SM has a block, and a unit is near its peak ({RESOURCES[busiest][2]}, {units.percent(busy)} busy). More warps would not help.",
+            f"Every SM has a block, and a unit is near its peak ({RESOURCES[busiest][2]}, {percent(busy)} busy). More warps would not help.",
             measured,
         )
     # Where there is a block for each SM, the SM still has room for more: the warps of a full SM
@@ -96,7 +96,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         )
     if spread == 1.0 and hidden < STALL.value:
         return k.ruled_out(
-            f"Every SM has a block, and warps wait {units.percent(hidden)} of their time for what more warps would hide: too "
+            f"Every SM has a block, and warps wait {percent(hidden)} of their time for what more warps would hide: too "
             "little to call the grid the cause.",
             measured,
         )
@@ -116,7 +116,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     return k.finding(
         f"The grid is too small: {few} for {sms} SMs leave the others without work."
         if spread < WORKING.value
-        else f"The grid is too small: {few} fill {units.percent(waves)} of the block slots of the SMs, which have room for more warps.",
+        else f"The grid is too small: {few} fill {percent(waves)} of the block slots of the SMs, which have room for more warps.",
         removal,
         (measured, counted, "active_fraction achieved_occupancy theoretical_occupancy"),
         k.advice(

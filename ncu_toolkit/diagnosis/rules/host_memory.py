@@ -32,6 +32,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.thresholds import BUSY, STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import Removal
@@ -64,7 +65,7 @@ WAITING: Final = ("long_scoreboard", "lg_throttle", "drain", "membar")
 
 def find(k: Kernel) -> Finding | NoFinding:
     part, rate = k["host_part"], k["host_rate"]
-    link = host_link(k.profile.device.name, k.profile.device.cc)
+    link = host_link(k.device.name, k.device.cc)
     moved = k["host_bytes"] or 0.0
     evidence = (
         k.fact("host_part", ">=", PART),
@@ -96,7 +97,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     return Finding(
         ID,
         (
-            f"{units.percent(part)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at "
+            f"{percent(part)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at "
             f"{_rate(rate)}. The link moves {_rate(link.bandwidth)} at most."
         ),
         "high",

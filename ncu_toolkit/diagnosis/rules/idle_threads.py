@@ -36,10 +36,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.core.units import percent
+from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules import _lanes
-from ncu_toolkit.diagnosis.rules._support import facts
 from ncu_toolkit.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Evidence, Finding, Location, NoFinding
@@ -70,8 +70,8 @@ SLOW: Final = Threshold(
 
 
 def find(k: Kernel) -> Finding | NoFinding:
-    filled, gone = _lanes.filled(k.profile), _lanes.left(k.profile)
-    if k.profile.launch.blocks <= 1:
+    filled, gone = _lanes.filled(k), _lanes.left(k)
+    if k.launch.blocks <= 1:
         return k.ruled_out(
             "The launch is one block: its size matters less than that there are no others.",
             *_measured(k),
@@ -86,13 +86,13 @@ def find(k: Kernel) -> Finding | NoFinding:
     if gone is not None and gone.warps < HALF.value and several:
         return _leaving(
             k,
-            f"{units.percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for.",
+            f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for.",
             gone,
         )
-    if not k.profile.instructions and _vanish(k):
+    if not k.instructions and _vanish(k):
         said = (
-            f"Warps fill only {units.percent(k['achieved_occupancy'] or 0.0)} of the SMs although the launch allows "
-            f"{units.percent(k['theoretical_occupancy'] or 0.0)}, over {units.significant(k['waves'] or 0.0, 2)} waves in "
+            f"Warps fill only {percent(k['achieved_occupancy'] or 0.0)} of the SMs although the launch allows "
+            f"{percent(k['theoretical_occupancy'] or 0.0)}, over {units.significant(k['waves'] or 0.0, 2)} waves in "
             "which the SMs work. Most warps of a block leave long before its last one."
         )
         return _leaving(k, said, None)
@@ -100,7 +100,7 @@ def find(k: Kernel) -> Finding | NoFinding:
 
 
 def _measured(k: Kernel) -> tuple[Evidence, ...]:
-    return facts(
+    return k.facts(
         k.fact("lanes_per_instruction", "<", LANES),
         k.fact("branch_uniformity"),
         k.fact("occupancy_fill"),
@@ -110,14 +110,14 @@ def _measured(k: Kernel) -> tuple[Evidence, ...]:
 
 def _part_filled(k: Kernel, lanes: float) -> Finding | NoFinding:
     """Blocks that fill no warp: of full ones as many run at a time, each with more lanes at work."""
-    threads, left = k.profile.launch.threads_per_block, lanes / figures.WARP
+    threads, left = k.launch.threads_per_block, lanes / WARP
     empty = Evidence(
         "block_size",
         "Threads a block",
         float(threads),
         "count",
         "A block takes whole warps of 32 lanes.",
-        float(figures.WARP),
+        float(WARP),
         "<",
         "one warp",
     )
@@ -143,8 +143,8 @@ def _part_filled(k: Kernel, lanes: float) -> Finding | NoFinding:
 
 def _past_edge(k: Kernel, gone: _lanes.Left) -> Finding | NoFinding:
     """Full warps are fewer, with fewer instructions; what they move and wait for stays."""
-    left = gone.lanes / figures.WARP
-    grid, block = k.profile.launch.grid, k.profile.launch.block
+    left = gone.lanes / WARP
+    grid, block = k.launch.grid, k.launch.block
     return k.finding(
         f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
         f"32 lanes work: blocks are {_shape(k)} threads, the grid is {units.count(grid[0] * block[0])} threads wide and "
@@ -185,7 +185,7 @@ def _vanish(k: Kernel) -> bool:
         fill is not None
         and fill < EMPTY.value
         and (k["waves"] or 0.0) >= WAVES.value
-        and k.profile.launch.threads_per_block > figures.WARP
+        and k.launch.threads_per_block > WARP
         and k.model.working >= WORKING.value
         and k.model.busy("blocks") < SLOW.value
         and k.model.busiest()[1] < BUSY.value
@@ -193,9 +193,9 @@ def _vanish(k: Kernel) -> bool:
 
 
 def _places(k: Kernel, gone: _lanes.Left) -> tuple[Location, ...]:
-    test = k.profile.instructions[gone.at]
+    test = k.instructions[gone.at]
     return k.locate(lambda row: float(row is test), "the tests by which lanes leave at once")
 
 
 def _shape(k: Kernel) -> str:
-    return "×".join(map(str, k.profile.launch.block))
+    return "×".join(map(str, k.launch.block))

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.thresholds import SATURATED
 from ncu_toolkit.diagnosis.time_model import RESOURCES
@@ -61,9 +61,9 @@ def find(k: Kernel) -> Finding | NoFinding:
         return k.abstain("issue_active")
     words = RESOURCES[unit][2]
     return k.ruled_out(
-        f"The busiest of the issue slots and pipes is {units.percent(busy)} busy ({words})."
+        f"The busiest of the issue slots and pipes is {percent(busy)} busy ({words})."
         if busy < SATURATED.value
-        else f"Another cause keeps a unit busy ({words}, {units.percent(busy)}).",
+        else f"Another cause keeps a unit busy ({words}, {percent(busy)}).",
         k.load(unit, SATURATED),
         "sm_throughput",
     )

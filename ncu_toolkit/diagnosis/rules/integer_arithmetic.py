@@ -33,6 +33,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
@@ -72,7 +73,7 @@ BESIDE: Final = 0.1
 
 
 def find(k: Kernel) -> Finding | NoFinding:
-    total = sum(row.warps for row in k.rows)
+    total = k.total
     divisions = _divisions(k)
     integer = k.executed("integer") or 0.0
     pipe, busy = k.model.busiest()
@@ -123,7 +124,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     how = "divisions or modulo operations" if divisions else _what_for(k)
     return k.finding(
-        f"{units.percent(overhead / total)} of the instructions are integer overhead around the actual work, {how}.",
+        f"{percent(overhead / total)} of the instructions are integer overhead around the actual work, {how}.",
         removal,
         (
             measured,
@@ -176,7 +177,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     )
     return facts.finding(
         "likely" if divisions else "possible",
-        f"{units.percent(share)} of the instructions in the {place(region)} are integer arithmetic"
+        f"{percent(share)} of the instructions in the {place(region)} are integer arithmetic"
         + (f", including {counted}." if divisions else "."),
         (
             evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
@@ -197,13 +198,13 @@ def _on_data(k: Kernel) -> float | None:
     instructions were not counted one by one."""
     rows = [
         (i, row.executed)
-        for i, row in enumerate(k.profile.instructions)
+        for i, row in enumerate(k.instructions)
         if attribution.kind(row.opcode) == "integer" and row.executed
     ]
     total = sum(n for _, n in rows)
     if not total:
         return None
-    data = attribution.flow_of(k.profile.instructions).on_loaded_values()
+    data = attribution.flow_of(k.instructions).on_loaded_values()
     return sum(n for i, n in rows if i in data) / total
 
 
@@ -228,10 +229,10 @@ def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Findi
     return k.roof(
         (
             f"The kernel computes with integers, {_what_for(k, 'additions and multiplications')}. They keep "
-            f"{RESOURCES[pipe][2]} {units.percent(busy)} busy."
+            f"{RESOURCES[pipe][2]} {percent(busy)} busy."
         )
         + (
-            f" The tensor cores work beside them: their pipe is {units.percent(tensor)} busy."
+            f" The tensor cores work beside them: their pipe is {percent(tensor)} busy."
             if tensor >= BESIDE
             else ""
         ),
@@ -256,7 +257,7 @@ def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Findi
 def _what_for(k: Kernel, else_: str = "addresses and indices") -> str:
     """What integer instructions do: multiply-adds and additions make addresses and indices; logic,
     shifts and selections take values apart."""
-    bits = sum(row.warps for row in k.rows if attribution.base(row.opcode) in BITS)
+    bits = k.of_base(*BITS)
     integer = k.executed("integer") or 0.0
     return (
         "mostly logic and shifts, as in packing, hashing and conversion"

@@ -35,16 +35,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
-from ncu_toolkit.diagnosis.rules._support import facts
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
-from ncu_toolkit.diagnosis.time_model import (
-    BLOCK_STARTS,
-    FLOOR_US,
-    RESOURCES,
-    Removal,
-)
+from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES, Removal
 from ncu_toolkit.model import Evidence, Finding, NoFinding
 
 ID: Final = "launch-overhead"
@@ -140,7 +135,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     saved = max(0.0, 1 - fused / now)
     if saved < SHARE.value:
         return k.ruled_out(
-            f"Useful work takes {units.percent(1 - saved)} of the time from launch to launch.",
+            f"Useful work takes {percent(1 - saved)} of the time from launch to launch.",
             measured,
             counted,
         )
@@ -164,7 +159,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         ),
         (
             f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} if only this is fixed, "
-            f"{units.percent(saved)} of the time saved."
+            f"{percent(saved)} of the time saved."
         ),
     )
     many = f"one of {launches} launches of one job" if chain else "a few microseconds of work"
@@ -177,7 +172,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             else "starting and ending it costs as much as its computation."
         ),
         "high" if chain else "low",
-        facts(measured, counted, k.fact("waves")),
+        k.facts(measured, counted, k.fact("waves")),
         speedup,
         arithmetic,
         (
@@ -226,12 +221,12 @@ def _short_blocks(k: Kernel) -> Finding | NoFinding:
     return k.finding(
         (
             f"Blocks are so short that the GPU cannot start them fast enough: {units.significant(k.model.busy('blocks'))} a "
-            f"cycle, of at most {BLOCK_STARTS:g}. SMs hold only {units.percent(fill)} of the warps they could."
+            f"cycle, of at most {BLOCK_STARTS:g}. SMs hold only {percent(fill)} of the warps they could."
         )
         if k.model.busy("blocks") >= SATURATED.value
         else (
             f"Blocks are so short that the SMs wait for new ones: {units.significant(k.model.busy('blocks'))} start in a "
-            f"cycle. No unit is busy, and SMs hold only {units.percent(fill)} of the warps they could."
+            f"cycle. No unit is busy, and SMs hold only {percent(fill)} of the warps they could."
         ),
         removal,
         evidence,
@@ -254,7 +249,7 @@ def kept(k: Kernel) -> dict[str, float]:
     What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
     memory, and loads that L1 serves again are not part of that; indices and loads are."""
     known = k["shared_wavefronts"] is not None
-    shared = shared_wavefront_part(k.profile) if known else 0.0
+    shared = shared_wavefront_part(k) if known else 0.0
     again = (k["l1_hit_rate"] or 0.0) * (1 - shared)
     return {
         **dict.fromkeys(("fma", "fp16", "fp64", "xu", "tensor"), 1.0),

@@ -32,6 +32,7 @@ import math
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import paths
@@ -68,8 +69,8 @@ def find(k: Kernel) -> Finding | NoFinding:
     ramp = 1 - min(0.9, FLOOR_US / duration) if duration else 1.0
     busy = min(1.0, active / ramp)
     # Idle time of SMs is unequal work only as far as the grid's own shape does not explain it.
-    sms = k.profile.device.sm_count
-    even = min(1.0, k.profile.launch.blocks / sms) if waves < 1 and sms else _expected(waves)
+    sms = k.device.sm_count
+    even = min(1.0, k.launch.blocks / sms) if waves < 1 and sms else _expected(waves)
     if k["imbalance"] is None:
         # Equal blocks end up to one block's time apart, which only the busiest SM tells from long ones.
         even *= 1 - 1 / (1 + waves)
@@ -82,7 +83,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     if busy <= 0:
         return k.ruled_out("No SM was active for long enough to compare.", *evidence)
     return k.finding(
-        f"Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {units.percent(busy)} of the time.",
+        f"Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {percent(busy)} of the time.",
         Removal("with the work spread evenly", balance=balance),
         evidence,
         k.advice(
