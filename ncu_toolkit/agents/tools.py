@@ -379,7 +379,7 @@ class Tools:
 
 def analysed(report: ServedReport, budget: int = digest.DEFAULT, skip: int = 0) -> Digest:
     """The digest of a report: within the budget, and LAUNCH tokens for each kernel."""
-    marks = [_mark(report, group.typical) for group in report.groups]
+    marks = [_mark(report, group.typical) for group in report.analysis.judged]
     count = min(max(len(marks), 1), skip + _FITTING)
     shown = answers.of_analysis(report.analysis, top=count, cards=count)
     budget = min(budget, digest.LAUNCH * max(len(marks) - skip, 1))

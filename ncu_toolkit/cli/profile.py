@@ -29,7 +29,7 @@ from ncu_toolkit.cli.history import keep
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
-from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME

@@ -19,7 +19,7 @@ from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, Pro
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
-    from ncu_toolkit.analysis.gate import Comparison, Difference, Pair
+    from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference
     from ncu_toolkit.document.views import Answer, Cell, RunView, Table
     from ncu_toolkit.explain.probed import Probed
     from ncu_toolkit.model.trace import Trace
@@ -315,7 +315,9 @@ def comparison_document(comparison: Comparison) -> str:
             }
             for f in comparison.failures
         ],
-        **_fields(comparison, "undecided only_old only_new"),
+        undecided=_plain(comparison.undecided),
+        only_old=[visible(side.name) for side in comparison.alone_old],
+        only_new=[visible(side.name) for side in comparison.alone_new],
         alone=[
             {
                 "kernel": visible(side.name),
@@ -335,7 +337,7 @@ def comparison_document(comparison: Comparison) -> str:
     )
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _pair(pair: ComparedPair) -> dict[str, Any]:
     from ncu_toolkit.analysis.answers import prediction
 
     found, came = pair.difference("time"), prediction(pair)
