@@ -21,9 +21,9 @@ from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
+from ncu_toolkit.diagnosis.kernel import sentence
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, OpenQuestion, StaticFinding
-from ncu_toolkit.diagnosis.rules._support import sentence
 from ncu_toolkit.hardware.occupancy import (
     MAX_BLOCK_THREADS,
     Occupancy,

@@ -9,7 +9,6 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis import time_model
 from ncu_toolkit.diagnosis.engine import diagnose, nearest
 from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.language import language
@@ -107,11 +106,11 @@ NINE = (*(LOAD.format(20 + i, 2) for i in range(9)), "FADD R8, R8, R20")
     ("code", "at", "expected"), [(ONE_BY_ONE, 3, 1.0), (TWO, 2, 2.0), (TWO, 3, 1.0), (NINE, 9, 9.0)]
 )
 def test_loads_in_flight(code: tuple[str, ...], at: int, expected: float) -> None:
-    assert loads_in_flight(cases.build(waiting(*code, at=at))) == expected
+    assert loads_in_flight(Kernel.of(cases.build(waiting(*code, at=at)))) == expected
 
 
 def test_loads_in_flight_are_not_known_without_samples() -> None:
-    assert loads_in_flight(cases.build({})) is None
+    assert loads_in_flight(Kernel.of(cases.build({}))) is None
 
 
 def test_memory_latency_counts_what_is_under_way() -> None:
@@ -345,7 +344,7 @@ def test_the_nearest_roof_names_the_kinds_of_instructions() -> None:
         "opcodes": {"IADD3": 500, "FFMA": 300, "LDG.E": 120, "BRA": 80},
     }
     profile = cases.build(case)
-    finding = nearest(profile, time_model.build(profile))
+    finding = nearest(Kernel.of(profile))
     assert finding is not None
     assert "integer, 30\u2009% FP32, 12\u2009% loads and stores" in finding.advice[0]
 

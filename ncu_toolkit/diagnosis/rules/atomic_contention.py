@@ -31,8 +31,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     atomic_wavefronts,
     queued_behind_atomics,
@@ -40,8 +39,6 @@ from ncu_toolkit.diagnosis.rules._access import (
 )
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "atomic-contention"
 TITLE: Final = "Atomic contention"
@@ -73,13 +70,13 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     count = k.executed("atomic")
     if not count:
         return k.ruled_out("The kernel executes no atomic operations.")
     parts = {reason: k.blame(reason, "atomic") for reason in REASONS}
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.
-    queued = queued_behind_atomics(k.profile, k.model)
+    queued = queued_behind_atomics(k)
     for reason in REASONS:
         parts[reason] = max(parts[reason], queued)
     waiting = sum(k.model.waiting(reason) * part for reason, part in parts.items())
@@ -94,16 +91,16 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
         return k.ruled_out(
-            f"Warps wait for atomic operations for only {units.percent(waiting)} of their time.",
-            *evidence,
+            f"Warps wait for atomic operations for only {percent(waiting)} of their time.",
+            evidence,
         )
     stores = k.executed("global", "local") or 0.0
     share_after = max(queued, count / (count + stores))
     repeats = k["kind_share:atomic"] or 0.0
     # In shared memory private copies keep updates apart, but each still takes its pass through the
     # banks.
-    passes, apart = atomic_wavefronts(k.profile)
-    banks = shared_wavefront_part(k.profile) * passes
+    passes, apart = atomic_wavefronts(k)
+    banks = shared_wavefront_part(k) * passes
     private = max(AGGREGATED, apart) if passes else AGGREGATED
     left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
     in_pipe = k.pipe_part("atomic", 0.0)
@@ -132,7 +129,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     return k.finding(
         "Many threads update the same few addresses, so the updates run one after another. Warps spend "
-        f"{units.percent(waiting + after * share_after)} of their time waiting for atomics.",
+        f"{percent(waiting + after * share_after)} of their time waiting for atomics.",
         removal,
         evidence,
         k.advice(

@@ -32,12 +32,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import BUSY, SATURATED, STALL, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Finding, NoFinding
-from ncu_toolkit.sass import attribution
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass.cost import SCHEDULERS
 
 ID: Final = "instruction-dependency"
@@ -54,7 +52,7 @@ CHAINS: Final = 4
 START: Final = 0.1
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     part = k.blame("short_scoreboard", "special", "fp64", "shuffle")
     # A constant that a chain needs is fetched once for several chains. What a launch waits for its
     # parameters is another matter, and short.
@@ -67,13 +65,13 @@ def find(k: Kernel) -> Finding | NoFinding:
     measured = k.stall("wait", STALL)
     if waiting < STALL.value:
         return k.ruled_out(
-            f"Warps wait for arithmetic results for only {units.percent(waiting)} of their time.",
+            f"Warps wait for arithmetic results for only {percent(waiting)} of their time.",
             measured,
         )
     busiest, busy = k.model.busiest()
     if busy >= SATURATED.value:
         return k.ruled_out(
-            f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {units.percent(busy)} busy).",
+            f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {percent(busy)} busy).",
             measured,
         )
     stalls = {"wait": _gap_left(k), "short_scoreboard": keep(part, 1 / CHAINS)} | (
@@ -84,8 +82,8 @@ def find(k: Kernel) -> Finding | NoFinding:
         f"with {CHAINS} independent chains", stalls=stalls, instructions=keep(fetched, 1 / CHAINS)
     )
     return k.finding(
-        f"Each instruction needs the result of the one before it. Warps spend {units.percent(waiting)} of their time waiting for such results"
-        + (f", {units.percent(constants)} of it for constants." if constants else "."),
+        f"Each instruction needs the result of the one before it. Warps spend {percent(waiting)} of their time waiting for such results"
+        + (f", {percent(constants)} of it for constants." if constants else "."),
         removal,
         (
             measured,
@@ -147,9 +145,5 @@ def _gap_left(k: Kernel) -> float:
 
 def _constant_loads(k: Kernel) -> float:
     """Part of the executed instructions that fetch constants, for one chain at a time."""
-    total = sum(row.warps for row in k.rows)
-    return (
-        sum(row.warps for row in k.rows if attribution.base(row.opcode) in ("ULDC", "LDC")) / total
-        if total
-        else 0.0
-    )
+    total = k.total
+    return sum(row.warps for row in k.rows if row.base in ("ULDC", "LDC")) / total if total else 0.0

@@ -33,7 +33,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
     StaticFinding,
@@ -43,8 +43,8 @@ from ncu_toolkit.diagnosis.rules._code import (
     place,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, Threshold
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.model import Evidence, Finding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "integer-arithmetic"
@@ -71,8 +71,8 @@ USEFUL: Final = (
 BESIDE: Final = 0.1
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    total = sum(row.warps for row in k.rows)
+def find(k: Kernel) -> Outcome:
+    total = k.total
     divisions = _divisions(k)
     integer = k.executed("integer") or 0.0
     pipe, busy = k.model.busiest()
@@ -123,17 +123,11 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     how = "divisions or modulo operations" if divisions else _what_for(k)
     return k.finding(
-        f"{units.percent(overhead / total)} of the instructions are integer overhead around the actual work, {how}.",
+        f"{percent(overhead / total)} of the instructions are integer overhead around the actual work, {how}.",
         removal,
         (
             measured,
-            Evidence(
-                "integer_overhead",
-                "Integer instructions around the work",
-                overhead / total,
-                "fraction",
-                "Part of the executed warp instructions that are integer arithmetic on indices.",
-            ),
+            k.stated("integer_overhead", overhead / total),
             "kind_share:special alu_pipe_active issue_active stall_share:wait",
         ),
         (
@@ -176,7 +170,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     )
     return facts.finding(
         "likely" if divisions else "possible",
-        f"{units.percent(share)} of the instructions in the {place(region)} are integer arithmetic"
+        f"{percent(share)} of the instructions in the {place(region)} are integer arithmetic"
         + (f", including {counted}." if divisions else "."),
         (
             evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
@@ -197,13 +191,13 @@ def _on_data(k: Kernel) -> float | None:
     instructions were not counted one by one."""
     rows = [
         (i, row.executed)
-        for i, row in enumerate(k.profile.instructions)
+        for i, row in enumerate(k.instructions)
         if attribution.kind(row.opcode) == "integer" and row.executed
     ]
     total = sum(n for _, n in rows)
     if not total:
         return None
-    data = attribution.flow_of(k.profile.instructions).on_loaded_values()
+    data = attribution.flow_of(k.instructions).on_loaded_values()
     return sum(n for i, n in rows if i in data) / total
 
 
@@ -228,10 +222,10 @@ def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Findi
     return k.roof(
         (
             f"The kernel computes with integers, {_what_for(k, 'additions and multiplications')}. They keep "
-            f"{RESOURCES[pipe][2]} {units.percent(busy)} busy."
+            f"{RESOURCES[pipe][2]} {percent(busy)} busy."
         )
         + (
-            f" The tensor cores work beside them: their pipe is {units.percent(tensor)} busy."
+            f" The tensor cores work beside them: their pipe is {percent(tensor)} busy."
             if tensor >= BESIDE
             else ""
         ),
@@ -256,7 +250,7 @@ def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Findi
 def _what_for(k: Kernel, else_: str = "addresses and indices") -> str:
     """What integer instructions do: multiply-adds and additions make addresses and indices; logic,
     shifts and selections take values apart."""
-    bits = sum(row.warps for row in k.rows if attribution.base(row.opcode) in BITS)
+    bits = k.of_base(*BITS)
     integer = k.executed("integer") or 0.0
     return (
         "mostly logic and shifts, as in packing, hashing and conversion"

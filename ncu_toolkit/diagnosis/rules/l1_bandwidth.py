@@ -29,13 +29,12 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, capital
+from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, Outcome, capital, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
@@ -61,7 +60,7 @@ USEFULNESS: Final = (
 )  # fmt: skip
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     name, busy = k.model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
     if not name:
         return k.abstain(*k.missing("lsu_pipe_active", "l1_data_active"))
@@ -73,31 +72,25 @@ def find(k: Kernel) -> Finding | NoFinding:
         "shared_conflict_excess global_sector_excess",
     )
     if busy < NEAR.value:
-        return k.ruled_out(
-            f"L1 and shared memory are at most {units.percent(busy)} busy.", *evidence
-        )
+        return k.ruled_out(f"L1 and shared memory are at most {percent(busy)} busy.", evidence)
     if k.model.working < WORKING.value:
         return k.ruled_out(
-            f"L1 is busy while SMs have work, but they have none for {units.percent(1 - k.model.working)} of the time.",
-            *evidence,
+            f"L1 is busy while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
+            evidence,
         )
     if max(k.model.busy("dram"), k.model.busy("l2"), k.model.busy("fill")) >= busy:
-        return k.ruled_out("L2 or device memory is busier.", *evidence)
-    compulsory = k.profile.context.compulsory_bytes if k.profile.context else None
+        return k.ruled_out("L2 or device memory is busier.", evidence)
+    compulsory = k.context.compulsory_bytes
     asked = k["l1_global_bytes"]
-    excess, width = (
-        k["global_sector_excess"],
-        k["load_bytes_per_lane"],
-    )
+    excess = k["global_sector_excess"]
+    width = k["load_bytes_per_lane"]
     useful = (
         compulsory is not None
         and asked is not None
         and asked <= compulsory * COMPULSORY.value
         and not (k["shared_conflict_excess"] or 0.0) > 0.1
     )
-    gathered = (
-        gathers(k.profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
-    )
+    gathered = gathers(k) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
     if useful or gathered:
         what = (
             "Each byte passes L1 once."
@@ -105,7 +98,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             else "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
         )
         return k.roof(
-            f"{RESOURCES[name][2]} is {units.percent(busy)} busy with useful data while SMs have work. {what}",
+            f"{RESOURCES[name][2]} is {percent(busy)} busy with useful data while SMs have work. {what}",
             evidence,
             ("Use wider accesses, or move fewer bytes.",),
             "The same unit is still the busiest.",
@@ -113,14 +106,14 @@ def find(k: Kernel) -> Finding | NoFinding:
         )
     if len(k.missing(*USEFULNESS)) == len(USEFULNESS):
         return k.roof(
-            f"{capital(RESOURCES[name][2])} is {units.percent(busy)} busy. The report does not show why. {_candidates(k)}",
+            f"{capital(RESOURCES[name][2])} is {percent(busy)} busy. The report does not show why. {_candidates(k)}",
             evidence,
             (f"Collect ncu-toolkit's own set, which shows the cause: {COLLECT}",),
             "Sectors per request, wavefronts beyond the ideal, and stall reasons.",
             confidence="low",
         )
     return k.roof(
-        f"{capital(RESOURCES[name][2])} is {units.percent(busy)} busy while SMs have work, so L1 and shared memory are at their limit.",
+        f"{capital(RESOURCES[name][2])} is {percent(busy)} busy while SMs have work, so L1 and shared memory are at their limit.",
         evidence,
         (
             "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by shuffles.",

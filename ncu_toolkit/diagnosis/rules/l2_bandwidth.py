@@ -27,16 +27,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.rules._code import memory_levels
-from ncu_toolkit.diagnosis.rules._roof import streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 
 ID: Final = "l2-bandwidth"
 TITLE: Final = "L2 bandwidth"
@@ -58,25 +56,25 @@ USEFULNESS: Final = ("global_sector_excess", "load_reuse", "lane_bytes")
 _MOVED: Final = "Each SM loads its bytes once, in whole sectors."
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     name, busy = k.model.busiest("l2", "fill")
     if not name:
         return k.abstain(*k.missing("l2_utilization", "l1_fill_active"))
-    counted = units.percent(k.model.counted(name))
+    counted = percent(k.model.counted(name))
     evidence = (
         k.load(name, NEAR_BYTES),
         "l2_utilization l2_throughput l1_fill_active l2_to_sm_active l2_bytes l2_hit_rate",
     )
     if busy < NEAR_BYTES.value:
-        return k.ruled_out(f"L2 and its link are at most {units.percent(busy)} busy.", *evidence)
+        return k.ruled_out(f"L2 and its link are at most {percent(busy)} busy.", evidence)
     if k.model.busy("dram") >= busy:
-        return k.ruled_out("Device memory is busier.", *evidence)
-    if name == "l2" and streams(k.model):
+        return k.ruled_out("Device memory is busier.", evidence)
+    if name == "l2" and streams(k):
         return k.ruled_out(
             "It is active because of the traffic of device memory, which is busier than L2's own work.",
-            *evidence,
+            evidence,
         )
-    compulsory = k.profile.context.compulsory_bytes if k.profile.context else None
+    compulsory = k.context.compulsory_bytes
     moved = k["l2_bytes"]
     floor = compulsory or figures.asked_bytes(k.profile)
     excess = k["global_sector_excess"] or 0.0
@@ -88,7 +86,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         and excess <= 0.1
         and (compulsory is not None or (reuse or 1.0) < 2)
     )
-    gathered = gathers(k.profile) and excess <= 0.1
+    gathered = gathers(k) and excess <= 0.1
     if (once or gathered) and not k.is_chain:
         loaded = "It moves each byte once." if compulsory else _MOVED
         what = loaded if once else "It gathers whole sectors at data-dependent addresses."
@@ -132,14 +130,12 @@ specificity = Specificity.SYMPTOM.always
 
 def _what(k: Kernel) -> str:
     """What the bytes are, as far as the report tells."""
-    local, others = (
-        k["local_sectors"] or 0.0,
-        (k["l1_global_bytes"] or 0.0) / figures.SECTOR_BYTES,
-    )
+    local = k["local_sectors"] or 0.0
+    others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     if local > others / 3:  # a quarter of all
         return "spilled or indexed local variables among them"
     # Copies of whole tiles go past the lanes: only what the other accesses move can be scattered.
-    moved = (k["l2_bytes"] or 0.0) / figures.SECTOR_BYTES
+    moved = (k["l2_bytes"] or 0.0) / SECTOR_BYTES
     by_lanes = min(1.0, others / moved) if moved else 1.0
     if (k["global_sector_excess"] or 0.0) * by_lanes > COALESCED:
         return "sectors that lanes only partly use"

@@ -35,17 +35,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
-from ncu_toolkit.diagnosis.rules._support import facts
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
-from ncu_toolkit.diagnosis.time_model import (
-    BLOCK_STARTS,
-    FLOOR_US,
-    RESOURCES,
-    Removal,
-)
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES
+from ncu_toolkit.model import Finding
 
 ID: Final = "launch-overhead"
 TITLE: Final = "Launch or block overhead"
@@ -96,7 +90,7 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     duration = k.profile.duration_us or 0.0
     launches = (
         1
@@ -105,20 +99,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     chain = k.is_chain
     measured = k.fact("duration", "<", SHORT)
-    counted = (
-        Evidence(
-            "launches",
-            "Launches",
-            float(launches),
-            "count",
-            "Kernel launches of one job.",
-            CHAIN.value,
-            ">=",
-            CHAIN.source,
-        )
-        if launches > 1
-        else None
-    )
+    counted = k.stated("launches", launches, ">=", CHAIN) if launches > 1 else None
     if duration >= SHORT.value and not chain:
         if (k["waves"] or 0.0) >= REFILLED.value and _starts_late(k):
             return _short_blocks(k)
@@ -140,7 +121,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     saved = max(0.0, 1 - fused / now)
     if saved < SHARE.value:
         return k.ruled_out(
-            f"Useful work takes {units.percent(1 - saved)} of the time from launch to launch.",
+            f"Useful work takes {percent(1 - saved)} of the time from launch to launch.",
             measured,
             counted,
         )
@@ -164,7 +145,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         ),
         (
             f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} if only this is fixed, "
-            f"{units.percent(saved)} of the time saved."
+            f"{percent(saved)} of the time saved."
         ),
     )
     many = f"one of {launches} launches of one job" if chain else "a few microseconds of work"
@@ -177,7 +158,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             else "starting and ending it costs as much as its computation."
         ),
         "high" if chain else "low",
-        facts(measured, counted, k.fact("waves")),
+        k.facts(measured, counted, k.fact("waves")),
         speedup,
         arithmetic,
         (
@@ -203,13 +184,13 @@ def _starts_late(k: Kernel) -> bool:
     )
 
 
-def _short_blocks(k: Kernel) -> Finding | NoFinding:
+def _short_blocks(k: Kernel) -> Outcome:
     """Blocks that end as fast as they can be started: the SMs wait for new ones."""
     fill = k["occupancy_fill"] or 1.0
     measured = k.fact("block_rate", ">=", MANY)
     evidence = (measured, "occupancy_fill waves active_warps")
     if fill > FILLED.value:
-        return k.ruled_out("Blocks are short, but the SMs stay full.", *evidence)
+        return k.ruled_out("Blocks are short, but the SMs stay full.", evidence)
     # Several elements a thread are as many loads under way at a time; what is spent in queues
     # stays.
     late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0
@@ -226,12 +207,12 @@ def _short_blocks(k: Kernel) -> Finding | NoFinding:
     return k.finding(
         (
             f"Blocks are so short that the GPU cannot start them fast enough: {units.significant(k.model.busy('blocks'))} a "
-            f"cycle, of at most {BLOCK_STARTS:g}. SMs hold only {units.percent(fill)} of the warps they could."
+            f"cycle, of at most {BLOCK_STARTS:g}. SMs hold only {percent(fill)} of the warps they could."
         )
         if k.model.busy("blocks") >= SATURATED.value
         else (
             f"Blocks are so short that the SMs wait for new ones: {units.significant(k.model.busy('blocks'))} start in a "
-            f"cycle. No unit is busy, and SMs hold only {units.percent(fill)} of the warps they could."
+            f"cycle. No unit is busy, and SMs hold only {percent(fill)} of the warps they could."
         ),
         removal,
         evidence,
@@ -254,7 +235,7 @@ def kept(k: Kernel) -> dict[str, float]:
     What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
     memory, and loads that L1 serves again are not part of that; indices and loads are."""
     known = k["shared_wavefronts"] is not None
-    shared = shared_wavefront_part(k.profile) if known else 0.0
+    shared = shared_wavefront_part(k) if known else 0.0
     again = (k["l1_hit_rate"] or 0.0) * (1 - shared)
     return {
         **dict.fromkeys(("fma", "fp16", "fp64", "xu", "tensor"), 1.0),

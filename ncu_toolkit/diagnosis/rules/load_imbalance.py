@@ -32,12 +32,11 @@ import math
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import paths
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.diagnosis.time_model import FLOOR_US, Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import FLOOR_US
 
 ID: Final = "load-imbalance"
 TITLE: Final = "Load imbalance"
@@ -60,7 +59,7 @@ SEVERAL: Final = Threshold(
 )
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     active = k["active_fraction"] or 1.0
     waves = k["waves"] or 0.0
     # Start and end of a launch leave SMs empty without any block being to blame.
@@ -68,21 +67,21 @@ def find(k: Kernel) -> Finding | NoFinding:
     ramp = 1 - min(0.9, FLOOR_US / duration) if duration else 1.0
     busy = min(1.0, active / ramp)
     # Idle time of SMs is unequal work only as far as the grid's own shape does not explain it.
-    sms = k.profile.device.sm_count
-    even = min(1.0, k.profile.launch.blocks / sms) if waves < 1 and sms else _expected(waves)
+    sms = k.device.sm_count
+    even = min(1.0, k.launch.blocks / sms) if waves < 1 and sms else _expected(waves)
     if k["imbalance"] is None:
         # Equal blocks end up to one block's time apart, which only the busiest SM tells from long ones.
         even *= 1 - 1 / (1 + waves)
     balance = min(1.0, busy / even) if even else 1.0
     evidence = ("active_fraction imbalance occupancy_fill waves",)
     if (equal := _equal_blocks(k, waves)) is not None:
-        return k.ruled_out(equal, *evidence)
+        return k.ruled_out(equal, evidence)
     if balance >= 1 - IDLE.value:
-        return k.ruled_out("The SMs work about equally long.", *evidence)
+        return k.ruled_out("The SMs work about equally long.", evidence)
     if busy <= 0:
-        return k.ruled_out("No SM was active for long enough to compare.", *evidence)
+        return k.ruled_out("No SM was active for long enough to compare.", evidence)
     return k.finding(
-        f"Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {units.percent(busy)} of the time.",
+        f"Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {percent(busy)} of the time.",
         Removal("with the work spread evenly", balance=balance),
         evidence,
         k.advice(

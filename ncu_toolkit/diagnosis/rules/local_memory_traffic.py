@@ -34,13 +34,10 @@ from typing import Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.rules._support import (
-    MOST_REGISTERS,
-)
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import LOCAL
 from ncu_toolkit.sass.operands import addresses, parts
@@ -75,12 +72,12 @@ _WHY: Final[Mapping[Where | None, str]] = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     sectors = k["local_sectors"] or 0.0
     measured = k.fact("local_sectors")
     if sectors == 0:
         return k.ruled_out("The kernel does not touch local memory.", measured)
-    others = (k["l1_global_bytes"] or 0.0) / figures.SECTOR_BYTES
+    others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     part = sectors / (sectors + others)
     local, where = ("local",), _where(k)
     addresses = _address_part(k)
@@ -99,18 +96,12 @@ def find(k: Kernel) -> Finding | NoFinding:
         instructions=1 - instructions,
     )
     return k.finding(
-        f"{_WHY[where]}: {units.percent(part)} of the memory sectors are the kernel's own local variables.",
+        f"{_WHY[where]}: {percent(part)} of the memory sectors are the kernel's own local variables.",
         removal,
         (
             measured,
             "kind_share:local",
-            Evidence(
-                "local_part",
-                "Local sectors",
-                part,
-                "fraction",
-                "Part of the sectors of local and global memory that are local.",
-            ),
+            k.stated("local_part", part),
             _addresses(addresses),
             "stall_share:lg_throttle stall_share:long_scoreboard registers_per_thread",
         ),
@@ -122,10 +113,8 @@ def find(k: Kernel) -> Finding | NoFinding:
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
     used = [i for i in facts.function.instructions if i.base in LOCAL]
-    spilled, stack = (
-        facts.resources.spill_stores + facts.resources.spill_loads,
-        facts.resources.stack,
-    )
+    spilled = facts.resources.spill_stores + facts.resources.spill_loads
+    stack = facts.resources.stack
     if not used and not spilled:
         return None
     inside = [i for region in facts.regions if region.depth for i in region.code if i.base in LOCAL]
@@ -163,7 +152,7 @@ def _where(k: Kernel) -> Where | None:
     """What lies in local memory: the compiler reaches spilled and saved registers at fixed places of
     the stack, and an array that is indexed at run time at computed ones. None where the report does
     not hold the code, or holds no load of local memory."""
-    rows = k.profile.instructions
+    rows = k.instructions
     if not rows:
         code = k.profile.code
         accesses = sum(code.opcodes.get(name, 0) for name in LOCAL)
@@ -173,7 +162,7 @@ def _where(k: Kernel) -> Where | None:
     flow = attribution.flow_of(rows)
     fixed = computed = 0
     for i, row in enumerate(rows):
-        if attribution.base(row.opcode) == "LDL":
+        if row.base == "LDL":
             address = addresses(row.opcode, parts(row.sass)[1])
             written = (flow.reads[j] for r in address - STACK for j in flow.sources(i, r))
             if all(read <= STACK for read in written):
@@ -185,7 +174,7 @@ def _where(k: Kernel) -> Where | None:
         return None
     if computed:
         return "array" if computed >= BESIDE * loads else "both"
-    calls = any(attribution.base(row.opcode) == "CALL" and row.executed for row in rows)
+    calls = any(row.base == "CALL" and row.executed for row in rows)
     return "calls" if calls else "spills"
 
 
@@ -235,7 +224,7 @@ def _late_part(k: Kernel) -> float:
     comes."""
     sampled = [
         (attribution.kind(row.opcode) == "local", row.samples.get("long_scoreboard", 0))
-        for row in k.profile.instructions
+        for row in k.instructions
     ]
     total = sum(n for _, n in sampled)
     at_stores = sum(n for local, n in sampled if local) / total if total else 0.0
@@ -245,15 +234,14 @@ def _late_part(k: Kernel) -> float:
 def _address_part(k: Kernel) -> float:
     """Part of the executed instructions that do nothing but compute addresses of local memory: an
     array indexed at run time has them, a spill not."""
-    executed = [row.executed or 0 for row in k.profile.instructions]
+    executed = [row.executed or 0 for row in k.instructions]
     accesses = [
-        i for i, row in enumerate(k.profile.instructions) if attribution.kind(row.opcode) == "local"
+        i for i, row in enumerate(k.instructions) if attribution.kind(row.opcode) == "local"
     ]
     if not accesses or not sum(executed):
         return 0.0
     return sum(
-        executed[i]
-        for i in attribution.flow_of(k.profile.instructions).only_for_addresses_of(accesses)
+        executed[i] for i in attribution.flow_of(k.instructions).only_for_addresses_of(accesses)
     ) / sum(executed)
 
 

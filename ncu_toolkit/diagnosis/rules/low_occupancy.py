@@ -37,11 +37,11 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.rules._support import HIDDEN_BY_WARPS
 from ncu_toolkit.diagnosis.thresholds import (
     BUSY,
     LOW_OCCUPANCY,
@@ -49,9 +49,8 @@ from ncu_toolkit.diagnosis.thresholds import (
     SATURATED,
     Threshold,
 )
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.hardware.occupancy import next_steps
-from ncu_toolkit.model import Evidence, Finding, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "low-occupancy"
@@ -104,7 +103,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     occupancy = k["theoretical_occupancy"] or 0.0
     measured = k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY)
     limiters = figures.occupancy_limiters(k.profile)
@@ -131,19 +130,19 @@ def find(k: Kernel) -> Finding | NoFinding:
     if busy >= SATURATED.value:
         words = RESOURCES[busiest][2]
         return k.ruled_out(
-            f"A unit is near its peak ({words}, {units.percent(busy)} busy). More warps would not help.",
+            f"A unit is near its peak ({words}, {percent(busy)} busy). More warps would not help.",
             measured,
             "issue_active",
         )
     if k.model.busy("issue") >= ISSUING.value:
         return k.ruled_out(
-            f"The schedulers issue in {units.percent(k.model.busy('issue'))} of the cycles, so there are enough warps.",
+            f"The schedulers issue in {percent(k.model.busy('issue'))} of the cycles, so there are enough warps.",
             measured,
             "issue_active",
         )
     if not k.model.stalls and busy >= BUSY.value:
         return k.ruled_out(
-            f"A unit is busy ({RESOURCES[busiest][2]}, {units.percent(busy)}). The report does not show what warps wait for.",
+            f"A unit is busy ({RESOURCES[busiest][2]}, {percent(busy)}). The report does not show what warps wait for.",
             measured,
         )
     factor = _gain(k, limiters, occupancy)
@@ -155,9 +154,9 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     words = " and ".join(figures.BLOCK_LIMITS[name] for name in limiters) or "its resources"
     return k.finding(
-        f"Only {units.percent(occupancy)} of an SM's warp slots are used, limited by {words}. "
+        f"Only {percent(occupancy)} of an SM's warp slots are used, limited by {words}. "
         + (
-            f"Warps wait for results {units.percent(overlapped)} of their time, and too few others can issue."
+            f"Warps wait for results {percent(overlapped)} of their time, and too few others can issue."
             if k.model.stalls
             else "No unit is busy, so warps wait. The report does not show for what."
         ),
@@ -165,15 +164,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         (
             measured,
             *(k.fact(name) for name in limiters),
-            Evidence(
-                "waiting_for_results",
-                "Waiting that more warps overlap",
-                overlapped,
-                "fraction",
-                "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues.",
-            )
-            if k.model.stalls
-            else None,
+            k.stated("waiting_for_results", overlapped) if k.model.stalls else None,
             "active_warps issue_active registers_per_thread",
         ),
         _advice(k, limiters),
@@ -220,7 +211,7 @@ def _advice(k: Kernel, limiters: tuple[str, ...]) -> tuple[str, ...]:
 
 def _is_tiled_product(k: Kernel) -> bool:
     """Whether multiply-adds on operands from shared memory are what the registers are for."""
-    total = sum(row.warps for row in k.rows)
+    total = k.total
     products = sum(
         row.warps
         for row in k.rows
@@ -237,8 +228,8 @@ def _is_tiled_product(k: Kernel) -> bool:
 def _blocks_left(k: Kernel, factor: float) -> float:
     """Part (0-1) of the blocks that there are where each has `factor` times the warps, and no warp
     lacks lanes."""
-    threads = k.profile.launch.threads_per_block
-    return threads / (factor * figures.WARP * math.ceil(threads / figures.WARP)) if threads else 1.0
+    threads = k.launch.threads_per_block
+    return threads / (factor * WARP * math.ceil(threads / WARP)) if threads else 1.0
 
 
 def _gain(k: Kernel, limiters: tuple[str, ...], occupancy: float) -> float:

@@ -40,6 +40,7 @@ from ncu_toolkit.diagnosis.rules._access import (
     dependent_loads,
     is_coalesced,
     loads_in_flight,
+    memory_load,
     queued_behind_atomics,
     shared_wavefront_part,
 )
@@ -48,9 +49,6 @@ from ncu_toolkit.diagnosis.rules._code import (
     StaticFinding,
     evidence,
     memory_levels,
-)
-from ncu_toolkit.diagnosis.rules._support import (
-    memory_load,
 )
 from ncu_toolkit.diagnosis.thresholds import SATURATED, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
@@ -84,25 +82,25 @@ def find(k: Kernel) -> Finding | NoFinding:
             f"Warps wait for global loads for only {units.percent(waiting)} of their time.",
             measured,
         )
-    busiest, busy = busiest_with_loads(k.profile, k.model)
+    busiest, busy = busiest_with_loads(k)
     if busy >= SATURATED.value:
         return k.ruled_out(
             f"Loads wait for bandwidth, not for latency ({capital(RESOURCES[busiest][2])}, {units.percent(busy)} busy).",
             measured,
         )
-    if not is_coalesced(k.profile) and memory_load(k.model) > 0.5:
+    if not is_coalesced(k) and memory_load(k) > 0.5:
         return k.ruled_out(
             "Scattered accesses keep memory busy and delay loads: see Uncoalesced global access.",
             measured,
         )
-    if queued_behind_atomics(k.profile, k.model) >= 0.5:
+    if queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
     # What is spent in queues stays: more loads in flight only make them longer.
     queued = k.model.queue(busy)
     # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others,
     # a few at a time.
     staged = min(part, _staged_part(k))
-    now = loads_in_flight(k.profile) or 1.0
+    now = loads_in_flight(k) or 1.0
     # One load becomes four, more become twice as many; those that have ENOUGH under way do not wait
     # for want of loads.
     more = 1.0 if now >= ENOUGH else max(1 / IN_FLIGHT, min(1 / 2, now / IN_FLIGHT))
@@ -123,7 +121,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         if passed
         else "",
     )
-    chased = dependent_loads(k.profile)
+    chased = dependent_loads(k)
     chain = (
         f" {units.percent(chased)} of the waiting is for loads whose address comes from another load."
         if chased >= 0.1
@@ -206,7 +204,7 @@ def _through_registers(k: Kernel) -> float:
     cannot be told."""
     if k.profile.device.cc < (8, 0) or not k["shared_wavefronts"]:
         return 0.0
-    return 1 - shared_wavefront_part(k.profile)
+    return 1 - shared_wavefront_part(k)
 
 
 def _staged_part(k: Kernel) -> float:

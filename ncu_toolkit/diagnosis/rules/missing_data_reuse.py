@@ -111,28 +111,28 @@ def find(k: Kernel) -> Finding | NoFinding:
             "l1_hit_rate",
         )
     asked = _asked_again(k)
-    if not is_coalesced(k.profile) and (asked is None or asked < REUSE.value):
+    if not is_coalesced(k) and (asked is None or asked < REUSE.value):
         return k.ruled_out(
             "Scattered lanes inflate the traffic. Coalesce first, then measure again.",
             "global_sector_excess",
         )
-    if is_broadcast(k.profile):
+    if is_broadcast(k):
         return k.ruled_out(
             "Loads broadcast one value to all lanes, so their number costs, not their bytes. See global-instruction-pressure.",
             measured,
         )
-    if dependent_loads(k.profile) >= 0.5:
+    if dependent_loads(k) >= 0.5:
         return k.ruled_out(
             "Warps wait for loads whose address comes from another load, so latency is the limit, not traffic.",
             measured,
         )
-    waiting = global_waiting(k.profile, k.model) if k.model.stalls else 1.0
+    waiting = global_waiting(k) if k.model.stalls else 1.0
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
             f"The caches serve the reuse. Warps spend only {units.percent(waiting)} of their time waiting for global memory.",
             measured,
         )
-    busiest, busy = busiest_with_loads(k.profile, k.model)
+    busiest, busy = busiest_with_loads(k)
     # Loads queue in front of L1 in a line of their own, or behind shared memory's in the MIO queue.
     queue = k.model.waiting("lg_throttle")
     queue += k.model.waiting("mio_throttle") * k.blame("mio_throttle", "global", "texture")
@@ -247,7 +247,7 @@ def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Finding | 
         stalls={reason: keep(k.blame(reason, *kinds), TWICE) for reason in waits}
         | {"barrier": TWICE},
         loads=dict.fromkeys((*MEMORY, "l1"), TWICE) | {"dram": 1.0},
-        instructions=keep(1 - computing(k.profile), TWICE),
+        instructions=keep(1 - computing(k), TWICE),
         basis="Half of the loads go, and with each its store to shared memory, its read there and its barriers.",
     )
     return k.finding(

@@ -106,25 +106,25 @@ def find(k: Kernel) -> Finding | NoFinding:
         return k.ruled_out("The kernel does not load from global memory.")
     if width > NARROW.value:
         return k.ruled_out("Loads are wider than four bytes a lane.", measured)
-    waiting = global_waiting(k.profile, k.model)
+    waiting = global_waiting(k)
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
             f"Warps wait on global memory for only {units.percent(waiting)} of their time.",
             measured,
         )
-    pieces = read_in_pieces(k.profile) >= MOST
-    if (not is_coalesced(k.profile) or rewritten(k.profile)) and not pieces:
+    pieces = read_in_pieces(k) >= MOST
+    if (not is_coalesced(k) or rewritten(k)) and not pieces:
         return k.ruled_out(
             "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first.",
             "global_sector_excess",
         )
-    chased = dependent_loads(k.profile)
+    chased = dependent_loads(k)
     if chased >= 0.5:
         return k.ruled_out(
             f"{units.percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
             measured,
         )
-    if queued_behind_atomics(k.profile, k.model) >= 0.5:
+    if queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
     occupancy, waves = k["theoretical_occupancy"], k["waves"]
     at_once = waves is not None and waves < ONE_WAVE.value
@@ -155,13 +155,13 @@ def find(k: Kernel) -> Finding | NoFinding:
     left = width / WIDEST
     memory = k["kind_share:global"] or 0.0
     around = sum(k[f"kind_share:{kind}"] or 0.0 for kind in ("integer", "control"))
-    own = global_wavefront_part(k.profile)
+    own = global_wavefront_part(k)
     throttle = keep(k.blame("lg_throttle", "global"), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
     queued = queue_share(k.model.busiest("fill", "l2", "dram")[1])
     # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as
     # before.
-    under_way = loads_in_flight(k.profile) or 1.0
+    under_way = loads_in_flight(k) or 1.0
     # What a list of indices points to lies apart: only loads whose address no other load delivers
     # can be widened.
     widened = max(0.0, k.blame("long_scoreboard", "global") - chased)

@@ -71,7 +71,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         )
     left = 1 - excess
     shared = ("shared",)
-    data = keep(shared_wavefront_part(k.profile) * (1 - atomic_wavefronts(k.profile)[0]), left)
+    data = keep(shared_wavefront_part(k) * (1 - atomic_wavefronts(k)[0]), left)
     removal = Removal(
         "without bank conflicts",
         stalls={

@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import WORTH, Kernel, capital, keep
+from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, WORTH, Kernel, capital, keep
 from ncu_toolkit.diagnosis.rules._access import WORD
 from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import (
@@ -45,9 +45,6 @@ from ncu_toolkit.diagnosis.rules._code import (
     cycles,
     evidence,
     place,
-)
-from ncu_toolkit.diagnosis.rules._support import (
-    MOST_REGISTERS,
 )
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, NEAR, SATURATED, STALL, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import NOISE, Removal

@@ -30,6 +30,7 @@ C++ Best Practices Guide, "Math Libraries".
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -42,12 +43,9 @@ from ncu_toolkit.diagnosis.rules._code import (
     memory,
     place,
 )
-from ncu_toolkit.diagnosis.rules._support import (
-    lines_have,
-)
 from ncu_toolkit.diagnosis.thresholds import BUSY, STALL
 from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.model import Finding, Location, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "special-function-pressure"
@@ -87,7 +85,7 @@ def find(k: Kernel) -> Finding | NoFinding:
                 *(k.stall(reason) for reason in REASONS),
             )
         return k.ruled_out(f"The special-function pipe is {units.percent(busy)} busy.", measured)
-    if converts_doubles(k.profile):
+    if converts_doubles(k):
         return k.ruled_out(
             "The pipe converts between double and single precision: see Double precision.", measured
         )
@@ -112,7 +110,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
         "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
     )
-    if lines_have(k.profile, places, FAST):
+    if _lines_have(k, places, FAST):
         cuda = tuple(line for line in cuda if not FAST.search(line))
     return k.finding(
         summary,
@@ -166,3 +164,14 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "The XU pipe is the busiest, with MUFU in the mix.",
         used, "special-function instructions",
     )  # fmt: skip
+
+
+def _lines_have(k: Kernel, places: Sequence[Location], pattern: re.Pattern[str]) -> bool:
+    """Whether each source line at `places` has what a pattern finds: advice to write that has been
+    followed. False where the report holds no text of them."""
+    texts = []
+    for at in places:
+        lines = k.profile.sources.get(at.file, "").splitlines()
+        if 0 < at.line <= len(lines):
+            texts.append(lines[at.line - 1])
+    return bool(texts) and all(pattern.search(text) for text in texts)

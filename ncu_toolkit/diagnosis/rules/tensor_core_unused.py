@@ -94,7 +94,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     passes = k["shared_load_wavefronts"]
     operands = min(1.0, FRAGMENT_PASSES * fused / passes) if passes else 1.0
     shared = keep(_shared_loads(k), operands)
-    converted, _ = widened(k.profile)
+    converted, _ = widened(k)
     replaced = (fused + converted) / total
     removal = Removal(
         "on the tensor cores",
@@ -105,7 +105,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         loads=dict.fromkeys(("fma", "fmaheavy", "fp16"), INSTRUCTIONS_LEFT)
         | dict.fromkeys(
             ("l1_data", "l1_writeback", "l1", "lsu"),
-            keep(shared_wavefront_part(k.profile) if passes else 0.0, operands),
+            keep(shared_wavefront_part(k) if passes else 0.0, operands),
         ),
         # With the passes go the loads that make them.
         instructions=keep(replaced, INSTRUCTIONS_LEFT)
@@ -199,7 +199,7 @@ def _sixteen_bit(k: Kernel) -> bool:
     narrow = sum(
         n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split(".")
     )
-    converted, threads = widened(k.profile)
+    converted, threads = widened(k)
     fused = sum(row.warps for row in k.rows if is_multiply_add(row.opcode))
     # Tiles may be converted on their way into shared memory, each value once: as many as the loads
     # brought, and each used many times.

@@ -49,13 +49,11 @@ from ncu_toolkit.diagnosis.rules._access import (
     gathers,
     global_wavefront_part,
     queued_excess,
+    queueing,
     read_in_pieces,
     rewritten,
 )
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
-from ncu_toolkit.diagnosis.rules._support import (
-    queueing,
-)
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import Removal
 from ncu_toolkit.model import Evidence, Finding, NoFinding
@@ -104,12 +102,12 @@ def find(k: Kernel) -> Finding | NoFinding:
     # Samples tell which accesses fill the queue, also where they are few among coalesced ones.
     few = 0.0
     if excess <= EXCESS.value and k.model.waiting("lg_throttle") >= WEAK_STALL.value:
-        few = at_queue if (at_queue := queued_excess(k.profile)) > COALESCED else 0.0
+        few = at_queue if (at_queue := queued_excess(k)) > COALESCED else 0.0
     if excess <= EXCESS.value and not few:
         return k.ruled_out(
             "Global accesses touch close to the fewest sectors that their bytes need.", measured
         )
-    if read_in_pieces(k.profile) >= MOST:
+    if read_in_pieces(k) >= MOST:
         return k.ruled_out(
             "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses.",
             measured,
@@ -117,7 +115,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     sectors = 1 - excess
     tag_excess = k["l1_tag_excess"]
     tags = sectors if tag_excess is None else 1 - tag_excess
-    queued = queueing(k.model)
+    queued = queueing(k)
     # The queue in front of L1 drains one line at a time; a load that waits for its data waits for
     # queues only in part.
     throttle = 1 - few if few else keep(k.blame("lg_throttle", "global"), tags)
@@ -136,9 +134,9 @@ def find(k: Kernel) -> Finding | NoFinding:
     # No placement needs more from device memory than the lanes ask for; how much less depends on
     # caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
-    data = keep(global_wavefront_part(k.profile), tags)
+    data = keep(global_wavefront_part(k), tags)
     rows = _more_warps(k)
-    again = rewritten(k.profile)
+    again = rewritten(k)
     removal = Removal(
         "with coalesced accesses",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
@@ -217,7 +215,7 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
             ),
             "Where neither fits, load 16 bytes per lane at a time, so that each sector is fetched less often.",
         )
-    if gathers(k.profile):
+    if gathers(k):
         sort, together = (
             (
                 "Accesses{at} take their addresses from other loads. Sort or bin the requests, so that neighbouring lanes ask "
@@ -323,7 +321,7 @@ def _more_warps(k: Kernel) -> float:
     accesses = k.executed("global") or 0.0
     walks = accesses >= WALK.value * warps and min(excess, hits) >= MOST
     tile = k.executed("shared", "copy")
-    if not waves or waves >= 1 or not walks or tile or gathers(k.profile):
+    if not waves or waves >= 1 or not walks or tile or gathers(k):
         return 1.0
     return min(figures.WARP, 1 / waves)
 

@@ -26,10 +26,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, sections_to_collect
-from ncu_toolkit.diagnosis.rules._support import largest_stalls
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "unknown"
 TITLE: Final = "Unknown"
@@ -55,7 +55,7 @@ def verdict(k: Kernel) -> Finding:
         if name
         else "no unit's load was collected"
     ]
-    stalls = largest_stalls(k.profile)
+    stalls = _largest_stalls(k)
     seen.append(
         f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {units.percent(stalls[0].value)}"
         if stalls
@@ -88,6 +88,12 @@ def verdict(k: Kernel) -> Finding:
         if absent
         else "",
     )
+
+
+def _largest_stalls(k: Kernel) -> tuple[Evidence, ...]:
+    """The three stall reasons that take most of a warp's time, apart from issuing."""
+    ranked = figures.ranked_stalls(k.profile, "selected")
+    return k.facts(*(k.stall(reason) for reason, share in ranked[:3] if share >= 0.05))
 
 
 def incomplete(profile: Profile) -> Finding:

@@ -74,9 +74,9 @@ def find(k: Kernel) -> Finding | NoFinding:
             "lanes_predicated_on",
             uniform,
         )
-    gone = _lanes.left(k.profile)
+    gone = _lanes.left(k)
     parted = gone is not None and not gone.edge and gone.lanes < LANES.value
-    there = gone.lanes if gone is not None and gone.edge else _lanes.filled(k.profile)
+    there = gone.lanes if gone is not None and gone.edge else _lanes.filled(k)
     if active >= _lanes.NEARLY * there:
         return k.ruled_out(
             "The lanes that have work take the same path. The others have none: see Threads without work.",
