@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures, intervals, language, needs, time_model
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, Kernel, sections_to_collect
 from ncu_toolkit.diagnosis.rules import Rule, Specificity, load_rules, unknown
@@ -373,17 +374,17 @@ def nearest(k: Kernel, untested: int = 0) -> Finding | None:
         unit.busy >= SATURATED.value or (unit.busy >= BUSY.value and (at_unit or not waits))
     ):
         bottleneck = unit.bottleneck
-        summary = f"The busiest resource is {unit.words} ({units.percent(unit.counted)})"
+        summary = f"The busiest resource is {unit.words} ({percent(unit.counted)})"
         if share >= STALL.value and reason != "math_pipe_throttle":
-            summary += f". Warps also wait {units.percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
+            summary += f". Warps also wait {percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
         advice, expected = _less_for(unit, k)
         sure = unit.busy >= SATURATED.value
         leaner = _leaner(k.model) if sure and unit.resource in PIPES else None
     elif waits:
         bottleneck, sure, leaner = _by_wait(k, reason, unit), False, None
-        summary = f"Warps wait {units.percent(share)} of their time ({figures.reason_name(reason)})"
+        summary = f"Warps wait {percent(share)} of their time ({figures.reason_name(reason)})"
         if unit is not None:
-            summary += f". The busiest resource is {unit.words} ({units.percent(unit.counted)})"
+            summary += f". The busiest resource is {unit.words} ({percent(unit.counted)})"
         advice = "Read the hot spots: the lines with most samples, and their stall reasons."
         expected = "Fewer such stalls."
     else:
@@ -441,7 +442,7 @@ def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
     which kinds most of them are."""
     shares = {kind: k[f"kind_share:{kind}"] or 0.0 for kind in _KINDS}
     most = sorted(shares.items(), key=lambda item: -item[1])[:_TOLD]
-    kinds = [f"{units.percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
+    kinds = [f"{percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
     if unit.resource not in PIPES or not kinds:
         said = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
         return said, "Less work for this unit, or fewer such stalls."
@@ -472,11 +473,11 @@ def _leaner(model: TimeModel) -> Prediction | None:
     left = min(1.0, BUSY.value / full * memory / ACHIEVABLE)
     found = model.without(
         Removal(
-            f"with {units.percent(1 - left)} fewer instructions",
+            f"with {percent(1 - left)} fewer instructions",
             loads=dict.fromkeys(PIPES, left),
             instructions=left,
-            basis=f"Memory is {units.percent(memory)} busy. If it were the limit, {units.percent(left)} of the instructions "
-            f"would keep this unit at most {units.percent(BUSY.value)} busy.",
+            basis=f"Memory is {percent(memory)} busy. If it were the limit, {percent(left)} of the instructions "
+            f"would keep this unit at most {percent(BUSY.value)} busy.",
         )
     )
     return found if found.quantified and found.speedup >= SUBSTANCE else None

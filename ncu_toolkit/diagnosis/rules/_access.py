@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel
 from ncu_toolkit.diagnosis.thresholds import BUSY, NEAR_BYTES
 from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, queue_share
 from ncu_toolkit.sass import attribution
@@ -28,10 +28,8 @@ def rewritten(k: Kernel) -> float:
     passes between L2 and the SMs: sectors that stores fill only in part leave L2 before the rest
     arrives, and are fetched and written again. 0 where that is not so, or not known."""
     moved, passed = k["dram_bytes"], k["l2_bytes"]
-    written, stored = (
-        k["dram_write_bytes"],
-        (k["global_store_sectors"] or 0.0) * figures.SECTOR_BYTES,
-    )
+    written = k["dram_write_bytes"]
+    stored = (k["global_store_sectors"] or 0.0) * SECTOR_BYTES
     if not moved or not passed or not written or not stored:
         return 0.0
     twice = min(moved / passed, written / stored)
@@ -45,10 +43,8 @@ def is_coalesced(k: Kernel) -> bool:
     Lanes of one or two bytes may skip some, as one colour of interleaved pixels does: what counts
     then is that they stay on the fewest lines, for the loads beside them use the rest of each."""
     excess = k["global_sector_excess"]
-    width, tags = (
-        k["load_bytes_per_lane"],
-        k["l1_tag_excess"],
-    )
+    width = k["load_bytes_per_lane"]
+    tags = k["l1_tag_excess"]
     return (
         excess is None
         or excess <= COALESCED
@@ -79,16 +75,14 @@ def read_in_pieces(k: Kernel) -> float:
     another number. A run of a sector or more touches one for each lane wherever they are."""
     runs: dict[tuple[str, int], dict[int, tuple[float, float]]] = {}
     total = 0.0
-    for row in k.profile.instructions:
-        sectors, ideal = (
-            row.counters.get("l2_sectors", 0.0),
-            row.counters.get("l2_sectors_ideal", 0.0),
-        )
+    for row in k.instructions:
+        sectors = row.counters.get("l2_sectors", 0.0)
+        ideal = row.counters.get("l2_sectors_ideal", 0.0)
         if sectors <= ideal or not row.executed or attribution.kind(row.opcode) == "atomic":
             continue
         total += sectors - ideal
         width, found = int(attribution.width(row.opcode)), ADDRESS.search(row.sass)
-        if attribution.base(row.opcode) in GLOBAL_LOADS and width < WORD and found:
+        if row.base in GLOBAL_LOADS and width < WORD and found:
             at = runs.setdefault((found["base"], width), {})
             before = at.get(offset := int(found["offset"] or "0", 16), (0.0, 0.0))[0]
             at[offset] = before + sectors - ideal, sectors / row.executed
@@ -97,7 +91,7 @@ def read_in_pieces(k: Kernel) -> float:
         joined = [n for n in at if {n - width, n + width} & at.keys()]
         length = len(joined) * width
         side_by_side = all(abs(at[n][1] / length - 1) <= NEARLY for n in joined)
-        if len(joined) >= RUN and length < figures.SECTOR_BYTES and side_by_side:
+        if len(joined) >= RUN and length < SECTOR_BYTES and side_by_side:
             mine += sum(at[n][0] for n in joined)
     return mine / total if total else 0.0
 
@@ -109,9 +103,9 @@ def queued_excess(k: Kernel) -> float:
     weights = attribution.weights_by_culprit(k.profile, "lg_throttle")
     wasted = 0.0
     for i, samples in weights.items():
-        row = k.profile.instructions[i].counters
+        row = k.instructions[i].counters
         sectors, ideal = row.get("l2_sectors", 0.0), row.get("l2_sectors_ideal", 0.0)
-        if sectors > ideal and attribution.kind(k.profile.instructions[i].opcode) == "global":
+        if sectors > ideal and attribution.kind(k.instructions[i].opcode) == "global":
             wasted += samples * (1 - ideal / sectors)
     return wasted / sum(weights.values()) if weights else 0.0
 
@@ -145,24 +139,17 @@ def streams(k: Kernel) -> bool:
 def is_broadcast(k: Kernel) -> bool:
     """Whether global loads mostly give one value to all lanes, so that their number matters and not
     their bytes; false where it cannot be told."""
-    sectors, asked = (
-        k["global_load_sectors"],
-        k["lane_load_bytes"],
-    )
+    sectors = k["global_load_sectors"]
+    asked = k["lane_load_bytes"]
     return (
-        sectors is not None
-        and bool(asked)
-        and sectors * figures.SECTOR_BYTES / (asked or 1.0) < BROADCAST
+        sectors is not None and bool(asked) and sectors * SECTOR_BYTES / (asked or 1.0) < BROADCAST
     )
 
 
 def global_waiting(k: Kernel) -> float:
     """Share of a warp's time spent waiting on or queueing for global memory (not local, not
     asynchronous copies, not atomics)."""
-    return sum(
-        k.model.waiting(reason) * k.blame(reason, "global", "texture")
-        for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
-    )
+    return k.waiting_for(("global", "texture"), *GLOBAL_WAITS)
 
 
 def gathers(k: Kernel) -> bool:
@@ -186,9 +173,7 @@ def queued_behind_atomics(k: Kernel) -> float:
     slices does not show one hot slice, but the time an access takes does: beyond UNLOADED it is
     queueing, and where no level of memory is busy, and there are enough updates to fill the time if
     they meet, nothing else can be the queue. 0 where it cannot be told."""
-    atomics = [
-        row for row in k.rows if attribution.base(row.opcode) in ("ATOM", "ATOMG", "RED", "REDG")
-    ]
+    atomics = [row for row in k.rows if row.base in ("ATOM", "ATOMG", "RED", "REDG")]
     updates = sum(row.threads * (ADD if FLOAT.search(row.opcode) else 1) for row in atomics)
     accesses = k.executed(*attribution.LONG_PRODUCERS)
     instructions = k["instructions"] or float(k.profile.mix.total)
@@ -214,11 +199,9 @@ def dependent_loads(k: Kernel) -> float:
     total = sum(weights.values())
     if not total:
         return 0.0
-    flow = attribution.flow_of(k.profile.instructions)
+    flow = attribution.flow_of(k.instructions)
     loads = {
-        i: w
-        for i, w in weights.items()
-        if attribution.kind(k.profile.instructions[i].opcode) == "global"
+        i: w for i, w in weights.items() if attribution.kind(k.instructions[i].opcode) == "global"
     }
     return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total
 
@@ -230,11 +213,9 @@ def atomic_wavefronts(k: Kernel) -> tuple[float, float]:
     (0, 1) where not known.
     """
     name, ideal = "shared_wavefronts", "shared_wavefronts_ideal"
-    total = sum(row.counters.get(name, 0.0) for row in k.profile.instructions)
+    total = sum(row.counters.get(name, 0.0) for row in k.instructions)
     mine = [
-        row.counters
-        for row in k.profile.instructions
-        if attribution.base(row.opcode) == "ATOMS" and row.counters.get(name)
+        row.counters for row in k.instructions if row.base == "ATOMS" and row.counters.get(name)
     ]
     passes = sum(counters[name] for counters in mine)
     needed = sum(min(counters[name], counters.get(ideal, counters[name])) for counters in mine)
@@ -244,14 +225,12 @@ def atomic_wavefronts(k: Kernel) -> tuple[float, float]:
 def shared_wavefront_part(k: Kernel) -> float:
     """Part of the data stage's wavefronts that shared memory causes; all of them where the total is
     not known."""
-    wavefronts, busy, cycles = (
-        k["shared_wavefronts"],
-        k["l1_data_pipe_active"],
-        k["sm_active_cycles"],
-    )
-    if wavefronts is None or not busy or not cycles or not k.profile.device.sm_count:
+    wavefronts = k["shared_wavefronts"]
+    busy = k["l1_data_pipe_active"]
+    cycles = k["sm_active_cycles"]
+    if wavefronts is None or not busy or not cycles or not k.device.sm_count:
         return 1.0
-    return min(1.0, wavefronts / (busy * cycles * k.profile.device.sm_count))
+    return min(1.0, wavefronts / (busy * cycles * k.device.sm_count))
 
 
 def global_wavefront_part(k: Kernel) -> float:
@@ -282,7 +261,7 @@ def loads_in_flight(k: Kernel) -> float | None:
     a lower bound."""
     under_way: list[frozenset[int]] = []
     weighted, samples = 0.0, 0
-    for row in k.profile.instructions:
+    for row in k.instructions:
         written, read = registers(row.opcode, parts(row.sass)[1])
         last = max(
             (at for at, registers in enumerate(under_way) if registers & (read | written)),
@@ -293,7 +272,7 @@ def loads_in_flight(k: Kernel) -> float | None:
             weighted += len(under_way) * here
             samples += here
             del under_way[: last + 1]
-        if attribution.base(row.opcode) in ("LDG", "LD") and written:
+        if row.base in ("LDG", "LD") and written:
             under_way.append(written)
     return weighted / samples if samples else None
 
@@ -304,7 +283,7 @@ def warp_latency(k: Kernel) -> float | None:
     if k.profile.stalls is not None and k.profile.stalls.total > 0:
         return k.profile.stalls.total
     filled, issued = k["achieved_occupancy"], k["issue_active"]
-    warps = k.profile.device.max_warps_per_sm / k.profile.device.schedulers_per_sm
+    warps = k.device.max_warps_per_sm / k.device.schedulers_per_sm
     return filled * warps / issued if filled and issued and warps else None
 
 
@@ -321,18 +300,14 @@ NEAR_WAIT: Final = 8
 
 def after_copy_wait(k: Kernel) -> set[int]:
     """Indices of instructions at or shortly behind a wait for copies."""
-    waits = [
-        i
-        for i, row in enumerate(k.profile.instructions)
-        if attribution.base(row.opcode) in ("DEPBAR", "SYNCS")
-    ]
-    return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(k.profile.instructions)))}
+    waits = [i for i, row in enumerate(k.instructions) if row.base in ("DEPBAR", "SYNCS")]
+    return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(k.instructions)))}
 
 
 def barrier_part(k: Kernel) -> float:
     """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for
     nothing then ties them to copies."""
-    samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(k.profile.instructions)}
+    samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(k.instructions)}
     total = sum(samples.values())
     near = after_copy_wait(k)
     return sum(n for i, n in samples.items() if i in near) / total if total else 0.0

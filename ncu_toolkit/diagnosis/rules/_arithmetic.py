@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import attribution
@@ -39,7 +39,7 @@ def widened(k: Kernel) -> tuple[float, float]:
     for row in _bfloat16(k):
         executed = float(row.executed or 0)
         warps += executed
-        threads += float(row.threads) if row.threads is not None else executed * figures.WARP
+        threads += float(row.threads) if row.threads is not None else executed * WARP
     return warps, threads
 
 
@@ -65,16 +65,14 @@ def is_widening(sass: str) -> bool:
 
 
 def _bfloat16(k: Kernel) -> list[Instruction]:
-    table = k.profile.instructions
+    table = k.instructions
     candidates = {i for i, row in enumerate(table) if row.executed and is_widening(row.sass)}
     if not candidates:
         return []
     flow = attribution.flow_of(table)
     used: set[int] = set()
     for i, row in enumerate(table):
-        if row.executed and (
-            attribution.kind(row.opcode) == "fp32" or attribution.base(row.opcode) == "STS"
-        ):
+        if row.executed and (attribution.kind(row.opcode) == "fp32" or row.base == "STS"):
             used.update(
                 j
                 for register in flow.reads[i]
@@ -164,7 +162,7 @@ def is_fp32_product(k: Kernel) -> bool:
     shared memory. False where opcodes were not counted."""
     rows = list(k.rows)
     total = sum(row.warps for row in rows)
-    fused = sum(row.warps for row in rows if attribution.base(row.opcode) in ("FFMA", "FFMA2"))
+    fused = sum(row.warps for row in rows if row.base in ("FFMA", "FFMA2"))
     if not total or fused / total < PRODUCT or k.executed("tensor"):
         return False
     read = k["dram_read_bytes"]
@@ -173,8 +171,8 @@ def is_fp32_product(k: Kernel) -> bool:
         return False
     counted = [
         (row.executed, _SUM.search(row.sass))
-        for row in k.profile.instructions
-        if row.executed and attribution.base(row.opcode) in ("FFMA", "FFMA2")
+        for row in k.instructions
+        if row.executed and row.base in ("FFMA", "FFMA2")
     ]
     sums = sum(n for n, found in counted if found and found[1] == found[2])
     return not counted or sums >= SUMS * sum(n for n, _ in counted)

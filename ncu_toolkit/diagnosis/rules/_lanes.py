@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import attribution
@@ -37,8 +37,8 @@ class Left:
 def filled(k: Kernel) -> float:
     """Lanes of a warp that a block of this size has threads for, mean over the block's warps; 32
     where the size is not known."""
-    threads = k.profile.launch.threads_per_block
-    return threads / -(-threads // figures.WARP) if threads else float(figures.WARP)
+    threads = k.launch.threads_per_block
+    return threads / -(-threads // WARP) if threads else float(WARP)
 
 
 def left(k: Kernel) -> Left | None:
@@ -47,7 +47,7 @@ def left(k: Kernel) -> Left | None:
 
     Such a test is a guarded exit, or a branch to one. The first branch to anything else ends the
     beginning."""
-    table = k.profile.instructions
+    table = k.instructions
     if not table or not table[0].executed:
         return None
     targets = attribution.flow_of(table).graph.targets
@@ -55,7 +55,7 @@ def left(k: Kernel) -> Left | None:
     at = 0
     while i < len(table) and table[i].executed:
         row = table[i]
-        base = attribution.base(row.opcode)
+        base = row.base
         ordered = ordered or ("SETP" in base and bool(ORDER.search(row.opcode)))
         guarded = row.sass.startswith("@")
         following = i + 1
@@ -93,7 +93,7 @@ def base_at(table: tuple[Instruction, ...], at: int) -> str:
     """The base of an unguarded instruction; empty for a guarded one or none."""
     if at >= len(table) or table[at].sass.startswith("@"):
         return ""
-    return attribution.base(table[at].opcode)
+    return table[at].base
 
 
 def _leaves(table: tuple[Instruction, ...], at: int) -> bool:

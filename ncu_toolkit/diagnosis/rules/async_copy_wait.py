@@ -31,13 +31,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules._access import after_copy_wait, barrier_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import SATURATED, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import ACCURACY, RESOURCES, Removal
-from ncu_toolkit.model import Finding, Location, NoFinding
+from ncu_toolkit.diagnosis.time_model import ACCURACY, RESOURCES
+from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import copy_overlap
 from ncu_toolkit.sass.opcodes import BULK
@@ -53,31 +52,27 @@ CODE_RANK: Final = 6
 OVERLAP: Final = 0.1
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    copies = k.executed("copy")
-    if not copies:
+def find(k: Kernel) -> Outcome:
+    if not k.executed("copy"):
         return k.ruled_out("The kernel makes no asynchronous copies.")
     at_barrier = barrier_part(k)
     part = k.blame("long_scoreboard", "copy")
     waiting = k.model.waiting("long_scoreboard") * part + k.model.waiting("barrier") * at_barrier
-    evidence = ("stall_share:long_scoreboard stall_share:barrier kind_share:copy issue_active",)
+    evidence = "stall_share:long_scoreboard stall_share:barrier kind_share:copy issue_active"
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
-            f"Copies land in time: warps wait for them for only {units.percent(waiting)} of their time.",
-            *evidence,
+            f"Copies land in time: warps wait for them for only {percent(waiting)} of their time.",
+            evidence,
         )
-    removal = Removal(
-        "with copies issued early enough",
-        stalls={"long_scoreboard": keep(part, 0.0), "barrier": keep(at_barrier, 0.0)},
-    )
-    without = k.model.without(removal)
+    stalls = {"long_scoreboard": 1 - part, "barrier": 1 - at_barrier}
+    without = k.model.without(Removal("with copies issued early enough", stalls=stalls))
     busiest, busy = k.model.busiest("fill", "l2", "dram")
     # Near its peak a unit soon takes over, and the model says how soon; what is left below ACCURACY
     # is no pipeline's fault.
     if busy >= SATURATED.value and without.saved < ACCURACY:
         return k.ruled_out(
-            f"Copies wait for bandwidth ({RESOURCES[busiest][2]}, {units.percent(busy)} busy). A deeper pipeline would not help.",
-            *evidence,
+            f"Copies wait for bandwidth ({RESOURCES[busiest][2]}, {percent(busy)} busy). A deeper pipeline would not help.",
+            evidence,
         )
     how = (
         "The kernel waits for each copy right after issuing it, so no arithmetic overlaps the copy"
@@ -85,9 +80,9 @@ def find(k: Kernel) -> Finding | NoFinding:
         else "The kernel prefetches, but too few tiles ahead"
     )
     return k.finding(
-        f"{how}. Warps spend {units.percent(waiting)} of their time waiting for copies.",
+        f"{how}. Warps spend {percent(waiting)} of their time waiting for copies.",
         without,
-        evidence,
+        (evidence,),
         k.advice(
             *_advice(k),
             triton=(
@@ -106,7 +101,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         if overlapped is not None and overlapped < OVERLAP:
             return facts.finding(
                 "likely",
-                f"The loop waits for its asynchronous copies right after issuing them. Only {units.percent(overlapped)} of its "
+                f"The loop waits for its asynchronous copies right after issuing them. Only {percent(overlapped)} of its "
                 "arithmetic runs in between.",
                 (
                     evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction",
@@ -124,21 +119,18 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _advice(k: Kernel) -> tuple[str, ...]:
     """By the instructions: bulk copies complete on an mbarrier, cp.async in groups."""
-    ran = {attribution.base(row.opcode) for row in k.rows}
     own = "Give every stage its own buffer{}. Check that no two stages share an allocation."
-    if ran & BULK:
+    if k.of_base(*BULK):
         return (
             "Issue each bulk copy at least two tiles before its use. Wait on the mbarrier of that stage, for the phase of its oldest copy.",
             own.format(" and its own two mbarriers (full and empty)"),
             "Dedicate one warp to issuing the copies, so that they do not wait for the arithmetic.",
         )
-    return (
-        (
-            "Issue each copy at least two tiles before its use. Wait only for the oldest group: cp.async.wait_group N, where "
-            "N is the number of younger groups."
-        ),
-        own.format(""),
+    ahead = (
+        "Issue each copy at least two tiles before its use. Wait only for the oldest group: cp.async.wait_group N, where "
+        "N is the number of younger groups."
     )
+    return ahead, own.format("")
 
 
 def _unpipelined(k: Kernel) -> bool:
@@ -146,14 +138,14 @@ def _unpipelined(k: Kernel) -> bool:
     waits = attribution.consumers(k.profile, ("copy",))
     if not waits:
         return False
-    flow = attribution.flow_of(k.profile.instructions)
+    flow = attribution.flow_of(k.instructions)
     return flow.copies_at_the_last_moment(max(waits, key=lambda i: waits[i]))
 
 
 def _locations(k: Kernel) -> tuple[Location, ...]:
     """Both ends: where warps wait for copies (long scoreboard, and barriers behind a copy wait),
     and the copies."""
-    rows, near = k.profile.instructions, after_copy_wait(k)
+    rows, near = k.instructions, after_copy_wait(k)
     at = {id(rows[i]): n for i, n in attribution.consumers(k.profile, ("copy",)).items()}
     for i in near:
         at[id(rows[i])] = at.get(id(rows[i]), 0) + rows[i].samples.get("barrier", 0)
