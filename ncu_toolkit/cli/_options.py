@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from ncu_toolkit.cli import _complete, _log
 from ncu_toolkit.cli._common import WIDTH, Progress, emit, shown_as
 from ncu_toolkit.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.document.views import Answer
-    from ncu_toolkit.gpu.cluster import Executor
+    from ncu_toolkit.gpu.executor import Executor
     from ncu_toolkit.gpu.selection import Cases
     from ncu_toolkit.ladder.problems import Problem
 
@@ -153,12 +154,12 @@ class Cluster:
 
     def opened(self) -> contextlib.AbstractContextManager[Executor]:
         """The executor, this process without --cluster; raises as `schedulers.opened`."""
-        from ncu_toolkit.gpu import cluster, schedulers
+        from ncu_toolkit.gpu import executor, schedulers
 
         if self.cluster is None:
             if self.slow_boards:
                 raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
-            return contextlib.nullcontext(cluster.HERE)
+            return contextlib.nullcontext(executor.HERE)
         return schedulers.opened(self.cluster, Progress().note, self.slow_boards)
 
 
@@ -200,8 +201,10 @@ TABLE: Final[dict[str, Settings | type]] = {
     "output": option("File to write.", "--output", "-o", type=PathName()),
     "reports": option("Folder of reports.", "--output", "-o", type=PathName(file_okay=False), default=DEFAULT_REPORTS, show_default=True),
     "kernel": option(MATCHES, "--kernel", "-k", default="", metavar="REGEX"),
-    "kernels": option("A rung by name; repeat it, or separate names by commas.", "--kernel", "-k", multiple=True, metavar="NAME"),
-    "families": option("A whole ladder by name; repeat it, or separate names by commas.", "--family", "-f", multiple=True, metavar="NAME"),
+    "kernels": option("A rung by name; repeat it, or separate names by commas.", "--kernel", "-k", multiple=True, metavar="NAME",
+        shell_complete=_complete.kernels),
+    "families": option("A whole ladder by name; repeat it, or separate names by commas.", "--family", "-f", multiple=True,
+        metavar="NAME", shell_complete=_complete.families),
     "everything": flag("Every ladder.", "--all"),
     "size": option("", "--size", "-s", metavar="SIZE"),
     "sizes": option("Problem size: 1024, 1024x512x2048, or a list of those.", "--size", "-s", metavar="SIZE[,SIZE…]"),
@@ -257,6 +260,7 @@ def options(**own: Settings | str | type) -> Callable[[F], F]:
                 given[name] = group(*map(given.pop, _members(group)))
             return function(**given)
 
+        call = _log.options(call)
         for name in reversed(names):
             for each in reversed(decorators(name)):
                 call = each(call)

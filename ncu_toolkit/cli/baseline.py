@@ -17,6 +17,7 @@ from ncu_toolkit.runs import baselines
 
 
 @click.group("baseline")
+@options()
 def command() -> None:
     """Keep reports under a name, to compare later ones with."""
 

@@ -38,7 +38,7 @@ def command(form: str) -> int:
     return 0 if works["profile a program"] else EXIT_ENVIRONMENT
 
 
-def _table(checks: tuple[doctor.Check, ...], works: dict[str, bool]) -> object:
+def _table(checks: tuple[doctor.MachineCheck, ...], works: dict[str, bool]) -> object:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

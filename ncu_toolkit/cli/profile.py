@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from ncu_toolkit.cli import _complete
 from ncu_toolkit.cli._common import Progress, console
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
@@ -28,7 +29,7 @@ from ncu_toolkit.cli.history import keep
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
-from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME
@@ -55,7 +56,7 @@ from ncu_toolkit.runs import intake, store
         metavar="NAME"),
     needs=needs("For a program: what"),
     resumed=option("Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.", "--resume", is_flag=False,
-        flag_value="", default=None, metavar="[RUN]"),
+        flag_value="", default=None, metavar="[RUN]", shell_complete=_complete.runs),
     probed=flag("Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that).", "--probe"),
     redact=flag("Keep the raw report without host names, users, addresses, command lines and folders."),
     redact_source=flag("Like --redact, and also without embedded source code."),

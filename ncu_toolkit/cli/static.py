@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from ncu_toolkit.build.nvcc import parse_arch
+from ncu_toolkit.cli import _complete
 from ncu_toolkit.cli._common import DEFAULT_ARCH, here
 from ncu_toolkit.cli._options import COUNT, Output, argument, formats, option, options, parse_params
 from ncu_toolkit.core.errors import UsageProblem
@@ -25,7 +26,7 @@ PAGE: Final = "ncu-static.html"
 
 @click.command("static")
 @options(
-    what=argument(metavar="KERNEL|FILE.cu|FILE.cubin"),
+    what=argument(metavar="KERNEL|FILE.cu|FILE.cubin", shell_complete=_complete.kernel_or_file),
     arch=option(f"Architecture to compile for.  [default: this GPU's, else {DEFAULT_ARCH}]", "--arch", "-a", metavar="sm_NN"),
     size="Problem size of a ladder's kernel, for its launch.  [default: the family's largest usual one]",
     dtype="Element type of a ladder's kernel, where the family has several.",

@@ -134,9 +134,8 @@ class Screen:
 
     def first(self, run: Path) -> None:
         analysis = self._read(run)
-        groups = [group for group in analysis.groups if group.typical.complete]
-        if groups:
-            self.kernel = groups[0].typical.function
+        if analysis.judged:
+            self.kernel = analysis.judged[0].typical.function
         found = answers.of_analysis(analysis, top=1)
         # `next` of a card would have the user do by hand what the next round does
         cards = tuple(replace(card, next="") for card in found.cards)

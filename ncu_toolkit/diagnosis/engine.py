@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
+from ncu_toolkit.core.units import LEAST_GAIN, percent
 from ncu_toolkit.diagnosis import figures, intervals, language, needs, time_model
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, Kernel, sections_to_collect
 from ncu_toolkit.diagnosis.rules import Rule, Specificity, load_rules, unknown
@@ -29,7 +29,6 @@ from ncu_toolkit.diagnosis.time_model import (
     TimeModel,
 )
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
-from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 
 IMPOSSIBLE: Final = "Skipped, because the report's figures contradict each other"

@@ -522,19 +522,18 @@ def block_limits(profile: Profile) -> dict[str, float]:
 def occupancy_of(profile: Profile) -> Occupancy | None:
     """What the launch's need of each resource allows; None where the block's size or the limits of
     the architecture are not known."""
-    launch = profile.launch
-    if not launch.threads_per_block:
-        return None
     try:
-        return occupancy(
-            profile.device.cc,
-            launch.threads_per_block,
-            launch.registers,
-            launch.shared_static,
-            launch.shared_dynamic,
-        )
+        return occupancy_needed(profile) if profile.launch.threads_per_block else None
     except UsageProblem:
         return None
+
+
+def occupancy_needed(profile: Profile) -> Occupancy:
+    """As `occupancy_of`. Raises UsageProblem where it is not known."""
+    used = profile.launch
+    return occupancy(
+        profile.device.cc, used.threads_per_block, used.registers, used.shared_static, used.shared_dynamic
+    )  # fmt: skip
 
 
 #: Registry name -> what limits the resident blocks, in words.

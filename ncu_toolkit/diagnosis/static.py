@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.build.nvcc import Cubin, Resources
+from ncu_toolkit.build.nvcc import BuiltCubin, Resources
 from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures
@@ -239,7 +239,7 @@ def analyse_source(
     Raises:
         as `analyse_rung`.
     """
-    cubin: Cubin = nvcc.compile_file(source, arch, macros, timeout)
+    cubin: BuiltCubin = nvcc.compile_file(source, arch, macros, timeout)
     if not cubin.entries:
         raise InputProblem(
             f"'{source.name}' has no kernel",

@@ -162,7 +162,7 @@ class Runnable:
         self._library: Any = None
         self._scratch: dict[str, Any] = {}
         self._zeroed: list[Any] = []
-        self.cubin: nvcc.Cubin | None = None
+        self.cubin: nvcc.BuiltCubin | None = None
         #: max |out - ref| / bound of the last verification; None before it.
         self.worst: float | None = None
         if rung.library:

@@ -19,7 +19,7 @@ from typing import Final
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.gpu import cuda, selection
-from ncu_toolkit.gpu.cluster import Reporter
+from ncu_toolkit.gpu.executor import Reporter
 from ncu_toolkit.gpu.launch import Runnable, Workspace
 from ncu_toolkit.gpu.pressure import CARVEOUTS, NO_STREAMS, Pressure, compiled
 from ncu_toolkit.gpu.runner import Session, cache_of

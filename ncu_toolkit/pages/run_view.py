@@ -19,7 +19,6 @@ from ncu_toolkit.document.views import (
     Cell,
     Column,
     Fact,
-    LaunchRecord,
     RunView,
     Table,
     missing,
@@ -34,8 +33,8 @@ from ncu_toolkit.pages.book import Book
 from ncu_toolkit.pages.calibration_view import calibration, predictions
 from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
-from ncu_toolkit.pages.folds import plural
-from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view
+from ncu_toolkit.pages.json import launch_of_run
+from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view, plural
 from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.report import missed
 
@@ -103,7 +102,10 @@ def run_summary(book: Book) -> RunView:
             for name in run.report_files
         ),
         (),
-        tuple(_record(book, profile, linked) for profile in run.profiles),
+        tuple(
+            launch_of_run(profile, book.diagnosis(profile), linked.get(id(profile), ""))
+            for profile in run.profiles
+        ),
     )
 
 
@@ -334,20 +336,4 @@ def _costs(book: Book) -> Table | None:
     rows = [[text(what), number(seconds * 1e6, "us")] for what, seconds in book.run.costs.items()]
     return plain_table(
         "costs", "Time spent outside the kernels", ["What", "Time"], rows, numeric=(1,)
-    )
-
-
-def _record(book: Book, profile: Profile, linked: Mapping[int, str]) -> LaunchRecord:
-    context = profile.rung
-    return LaunchRecord(
-        visible(profile.origin.file),
-        profile.origin.key,
-        visible(profile.launch.kernel),
-        visible(profile.launch.status),
-        profile.duration_us,
-        linked.get(id(profile), ""),
-        book.diagnosis(profile).findings,
-        {name: getattr(context, name) for name in ("family", "rung", "size", "dtype")}
-        if context
-        else None,
     )

@@ -18,7 +18,7 @@ from ncu_toolkit.document.answer import TONES
 from ncu_toolkit.document.card import (
     Bar,
     Card,
-    Line,
+    CodeLine,
     Wait,
     cut_apart,
     in_the_middle,
@@ -408,7 +408,7 @@ def _waits(waits: tuple[Wait, ...]) -> list[Text]:
     ]
 
 
-def _place(label: str, line: Line, width: int, links: bool) -> Iterator[Text]:
+def _place(label: str, line: CodeLine, width: int, links: bool) -> Iterator[Text]:
     """A line of code with its instruction and its share, on one line or two."""
     where = Text(line.place)
     if links and line.place and (path := Path(line.path)).is_absolute() and path.is_file():

@@ -3,13 +3,13 @@ place of kernels."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import fake_gpu
 import numpy
 import pytest
 from fake_gpu import FakeCupy
+from msgspec import structs
 
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
 from ncu_toolkit.gpu.launch import Runnable, Workspace, _holder, architecture_for, bind_verified
@@ -138,5 +138,5 @@ def test_a_baseline_shares_arrays_only_with_its_own_operation(cupy: FakeCupy) ->
     rung, size = find_rung("gemm_fp32/naive"), PROBLEM.parse_size("3")
     own = Workspace(rung, size, "float32")
     assert bind_verified(rung, own).workspace is own
-    other = Workspace(replace(rung, problem={"op": "another"}), size, "float32")
+    other = Workspace(structs.replace(rung, problem={"op": "another"}), size, "float32")
     assert bind_verified(rung, other).workspace is not other
