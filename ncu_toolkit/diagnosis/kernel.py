@@ -317,6 +317,10 @@ class Kernel:
 
     # What causes waiting, and where
 
+    def places(self, kind: str) -> list[int]:
+        """Indices of the instructions of a kind."""
+        return [i for i, r in enumerate(self.instructions) if attribution.kind(r.opcode) == kind]
+
     def blame(self, reason: str, *kinds: str) -> float:
         """The part (0-1) of a stall reason's time that instructions of `kinds` cause.
 
