@@ -162,7 +162,7 @@ def keep(run: Run, folder: Path, at: Here) -> None:
     the run nothing but a note."""
     if not history.installed():
         return
-    from ncu_toolkit.pages.html import book_for
+    from ncu_toolkit.pages.book import book_for
     from ncu_toolkit.runs import intake
 
     with _noted():

@@ -219,7 +219,7 @@ def _profile_program(
     probed: bool,
 ) -> None:
     from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_text import summary
+    from ncu_toolkit.pages.run_view import run_text
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
@@ -237,7 +237,7 @@ def _profile_program(
     )
     folder = session.folder
     run = publish_run(folder, reports)
-    screen.print(summary(run))
+    screen.print(run_text(run))
     keep(run, folder, at)
     if probed:
         from ncu_toolkit.cli.probe import confirmations
@@ -268,11 +268,11 @@ def finish(session: Session, reports: Path, at: intake.Here, names: tuple[str, .
     """Render a run's pages and the index, print its summary with the cards of the rungs in `names`,
     add it to the history, and raise the session's failure."""
     from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_text import summary
+    from ncu_toolkit.pages.run_view import run_text
 
     screen = console()
     run = publish_run(session.folder, reports)
-    screen.print(summary(run, cards=names))
+    screen.print(run_text(run, names))
     keep(run, session.folder, at)
     screen.print(f"Report: {reports / 'index.html'}")
     left = sum(case.open for case in session.run.cases)

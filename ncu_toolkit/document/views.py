@@ -197,6 +197,8 @@ class FamilyView:
     panels: tuple[Panel, ...]
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    first: str = ""
+    """The key of the panel that it opens on."""
 
 
 @dataclass(frozen=True)
