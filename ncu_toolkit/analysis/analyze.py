@@ -99,6 +99,13 @@ class LaunchResult:
         return f"launch {self.key} of {self.file} ({self.function})"
 
     @property
+    def whole(self) -> Profile | None:
+        """The profile with its tables, where profiles were kept."""
+        if self.profile is None or not self.tables:
+            return self.profile
+        return with_tables(self.profile, self.tables)
+
+    @property
     def place(self) -> tuple[int, ...]:
         """Its place in the file, by which launches are ordered."""
         return tuple(map(int, self.key.split(".")))

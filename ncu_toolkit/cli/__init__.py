@@ -20,12 +20,9 @@ from ncu_toolkit.cli import _log
 from ncu_toolkit.cli._common import interruptible
 from ncu_toolkit.core.errors import (
     EXIT_BUG,
-    EXIT_ENVIRONMENT,
     EXIT_OK,
     EXIT_USAGE,
-    ToolkitError,
-    of_system,
-    out_of_memory,
+    for_user,
 )
 from ncu_toolkit.core.files import keep
 
@@ -257,12 +254,6 @@ def _main(arguments: list[str] | None) -> Any:
         with interruptible():
             code = cli.main(args=arguments, prog_name="ncu-toolkit", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else EXIT_OK)
-    except ToolkitError as error:
-        _log.ended("ended by:")
-        if os.environ.get(_DEBUG_VARIABLE):
-            raise
-        _complain(str(error))
-        sys.exit(error.exit_code)
     except click.exceptions.Exit as exit_request:
         sys.exit(exit_request.exit_code)
     except click.ClickException as error:
@@ -280,19 +271,15 @@ def _main(arguments: list[str] | None) -> Any:
         kept = str(stopped.__cause__ or stopped)  # click makes an Abort of it
         _complain(f"interrupted; {kept}" if kept else "interrupted")
         sys.exit(130)
-    except (OSError, MemoryError) as error:
-        _log.ended("ended by:")
-        if os.environ.get(_DEBUG_VARIABLE):
-            raise
-        _complain(str(of_system(error) if isinstance(error, OSError) else out_of_memory()))
-        sys.exit(EXIT_ENVIRONMENT)
     except Exception as error:
-        _log.ended("a defect:")
+        known = for_user(error)
+        _log.ended("a defect:" if known is None else "ended by:")
         if os.environ.get(_DEBUG_VARIABLE):
             raise
         remedy = "Run it again with --log-file FILE and report what is in it"
-        _complain(f"a defect of ncu-toolkit: {type(error).__name__}: {error}. {remedy}")
-        sys.exit(EXIT_BUG)
+        defect = f"a defect of ncu-toolkit: {type(error).__name__}: {error}. {remedy}"
+        _complain(defect if known is None else str(known))
+        sys.exit(EXIT_BUG if known is None else known.exit_code)
 
 
 def _complain(message: str) -> None:

@@ -21,13 +21,12 @@ from ncu_toolkit.analysis.analyze import (
     Analysis,
     Options,
     prepare,
-    with_tables,
 )
-from ncu_toolkit.cli._common import console, interruptible
+from ncu_toolkit.cli._common import console, interruptible, require
 from ncu_toolkit.cli._options import COUNT, KERNEL, Chosen, PathName, option, options
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import collect, cuda, program_run, runner
 from ncu_toolkit.gpu.watch import Watched, fingerprint, loop
@@ -83,7 +82,7 @@ def command(asked: Rounds, program: tuple[str, ...]) -> None:
       ncu-toolkit watch -k matmul -- python train.py
       ncu-toolkit watch -k matmul --build "make -j" -- ./app 4096
       ncu-toolkit watch --kernel smem_tiled"""
-    _require_watchfiles()
+    require("`watch` needs the package watchfiles", "watch", "watchfiles")
     with workers.WorkerPool(
         "ncu_toolkit.runs.baselines:read", DEFAULT_TIMEOUT, lambda _: "the run"
     ) as pool:
@@ -166,12 +165,8 @@ class Screen:
 
     def _keep(self, run: Path, analysis: Analysis) -> None:
         if self.at is not None and history.installed():
-            profiles = [
-                with_tables(each.profile, each.tables)
-                for each in analysis.launches
-                if each.profile is not None
-            ]
-            keep_read(run, profiles, self.at)
+            wholes = (each.whole for each in analysis.launches)
+            keep_read(run, [each for each in wholes if each is not None], self.at)
 
     def _show(self, found: Any) -> None:
         from ncu_toolkit.render.text import AnswerText
@@ -247,16 +242,6 @@ def _words(build: str) -> tuple[str, ...]:
     if build and not words:
         raise UsageProblem("--build is empty", "Write it like --build 'make -j'")
     return words
-
-
-def _require_watchfiles() -> None:
-    try:
-        import watchfiles  # noqa: F401
-    except ImportError:
-        raise EnvironmentProblem(
-            "`watch` needs the package watchfiles, which is not installed",
-            extra("watch"),
-        ) from None
 
 
 def _saves(watched: Watched, pressed: Callable[[], bool]) -> Iterator[object]:
