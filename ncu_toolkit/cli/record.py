@@ -18,7 +18,6 @@ from ncu_toolkit.cli._options import (
     Cluster,
     PathName,
     Seconds,
-    flag,
     option,
     options,
     split,
@@ -74,7 +73,7 @@ class Recording:
     stock_rules=switch("Also run Nsight Compute's own full set, for its rules' verdicts.", "--stock-rules/--no-stock-rules"),
     curve=switch("Also time the library and the fastest rungs over more sizes, where the family has such.", "--curve/--no-curve"),
     timeout=option("", default=runner.DEFAULT_TIMEOUT),
-    finish=flag("Scrub and compress an interrupted recording in --output. Needs no GPU."),
+    finish="Scrub and compress an interrupted recording in --output. Needs no GPU.",
 )  # fmt: skip
 def command(asked: Recording, where: Cluster, finish: bool) -> None:
     """Profile and time ladders, and keep them as a recording that can be shipped.
