@@ -1,5 +1,4 @@
-"""The tools as an MCP server, over stdio or streamable HTTP. The only importer of the MCP SDK, which
-is the extra `mcp`."""
+"""The tools as an MCP server, over stdio or HTTP. Only this module imports the MCP SDK."""
 
 from __future__ import annotations
 
@@ -245,8 +244,7 @@ def listening(port: int) -> socket.socket:
 
 
 def http_server(server: Server[Any], port: int, token: str) -> uvicorn.Server:
-    """What serves clients that send the token; `run(sockets=[…])` does until the process is told to
-    end."""
+    """What serves clients that send the token: call `run(sockets=[…])`."""
     return uvicorn.Server(
         uvicorn.Config(
             application(server, port, token),

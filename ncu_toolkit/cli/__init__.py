@@ -1,5 +1,4 @@
-"""The command line: one file a command, loaded when it is asked for. Only this package prints and
-exits."""
+"""The command line, one file a command. Only this package prints and exits."""
 
 from __future__ import annotations
 
@@ -128,8 +127,7 @@ class Commands(click.Group):
 
 
 def _inputs(words: list[str]) -> list[str]:
-    """The words of a command line that may name a file to read: all but those after an option that
-    names one to write."""
+    """Words of a command line that may name a file to read."""
     return [word for before, word in pairwise(("", *words)) if not _OUTPUT.fullmatch(before)]
 
 
@@ -183,8 +181,7 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 class _Closed(io.TextIOBase):
-    """Standard output that was closed when the tool was started: results that cannot be shown are
-    an error."""
+    """Standard output that was closed at the start: showing a result is an error."""
 
     encoding, errors = "utf-8", "backslashreplace"
 
@@ -230,8 +227,7 @@ def _wrapped(stream: TextIO, number: int) -> TextIO:
 
 
 def _standard_streams() -> None:
-    """Reserve the descriptors of closed standard streams, so that no file that is opened later gets
-    them, and let the others take any text."""
+    """Reserve descriptors of closed standard streams, and let the others take any text."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -106,8 +106,7 @@ def shown_as(found: Answer, form: str) -> Any:
 
 
 def emit(shown: Any, output: Path | None, width: int = 140) -> None:
-    """Print a string or a rich renderable, or write it to a file. `width` is that of renderables
-    that go to no terminal."""
+    """Print or write a string or a rich renderable; `width` is for files and pipes."""
     from rich.console import Console
 
     from ncu_toolkit.core.files import write_atomic

@@ -48,8 +48,7 @@ COUNT: Final = click.IntRange(min=1)
 
 
 class PathName(click.Path):
-    """A path that is not empty: as a Path an empty one, as of an unset variable, would be the
-    current folder."""
+    """A path that is not empty: Path('') would be the current folder."""
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True) -> None:
         # An unreadable file is an error of that file, not of usage.
@@ -288,8 +287,7 @@ def split(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str, int]:
-    """NAME=VALUE pairs; raises UsageProblem for one that is not, or where more than one kernel is
-    chosen."""
+    """NAME=VALUE pairs. Raises UsageProblem for a wrong one, or without exactly one kernel."""
     values = {}
     for text in params:
         name, equals, value = text.partition("=")

@@ -162,8 +162,7 @@ def render(analysis: Analysis, form: str, top: int | None) -> Any:
 
 
 def _export(analysis: Analysis, form: str, top: int | None, paths: tuple[Path, ...]) -> str:
-    """Times as a service takes them: unprofiled ones where a run has them and nothing was chosen by
-    --kernel or --top, else those of the profiled launches."""
+    """Times for a service: unprofiled ones of a whole run where it has them, else profiled ones."""
     from ncu_toolkit.analysis import gate
     from ncu_toolkit.pages import exports
     from ncu_toolkit.runs import baselines
@@ -177,8 +176,7 @@ def _export(analysis: Analysis, form: str, top: int | None, paths: tuple[Path, .
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:
-    """The analysis with the launches of its `top` kinds only, and how many launches that leaves
-    out."""
+    """The analysis with its `top` kinds only, and how many launches that leaves out."""
     if top is None:
         return analysis, 0
     kept = {(each.file, each.key) for group in analysis.groups[:top] for each in group.launches}

@@ -68,8 +68,7 @@ def command(
 
 
 def _check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) -> None:
-    """Raise UsageProblem for parameters that compile but cannot be launched at the largest of the
-    family's usual sizes."""
+    """Raise UsageProblem for parameters that cannot be launched at the largest usual size."""
     if not overrides:
         return
     case = problem.case(problem.bench_sizes[-1], None, rung.problem)

@@ -116,8 +116,7 @@ def command(
 
 @dataclass(frozen=True)
 class LadderJob:
-    """A run of a ladder as a command wants it. `asked` is None for `bench`, which profiles nothing
-    and has `cache`, the state of the L2 that it times in."""
+    """A run of a ladder. For `bench` `asked` is None and `cache` the state of the L2."""
 
     title: str
     cases: Cases
@@ -264,8 +263,7 @@ def title_of(names: tuple[str, ...], cases: Cases) -> str:
 
 
 def finish(session: Session, reports: Path, at: intake.Here, names: tuple[str, ...] = ()) -> None:
-    """Render a run's pages and the index, print its summary with the cards of the rungs in `names`,
-    add it to the history, and raise the session's failure."""
+    """Write a run's pages, print its summary and the cards of `names`, and keep it."""
     from ncu_toolkit.pages.publish import publish_run
     from ncu_toolkit.pages.run_text import summary
 

@@ -66,8 +66,7 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
 
 
 def write_pages(analysis: Analysis, folder: Path) -> Path:
-    """Write the analysis as pages; returns the one to open: of two reports with a kernel in common
-    their comparison."""
+    """Write the pages; returns the one to open, of two comparable reports their comparison."""
     from ncu_toolkit.pages.analysis_run import write_folder
     from ncu_toolkit.pages.html import write_answer
 

@@ -180,8 +180,7 @@ _Plan = tuple[Watched, Callable[[], Path], Callable[[Watched], str]]
 def _of_program(
     asked: Rounds, program: tuple[str, ...], build: tuple[str, ...], screen: Screen
 ) -> _Plan:
-    """The rounds of a program. Without --kernel the first one looks for the kernel that takes most
-    time."""
+    """The rounds of a program. Without --kernel the first round looks for the slowest kernel."""
     if not build:  # else it may be there only after the first build
         program_run.check(program, "")
     patterns.compiled(asked.kernel, "--kernel")
@@ -245,8 +244,7 @@ def _words(build: str) -> tuple[str, ...]:
 
 
 def _saves(watched: Watched, pressed: Callable[[], bool]) -> Iterator[object]:
-    """An item for each save or burst of saves, until `q` is pressed; the first at once, when
-    watching has begun."""
+    """An item for each save or burst of saves until `q` is pressed; the first at once."""
     import watchfiles
 
     found = watchfiles.watch(
