@@ -33,6 +33,8 @@ from ncu_toolkit.render.glossary_view import groups
 from ncu_toolkit.render.markup import FUNCTIONS
 
 STANDALONE = "report.html"
+#: Rows of the table of launches that a page holds as they are; the rest are packed.
+PLAIN_ROWS: Final = 300
 #: Pages for which another process is worth its start.
 PAGES_A_PROCESS = 4
 
@@ -330,7 +332,12 @@ def _finalize(value: Any) -> Any:
 def _environment() -> Environment:
     made = environment(_finalize)
     made.filters["slug"] = slug
-    made.globals.update(json_block=_json_block, **FUNCTIONS)
+    made.globals.update(
+        json_block=_json_block,
+        packed_json=lambda data: packed(_compact(data)),
+        PLAIN_ROWS=PLAIN_ROWS,
+        **FUNCTIONS,
+    )
     return made
 
 

@@ -38,6 +38,7 @@ from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.folds import plural
 from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view
+from ncu_toolkit.pages.pictures import saved_us, savings
 from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.report import missed
 
@@ -45,8 +46,8 @@ from ncu_toolkit.report import missed
 FILTER: Final = "Filter"
 
 #: Groups of launches listed in the table of launches that are no rung, longest first; the rest are
-#: counted in a row of their own.
-GROUPS_SHOWN: Final = 300
+#: counted in its note.
+GROUPS_SHOWN: Final = 2_000
 #: Launches that get a page: beyond this, the longest of each group first.
 PAGES: Final = 400
 
@@ -82,9 +83,8 @@ def run_summary(book: Book) -> RunView:
     run = book.run
     families = tuple(family_view(book, name) for name in book.families)
     with_page = {book.slugs[id(profile)] for profile in paged(book)}
-    launches, repeats = _launches(book), _repeats(book, with_page)
     judged = calibration(book)
-    answered = others(book)
+    answered, card_pages = others(book), tuple(_card_pages(book, with_page))
     return RunView(
         visible(run.id),
         _title(book, families),
@@ -92,10 +92,11 @@ def run_summary(book: Book) -> RunView:
         run.live,
         tuple(header(book)),
         answered,
-        tuple(_card_pages(book, with_page))[: len(answered.cards) if answered else 0],
+        savings(_kinds(book), card_pages),
+        card_pages[: len(answered.cards) if answered else 0],
         families,
-        launches,
-        repeats,
+        _launches(book),
+        _order(book, with_page),
         skipped(book),
         (judged,) if judged else (),
         predictions(judged) if judged else None,
@@ -154,13 +155,22 @@ def others(book: Book) -> Answer | None:
     if not groups:
         return None
     notes = []
-    kinds = []
+    for members in groups:
+        launch = members[0].launch
+        if not launch.complete:
+            counted = f" ({plural(len(members), 'launch', 'launches')})" if members[1:] else ""
+            notes.append(visible(f"{launch.status}: {launch.function}{counted}"))
+    return replace(answer(_kinds(book), notes), points=tuple(_chains(book))[:CARDS])
+
+
+def _kinds(book: Book) -> list[Kind]:
+    """The complete launches that are no rung, in the order of `_groups`."""
+    groups = _groups(book)
     names = told_apart(list(dict.fromkeys(members[0].origin.file for members in groups)))
+    kinds = []
     for members in groups:
         first = members[0]
         if not first.launch.complete:
-            counted = f" ({plural(len(members), 'launch', 'launches')})" if members[1:] else ""
-            notes.append(visible(f"{first.launch.status}: {first.launch.function}{counted}"))
             continue
         times = [time for member in members if (time := member.duration_us) is not None]
         verdict = book.diagnosis(first)
@@ -168,7 +178,7 @@ def others(book: Book) -> Answer | None:
         agreeing = sum(book.diagnosis(each).primary.bottleneck == same for each in members)
         shown = replace(book.card(first), file=names[first.origin.file])
         kinds.append(Kind(shown, len(members), sum(times) if times else None, agreeing))
-    return replace(answer(kinds, notes), points=tuple(_chains(book))[:CARDS])
+    return kinds
 
 
 def _card_pages(book: Book, with_page: set[str]) -> Iterator[str]:
@@ -307,6 +317,8 @@ def _launches(book: Book) -> Table | None:
         return None
     total = sum(profile.duration_us or 0.0 for profile in book.strangers)
     with_page = {book.slugs[id(profile)] for profile in paged(book)}
+    names = told_apart(list(dict.fromkeys(members[0].origin.file for members in groups)))
+    streams = len({profile.launch.stream for profile in book.strangers}) > 1
     rows = []
     for members in groups[:GROUPS_SHOWN]:
         profile = members[0]
@@ -319,9 +331,8 @@ def _launches(book: Book) -> Table | None:
             else "one launch"
         )
         why = "" if launch.complete else visible(launch.status)
-        status = (
-            text("complete") if launch.complete else text("incomplete", launch.status, tone="bad")
-        )
+        status = text("") if launch.complete else text("incomplete", launch.status, tone="bad")
+        saved = saved_us(book.card(profile), whole if times else None)
         rows.append(
             [
                 Cell(
@@ -345,6 +356,7 @@ def _launches(book: Book) -> Table | None:
                     why or "the report has no duration",
                     bar=whole / total if total else None,
                 ),
+                number(saved, "us", why or "at its roof, or no gain known"),
                 number(len(members), "count"),
                 number(
                     times[len(times) // 2] if times else None,
@@ -353,6 +365,14 @@ def _launches(book: Book) -> Table | None:
                     title=spread,
                 ),
                 status,
+                text(_hottest(book, profile), code=True),
+                text(_common([" › ".join(member.launch.nvtx) for member in members], "ranges")),
+                text(
+                    _common([str(member.launch.stream) for member in members], "streams")
+                    if streams
+                    else ""
+                ),
+                text(names[profile.origin.file]),
                 text(" × ".join(map(str, launch.grid))),
                 text(" × ".join(map(str, launch.block))),
                 fact_cell(profile, "registers_per_thread"),
@@ -367,9 +387,14 @@ def _launches(book: Book) -> Table | None:
         ("bottleneck", "Bottleneck", "of a typical launch"),
         ("predicted", "Predicted", "estimated speedup if the bottleneck were removed"),
         ("share", "Share", "of the time of all launches"),
+        ("saves", "To save", "of that time, if only the bottleneck of a typical launch is fixed"),
         ("launches", "Launches", "same kernel, grid and block"),
         ("median", "Median", "of one launch, under ncu"),
         ("status", "Status", ""),
+        ("where", "Hottest line", "of a typical launch"),
+        ("range", "NVTX range", "in which it was launched"),
+        ("stream", "Stream", "on which it was launched"),
+        ("file", "Report", ""),
         ("grid", "Grid", ""),
         ("block", "Block", ""),
         ("registers", "Registers", "per thread"),
@@ -377,7 +402,7 @@ def _launches(book: Book) -> Table | None:
         ("dram", "DRAM", "share of its peak"),
         ("issue", "Issue", "issue slots busy"),
     )
-    words = {"kernel", "status", "grid", "block", "bottleneck"}
+    words = {"kernel", "status", "where", "range", "stream", "file", "grid", "block", "bottleneck"}
     columns = tuple(Column(key, label, title, "", key not in words) for key, label, title in labels)
     note = (
         f"{len(groups) - GROUPS_SHOWN} more kinds of launches are not listed."
@@ -392,7 +417,7 @@ def _launches(book: Book) -> Table | None:
         if left
         else ""
     )
-    return Table(
+    whole_table = Table(
         "launches",
         "Launches by time",
         columns,
@@ -400,35 +425,54 @@ def _launches(book: Book) -> Table | None:
         sortable=True,
         note=note.strip(),
     )
+    return whole_table.only(
+        lambda at, column: (
+            column.key not in ("status", "where", "range", "file", "stream")
+            or any(row[at].text for row in rows)
+        )
+    )
 
 
-def _repeats(book: Book, pages: set[str]) -> Table | None:
-    """The launches of each kernel that ran several times, in the file's order; only those with a
-    page. None where each kernel ran once."""
-    place = {id(profile): at for at, profile in enumerate(book.strangers)}
-    rows = [
-        [
-            Cell(
-                str(book.places[id(profile)][0]),
-                book.places[id(profile)][0],
-                f"range and launch in the report: {profile.origin.key}",
-                f"{book.slugs[id(profile)]}.html",
-            ),
-            number(profile.duration_us, "us", "the report has no duration"),
-            text(profile.launch.function, code=True),
-        ]
-        for members in _groups(book)[:GROUPS_SHOWN]
-        if members[1:]
-        for profile in sorted(members, key=lambda member: place[id(member)])
-        if book.slugs[id(profile)] in pages
-    ]
-    headings: list[str | tuple[str, str]] = [
-        ("Launch", "its place in the report"),
-        ("Time", "under ncu"),
-        "Kernel",
-    ]
-    caption = "Launches of kernels that ran several times"
-    return plain_table("repeats", caption, headings, rows, numeric=(1,)) if rows else None
+def _common(values: Sequence[str], what: str) -> str:
+    """What all have in common, else how many there are: `3 ranges`."""
+    different = set(values)
+    return values[0] if len(different) == 1 else f"{len(different)} {what}"
+
+
+def _hottest(book: Book, profile: Profile) -> str:
+    return next((line.short for line in book.card(profile).where), "")
+
+
+def _order(book: Book, pages: set[str]) -> dict[str, Any] | None:
+    """Each launch that is no rung in the report's order: its row in the table of launches, place,
+    time, page, stream and NVTX range, the last two as places in lists. None for a single one."""
+    rows = {
+        id(profile): row
+        for row, members in enumerate(_groups(book)[:GROUPS_SHOWN])
+        for profile in members
+    }
+    shown = [profile for profile in book.strangers if id(profile) in rows]
+    if len(shown) < 2:
+        return None
+    slugs = [book.slugs[id(profile)] for profile in shown]
+    ranges = [visible(" › ".join(profile.launch.nvtx)) for profile in shown]
+    streams = [profile.launch.stream for profile in shown]
+    names = list(dict.fromkeys(ranges))
+    places = {name: at for at, name in enumerate(names)}
+    return {
+        "row": [rows[id(profile)] for profile in shown],
+        "place": [book.places[id(profile)][0] for profile in shown],
+        "us": [_rounded(profile.duration_us) for profile in shown],
+        "page": [slug if slug in pages else "" for slug in slugs],
+        "range": [places[name] for name in ranges],
+        "ranges": names if any(names) else [],
+        "stream": streams if len(set(streams)) > 1 else [],
+    }
+
+
+def _rounded(us: float | None) -> float | None:
+    """A time with the digits that are shown, and some: data of 10,000 launches weigh less."""
+    return None if us is None else float(f"{us:.6g}")
 
 
 def _gain(book: Book, profile: Profile) -> Cell:

@@ -115,7 +115,12 @@ def trend(shown: Trend, titled: bool = True) -> Markup:
 
 
 #: What the macros call.
-GLOBALS = {"whole_percent": whole_percent, "trend": trend, "term_note": term_note}
+GLOBALS = {
+    "duration": units.duration,
+    "whole_percent": whole_percent,
+    "trend": trend,
+    "term_note": term_note,
+}
 
 
 @cache

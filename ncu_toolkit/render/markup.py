@@ -22,7 +22,7 @@ _MARKS: Final = frozenset({"planted", "regression", "baseline", "roof", "probe"}
 #: Columns that a screen of 1440 pixels holds.
 _SCREEN: Final = 8
 #: Columns that tell what limits a kernel: hidden from readers who guess first.
-_SPOILERS: Final = frozenset({"bottleneck", "predicted", "verdict", "removes"})
+_SPOILERS: Final = frozenset({"bottleneck", "predicted", "verdict", "removes", "saves"})
 #: Characters from which on a cell is a paragraph, a fact takes a line, and is folded.
 _PARAGRAPH, _LONG, _FOLDED = 60, 100, 300
 
@@ -124,7 +124,8 @@ class Writer:
         if table.sortable:
             tip = f' title="{title}"' if title else ""
             order = f'<button type="button"{tip}>{label}</button>'
-            return f'<th scope="col"{cls} aria-sort="none">{order}</th>'
+            key = f' data-key="{escape(column.key)}"'
+            return f'<th scope="col"{cls}{key} aria-sort="none">{order}</th>'
         key = column_term(table, column)
         if key:
             label = self._opener(key, label)

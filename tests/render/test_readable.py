@@ -290,7 +290,7 @@ def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert "Ladders" not in text
-        for link in re.findall(r'href="([^"#]+)"', text):
+        for link in re.findall(r'href="(?!data:)([^"#]+)"', text):
             assert (page.parent / unquote(link)).is_file(), (page, link)
 
 
