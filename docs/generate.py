@@ -56,7 +56,6 @@ from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages import calibration as views
 from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.columns import rate_unit
 from ncu_toolkit.pages.html import write_front
 from ncu_toolkit.pages.index_view import index_part
 from ncu_toolkit.pages.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
@@ -541,9 +540,7 @@ def goals_table(runs: list[Run]) -> str:
                 if ours.baseline_us is None
                 else rate * ours.median_us / ours.baseline_us
             )
-            beside = (
-                f"`{against}` | {units.si(held, rate_unit(kind))} | {units.percent(theirs.spread)}"
-            )
+            beside = f"`{against}` | {units.si(held, _unit(kind))} | {units.percent(theirs.spread)}"
         ratio = math.floor(1e4 * rate / held) / 1e4  # never rounded up to its goal
         lines.append(
             f"| `{name}` | {size} | {_rate(ours, kind)} | {units.percent(ours.spread)} | {beside} | {ratio:.4f} | {goal:.3f} | "
@@ -562,6 +559,10 @@ def goals_table(runs: list[Run]) -> str:
         f"{goal:.3f} (least {least:.2f}) | {'reached' if mean >= goal and min(ratios) >= least else 'missed'} |"
     )
     return "\n".join([*lines, ""])
+
+
+def _unit(kind: str) -> str:
+    return "FLOP/s" if kind == "flop" else "B/s"
 
 
 def _of(timing: Timing, kind: str) -> float:
@@ -647,7 +648,7 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
 
 
 def _rate(timing: Timing, kind: str) -> str:
-    return units.si(_of(timing, kind), rate_unit(kind))
+    return units.si(_of(timing, kind), _unit(kind))
 
 
 def _holding(runs: list[Run], family: str) -> Run:

@@ -24,7 +24,6 @@ from ncu_toolkit.agents import digest
 from ncu_toolkit.agents.digest import encoded, plain
 from ncu_toolkit.agents.tools import (
     SCHEME,
-    Analyze,
     Tools,
     bottleneck_page,
     error_line,
@@ -206,9 +205,8 @@ def _resource(tools: Tools, uri: str) -> tuple[str, str]:
     if uri == _REPORTS:
         return listed(tools.reports), _MARKDOWN
     if uri.startswith(f"{_REPORTS}/"):
-        return encoded(
-            tools.analyze(Analyze(unquote(path, errors="surrogateescape")))
-        ).decode(), _JSON
+        report = unquote(path, errors="surrogateescape")
+        return encoded(tools.analyze(report)).decode(), _JSON
     if uri.startswith(f"{_PAGES}/"):
         return bottleneck_page(unquote(path)), _MARKDOWN
     raise UsageProblem(f"there is no resource '{plain(uri, 200)}'", f"{_REPORTS} lists the reports")

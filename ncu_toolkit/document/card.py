@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.model.finding import LEAST_GAIN
+from ncu_toolkit.core.units import LEAST_GAIN
 
 State = Literal["slow", "roof", "unknown", "incomplete", "together"]
 #: Longest kernel name shown.

@@ -16,7 +16,6 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.pictures import Savings
-from ncu_toolkit.model import Finding
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -119,10 +118,11 @@ class Table:
 def table(
     caption: str, specs: Sequence[Spec[Item]], items: Iterable[Item], note: str = "", key: str = ""
 ) -> Table:
-    """A table of items; a column that is empty in every row is left out."""
+    """A table of items. Without a `key`, by which pages know it, a column that is empty in every row
+    is left out."""
     rows = tuple(tuple(_cell(spec.cell(item)) for spec in specs) for item in items)
     whole = Table(key, caption, tuple(specs), rows, note=note)
-    return whole.only(lambda at, _: not rows or any(row[at].text for row in rows))
+    return whole.only(lambda at, _: bool(key) or not rows or any(row[at].text for row in rows))
 
 
 def _cell(shown: Cell | str) -> Cell:
@@ -221,17 +221,17 @@ class FindingView:
 
 
 @dataclass(frozen=True)
-class StepView:
-    """What a rung did to the one before: `change` is its idea, `account` what times and profiles
-    show of it (steps.explain_step)."""
+class Fold:
+    """A section of a launch's page, folded to its heading and one `line`. Each of the `parts` is named
+    for what writes it (`part` in _page.html)."""
 
-    before: Cell
-    change: str
-    account: tuple[str, ...]
-    facts: tuple[Fact, ...]
-    moved: Table | None = None
-    diff: tuple[tuple[str, str], ...] = ()
-    """Lines of the source difference: kind ("+", "-", " ", "@") and text."""
+    id: str
+    heading: str
+    line: str
+    parts: tuple[tuple[str, Any], ...]
+    open: bool = False
+    spoils: bool = False
+    """Hidden from readers who guess first: it tells what limits the kernel."""
 
 
 @dataclass(frozen=True)
@@ -244,16 +244,6 @@ class HotSpots:
     note: str
     hints: tuple[str, ...] = ()
     """What the code itself says: where registers peak."""
-
-
-@dataclass(frozen=True)
-class StaticView:
-    """What the code alone says of one launch: figures, its loops, and findings beside the profile's
-    verdict (None where the code shows none)."""
-
-    facts: tuple[Fact, ...]
-    regions: Table
-    findings: Table | None
 
 
 @dataclass(frozen=True)
@@ -346,10 +336,10 @@ class PageView:
     slug: str
     title: str
     kicker: str
-    idea: str
-    kind: str
-    facts: tuple[Fact, ...]
     card: Card
+    folds: tuple[Fold, ...]
+    idea: str = ""
+    kind: str = ""
     signature: str = ""
     """The kernel's full name, where the title is not enough to know it by."""
     former: str = ""
@@ -357,41 +347,10 @@ class PageView:
     guess: Guess | None = None
     measured: tuple[Fact, ...] = ()
     """Time, rate and share of the baseline without the profiler."""
-    memory: Memory | None = None
-    folds: Mapping[str, str] = field(default_factory=dict)
-    """What each folded section says, in one line."""
-    findings: tuple[FindingView, ...] = ()
-    considered: Table | None = None
-    notes: tuple[str, ...] = ()
-    bounds: Table | None = None
-    step: StepView | None = None
-    claim: tuple[Fact, ...] = ()
-    checks: Table | None = None
-    tables: Mapping[str, Table] = field(default_factory=dict)
-    """By section: stalls, traffic, mix, widths, occupancy, rules, metrics."""
-    charts: Mapping[str, Chart] = field(default_factory=dict)
-    static: StaticView | None = None
-    hotspots: HotSpots | None = None
-    commands: tuple[Command, ...] = ()
-    files: tuple[Fact, ...] = ()
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
     previous: Cell | None = None
     following: Cell | None = None
-
-
-@dataclass(frozen=True)
-class LaunchRecord:
-    """One launch as data, for JSON: the same verdict that the page shows."""
-
-    file: str
-    key: str
-    kernel: str
-    status: str
-    duration_us: float | None
-    page: str
-    findings: tuple[Finding, ...]
-    context: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -473,7 +432,7 @@ class RunView:
     launches: Table | None
     """Launches that are no rung, grouped by kernel; None where there are none."""
     order: Mapping[str, Any] | None
-    """Each of these launches as data for the page's script, in the report's order (run_view.py)."""
+    """Each of these launches as data for the page's script, in the report's order (`in_order`)."""
     skipped: Table | None
     calibration: tuple[Table, ...]
     predictions: Chart | None
@@ -482,7 +441,8 @@ class RunView:
     commands: tuple[Command, ...]
     files: tuple[Fact, ...]
     pages: tuple[PageView, ...]
-    records: tuple[LaunchRecord, ...]
+    records: tuple[Mapping[str, Any], ...]
+    """Each launch with its verdict as plain data, for JSON."""
 
 
 @lru_cache(maxsize=1 << 13)  # half of a report's cells are labels and headings

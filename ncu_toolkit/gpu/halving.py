@@ -21,7 +21,7 @@ from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, keep
 from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.workers import Done
-from ncu_toolkit.gpu.cluster import HERE
+from ncu_toolkit.gpu.executor import HERE
 from ncu_toolkit.gpu.tuned import file_name
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
@@ -152,7 +152,7 @@ class Search:
 Measure = Callable[[Parameters, int, float | None], Round]
 #: Gets the round, the settings left in it, and the one that was measured.
 Progress = Callable[[int, int, "Trial"], None]
-#: Calls a Measure with each task, here or on the boards of a cluster; see `cluster.Executor.run`.
+#: Calls a Measure with each task, here or on the boards of a cluster; see `Executor.run`.
 Runs = Callable[[Measure, Iterable[Task]], Iterator[Done]]
 
 

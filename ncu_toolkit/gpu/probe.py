@@ -19,7 +19,7 @@ from typing import Final
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.gpu import cuda, selection
-from ncu_toolkit.gpu.cluster import Reporter
+from ncu_toolkit.gpu.executor import Reporter
 from ncu_toolkit.gpu.launch import Runnable, Workspace
 from ncu_toolkit.gpu.pressure import CARVEOUTS, NO_STREAMS, Pressure, compiled
 from ncu_toolkit.gpu.runner import Session, cache_of
@@ -186,8 +186,8 @@ def rungs(
     try:
         for group in selection.groups_of(cases):
             first = group[0]
-            problem, options = problem_for(first.family), selection.rung_of(first).problem
-            space = Workspace(problem, selection.size_of(first), first.dtype, options)
+            problem, rung = problem_for(first.family), selection.rung_of(first)
+            space = Workspace(rung, selection.size_of(first), first.dtype)
             for case in group:
                 reporter.doing(f"{case.rung} {case.size}")
                 try:

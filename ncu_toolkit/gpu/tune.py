@@ -14,13 +14,14 @@ from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import cuda, halving, tuned
-from ncu_toolkit.gpu.cluster import HERE, Executor, Reporter, check_source, kept_here
+from ncu_toolkit.gpu.cluster import check_source, kept_here
+from ncu_toolkit.gpu.executor import HERE, Executor, Reporter
 from ncu_toolkit.gpu.halving import Parameters, Round, Search, Searcher, Task, Trial
 from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for, bind_verified
 from ncu_toolkit.gpu.runner import cache_of
 from ncu_toolkit.gpu.timing import Stopwatch
 from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.ladder.problems import Case, Problem, Size, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.codec import document
@@ -141,8 +142,7 @@ class _Tuner:
         cached, so an interrupted build goes on. What `until` leaves no time for stays new."""
         device, rung, size = self.executor.device(), self.request.rung, self.request.size
         dtype, trials = self.search.dtype, list(self.search.trials)
-        scalars = self.problem.scalars(size, dtype, rung.problem)
-        names = {**{name: scalar.value for name, scalar in scalars.items()}, **size.as_dict()}
+        names = self.problem.values(Case(size, dtype, rung.problem))
         macros = self.problem.macros(dtype, size)
         requests: dict[int, nvcc.BuildRequest] = {}
         geometry: dict[int, tuple[LaunchGeometry, ...]] = {}
@@ -284,7 +284,7 @@ class _Bench:
     ) -> None:
         rung = request.rung
         self._rung, self._deadline = rung, deadline
-        self._space = Workspace(problem, request.size, dtype, rung.problem)
+        self._space = Workspace(rung, request.size, dtype)
         cache: Any = cache_of(problem, None)
         self._watch = Stopwatch(cache)
         self._baseline = _baseline(rung, problem, self._space)

@@ -4,22 +4,26 @@ compared with, and the name of its page."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
+from ncu_toolkit.analysis.analyze import typical
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.card import Card
+from ncu_toolkit.document.views import shown_size
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.ladder.header import code_digest, split
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import Rung
-from ncu_toolkit.model import Diagnosis, Profile, Timing
+from ncu_toolkit.model import Context, Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages import palette
+from ncu_toolkit.pages.roofs import Roof, roofs
 
 #: A rung of the trunk is faster than the one before it by this part at least.
 TRUNK: Final = 0.1
@@ -41,6 +45,7 @@ class Entry:
     """One rung at one variant: its launches in order, and its timing. `parameters` tell apart the
     same rung compiled in two ways."""
 
+    book: Book = field(repr=False, compare=False)
     family: str
     rung: str
     variant: Variant
@@ -64,6 +69,25 @@ class Entry:
         return self.info.kind if self.info else "step"
 
     @property
+    def ladder(self) -> Ladder:
+        return self.book.families[self.family][self.variant]
+
+    @property
+    def page(self) -> str:
+        """Name of the page of its longest launch; empty where it was not profiled."""
+        return self.book.page(self.main)
+
+    @property
+    def colour(self) -> str:
+        """The same in every chart."""
+        return self.book.colours[self.family][self.label]
+
+    @property
+    def order(self) -> int:
+        """The rung's place in its ladder; last where its header is not known."""
+        return self.info.order if self.info else 10**6
+
+    @property
     def outdated(self) -> bool:
         """Whether the kernel's code is no longer what it was recorded from, as far as the report
         embeds that. Blocks, comments and white space do not count."""
@@ -82,26 +106,191 @@ class Entry:
     @property
     def flops(self) -> float | None:
         """Useful operations of the whole rung."""
-        if self.timing:
-            return self.timing.flops
-        return _total(
-            profile.context.flops if profile.context else None for profile in self.profiles
-        )
+        return self._work("flops")
 
     @property
     def compulsory_bytes(self) -> float | None:
         """Fewest bytes the whole rung must move through device memory."""
-        if self.timing:
-            return self.timing.compulsory_bytes
-        return _total(
-            profile.context.compulsory_bytes if profile.context else None
-            for profile in self.profiles
-        )
+        return self._work("compulsory_bytes")
+
+    @property
+    def by_flops(self) -> bool:
+        """Whether its family is ranked by FLOP/s, by B/s otherwise."""
+        return self.book.by_flops[self.family]
+
+    @property
+    def unit(self) -> str:
+        """Of its rate."""
+        return "FLOP/s" if self.by_flops else "B/s"
+
+    @property
+    def rate(self) -> float | None:
+        """Useful FLOP/s or compulsory B/s at the median unprofiled time; None where not timed."""
+        if self.timing is None:
+            return None
+        return self.timing.flop_rate if self.by_flops else self.timing.byte_rate
+
+    @property
+    def before(self) -> Entry | None:
+        """The entry this one is compared with, at the same variant; None for the first rung or where
+        that one is not in the run."""
+        if self.info is None or not self.info.compared_with:
+            return None
+        return self.book.find(self.info.compared_with, self)
+
+    @property
+    def way(self) -> list[Entry]:
+        """The entries of the family that lead to this one by their comparisons, which is the last."""
+        way = [self]
+        while (before := way[0].before) and before.family == self.family:
+            way.insert(0, before)
+        return way
+
+    @property
+    def shown_kind(self) -> str:
+        """The rung's kind, and `slower` for a step that takes longer than the rung it is compared
+        with."""
+        before = self.before if self.kind == "step" else None
+        gain = achieved(before, self) if before else None
+        return "slower" if gain is not None and gain < 1 - NOISE else self.kind
+
+    @property
+    def baseline(self) -> Entry | None:
+        """The library or rung that the rate is a percentage of, at the same variant."""
+        problem = problem_of(self.family)
+        own = self.info.baseline if self.info else ""
+        return self.book.find(own or (problem.baseline if problem else ""), self)
+
+    @property
+    def baseline_us(self) -> float | None:
+        """Time of the baseline: as interleaved with these repeats, else its own timing."""
+        if self.timing and self.timing.baseline_us:
+            return self.timing.baseline_us
+        base = self.baseline
+        return base.timing.median_us if base and base.timing else None
+
+    def _work(self, name: str) -> float | None:
+        contexts = [profile.context for profile in self.profiles if profile.context]
+        known = [
+            value
+            for of in ([self.timing] if self.timing else contexts)
+            if (value := getattr(of, name)) is not None
+        ]
+        return sum(known) if known else None
 
 
-def _total(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def achieved(before: Entry, after: Entry) -> float | None:
+    """Measured speedup of a step from unprofiled times; None where one is not timed."""
+    if before.timing is None or after.timing is None:
+        return None
+    return before.timing.median_us / after.timing.median_us
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """A family at one variant: its entries in order, and what its table, charts and sentences
+    share."""
+
+    book: Book
+    family: str
+    variant: Variant
+    entries: tuple[Entry, ...]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    @property
+    def key(self) -> str:
+        """Where the family's page shows it."""
+        return slug(f"{self.family}-{self.variant.size}-{self.variant.dtype}")
+
+    @property
+    def title(self) -> str:
+        """The family's, in plain text."""
+        problem = problem_of(self.family)
+        return visible(problem.title if problem else self.family.replace("_", " "))
+
+    @property
+    def size(self) -> str:
+        return shown_size(self.variant.size)
+
+    @property
+    def label(self) -> str:
+        """The size, with the element type where the family has several."""
+        types = {variant.dtype for variant in self.book.families[self.family]}
+        return visible(f"{self.size} · {self.variant.dtype}" if len(types) > 1 else self.size)
+
+    @property
+    def links(self) -> dict[str, str]:
+        """The pages of a chart's rungs by label."""
+        pages = {visible(entry.label): entry.page for entry in self}
+        return {label: page for label, page in pages.items() if page}
+
+    @cached_property
+    def rates(self) -> dict[str, float]:
+        """The rate of each timed rung by label."""
+        return {entry.label: rate for entry in self if (rate := entry.rate)}
+
+    @cached_property
+    def trunk(self) -> frozenset[str]:
+        """Labels of the rungs on the way to the fastest one of each ladder, of those that gain: a
+        learner climbs these, all others are variants of them. Empty where steps were not timed."""
+        best: dict[str, tuple[float, list[Entry]]] = {}
+        for entry in self:
+            if entry.kind != "step" or entry.timing is None:
+                continue
+            way, time = entry.way, entry.timing.median_us
+            root = way[0].rung
+            if root not in best or time < best[root][0]:
+                best[root] = time, way
+        found: set[str] = set()
+        for _, way in best.values():
+            last = math.inf
+            for entry in way:
+                time = entry.timing.median_us if entry.timing else math.inf
+                if entry.kind == "step" and (entry is way[-1] or time * (1 + TRUNK) < last):
+                    found.add(entry.label)
+                    last = time
+        return frozenset(found)
+
+    @cached_property
+    def climbs(self) -> dict[str, list[Entry]]:
+        """The timed steps by the rung that their headers' comparisons lead back to, also where rungs
+        between were not run: a family may hold several problems, each with a ladder of its own."""
+        found: dict[str, list[Entry]] = {}
+        for entry in self:
+            if entry.kind == "step" and entry.timing:
+                name, info = entry.rung, entry.info
+                while info and info.compared_with and "/" not in info.compared_with:
+                    name = info.compared_with
+                    info = self.book.rungs.get((entry.family, name))
+                found.setdefault(name, []).append(entry)
+        return found
+
+    @property
+    def tops(self) -> list[Entry]:
+        """The fastest step of each ladder of several steps, else of the longest."""
+        climbs = [*self.climbs.values()]
+        return [self.top(steps) for steps in climbs if len(steps) > 1] or [
+            self.top(steps) for steps in climbs[:1]
+        ]
+
+    def top(self, steps: Sequence[Entry]) -> Entry:
+        return max(steps, key=lambda entry: self.rates.get(entry.label, 0.0))
+
+    @cached_property
+    def pairs(self) -> list[tuple[float, Entry, Entry]]:
+        """(speedup, defect, repair) where the steps mend planted defects one by one and do not
+        climb; empty for a ladder."""
+        steps = [entry for entry in self if entry.kind == "step"]
+        mended = [
+            (before, entry)
+            for entry in steps
+            if (before := entry.before) and before.kind == "planted"
+        ]
+        if 2 * len(mended) <= len(steps):
+            return []
+        return [(gain, *pair) for pair in mended if (gain := achieved(*pair))]
 
 
 @dataclass(frozen=True)
@@ -129,89 +318,91 @@ class Book:
         return self._cards[key]
 
     @cached_property
+    def roofs(self) -> tuple[Roof, ...]:
+        return roofs(self.run.device, self.run.ceilings, self.run.profiles)
+
+    @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """Every rung at every variant: by family, then size, then the rung's place in its
         ladder."""
-        groups: dict[
-            tuple[str, str, str, str, tuple[tuple[str, int], ...]],
-            tuple[list[Profile], list[Timing]],
-        ] = {}
-        for profile in self.run.profiles:
-            if c := profile.rung:
-                groups.setdefault(
-                    (c.family, c.size, c.dtype, c.rung, tuple(sorted(c.parameters.items()))),
-                    ([], []),
-                )[0].append(profile)
-        for timing in self.run.timings:
-            groups.setdefault(
-                (
-                    timing.family,
-                    timing.size,
-                    timing.dtype,
-                    timing.rung,
-                    tuple(sorted(timing.parameters.items())),
-                ),
-                ([], []),
-            )[1].append(timing)
+        groups: dict[Any, tuple[list[Profile], list[Timing]]] = {}
         # told apart by name where both are of one size: of another size a rung may run as tuned for
         # it
-        spellings: dict[tuple[str, str, str, str], set[tuple[tuple[str, int], ...]]] = {}
-        for family, size, dtype, rung, parameters in groups:
-            spellings.setdefault((family, size, dtype, rung), set()).add(parameters)
+        spellings: dict[Any, set[tuple[tuple[str, int], ...]]] = {}
+
+        def held(of: Context | Timing) -> tuple[list[Profile], list[Timing]]:
+            key, parameters = (of.family, of.size, of.dtype, of.rung), tuple(sorted(of.parameters.items()))  # fmt: skip
+            spellings.setdefault(key, set()).add(parameters)
+            return groups.setdefault((*key, parameters), ([], []))
+
+        for profile in self.run.profiles:
+            if profile.rung:
+                held(profile.rung)[0].append(profile)
+        for timing in self.run.timings:
+            held(timing)[1].append(timing)
         entries = []
         for (family, size, dtype, rung, parameters), (profiles, timings) in groups.items():
             dims = profiles[0].context.dims if profiles and profiles[0].context else timings[0].dims
-            volume = 1.0
-            for extent in dims.values():
-                volume *= extent
-            flushed = next((t for t in timings if t.cache == "flushed"), None)
-            warm = next((t for t in timings if t.cache == "warm"), None)
+            flushed, warm = (
+                next((t for t in timings if t.cache == state), None)
+                for state in ("flushed", "warm")
+            )
             others = spellings[family, size, dtype, rung]
             label = rung if len(others) == 1 else f"{rung} ({_differing(parameters, others)})"
-            ordered = tuple(
-                sorted(
-                    profiles,
-                    key=lambda p: (
-                        p.context.launch_index if p.context else 0,
-                        p.origin.range_index,
-                        p.origin.action_index,
-                    ),
-                )
-            )
             entries.append(
                 Entry(
+                    self,
                     family,
                     rung,
-                    Variant(size, dtype, volume),
+                    Variant(size, dtype, math.prod(dims.values(), start=1.0)),
                     parameters,
-                    ordered,
+                    tuple(sorted(profiles, key=_place)),
                     flushed or warm,
                     warm if flushed else None,
                     self.rungs.get((family, rung)),
                     label,
                 )
             )
-        families = {
-            name: i for i, name in enumerate(dict.fromkeys(entry.family for entry in entries))
-        }
+        families = list(dict.fromkeys(entry.family for entry in entries))
         return tuple(
             sorted(
                 entries,
                 key=lambda e: (
-                    families[e.family],
-                    e.variant.volume,
-                    e.variant.dtype,
-                    e.info.order if e.info else 10**6,
+                    families.index(e.family), e.variant.volume, e.variant.dtype, e.order,
                 ),
             )
-        )
+        )  # fmt: skip
 
     @cached_property
-    def families(self) -> dict[str, dict[Variant, list[Entry]]]:
-        """Entries by family and variant, smallest size first."""
+    def families(self) -> dict[str, dict[Variant, Ladder]]:
+        """Ladders by family and variant, smallest size first."""
         found: dict[str, dict[Variant, list[Entry]]] = {}
         for entry in self.entries:
             found.setdefault(entry.family, {}).setdefault(entry.variant, []).append(entry)
+        return {
+            family: {
+                variant: Ladder(self, family, variant, tuple(entries))
+                for variant, entries in variants.items()
+            }
+            for family, variants in found.items()
+        }
+
+    def primary(self, family: str) -> Ladder:
+        """The size to show first: that with most rungs both profiled and timed, the largest of
+        several; a baseline alone tells no story."""
+        ladders = [*self.families[family].values()]
+        covered = [sum(bool(e.profiles) and e.timing is not None for e in of) for of in ladders]
+        return [of for of, count in zip(ladders, covered, strict=True) if count == max(covered)][-1]
+
+    @cached_property
+    def by_flops(self) -> dict[str, bool]:
+        """Whether a family is ranked by FLOP/s. The problem says; a family that this version does
+        not know goes by FLOPs where it has any."""
+        found: dict[str, bool] = {}
+        for entry in self.entries:
+            problem = problem_of(entry.family)
+            own = problem.rate == "flop" if problem else bool(entry.flops)
+            found[entry.family] = own or found.get(entry.family, False)
         return found
 
     @cached_property
@@ -220,29 +411,42 @@ class Book:
         return tuple(profile for profile in self.run.profiles if profile.rung is None)
 
     @cached_property
+    def groups(self) -> list[list[Profile]]:
+        """Launches that are no rung by kernel, grid and block: the group with most time first, its
+        typical launch in front."""
+        groups: dict[Any, list[Profile]] = {}
+        for profile in self.strangers:
+            of = profile.launch
+            key = (profile.origin.file, of.kernel, of.grid, of.block, of.status)
+            groups.setdefault(key, []).append(profile)
+        for members in groups.values():
+            members.insert(0, members.pop(typical([each.duration_us for each in members])))
+        return sorted(
+            groups.values(), key=lambda members: -sum(each.duration_us or 0.0 for each in members)
+        )
+
+    @cached_property
     def slugs(self) -> dict[int, str]:
         """Page name (without suffix) by identity of the profile; no two alike, nothing in them from
         outside but letters and digits."""
         names: dict[int, str] = {}
         taken: set[str] = {"index"}
-        many = {
-            entry.family: len({e.variant.dtype for e in self.entries if e.family == entry.family})
-            > 1
-            for entry in self.entries
-        }
         for entry in self.entries:
+            parts = [entry.family, entry.label, entry.variant.size]
+            if len({variant.dtype for variant in self.families[entry.family]}) > 1:
+                parts.append(entry.variant.dtype)
             for index, profile in enumerate(entry.profiles):
-                parts = (
-                    [entry.family, entry.label, entry.variant.size]
-                    + ([entry.variant.dtype] if many[entry.family] else [])
-                    + ([f"launch{index + 1}"] if index else [])
-                )
-                names[id(profile)] = _free(slug("-".join(parts)), taken)
+                which = [f"launch{index + 1}"] if index else []
+                names[id(profile)] = _free(slug("-".join([*parts, *which])), taken)
         for index, profile in enumerate(self.strangers):
             names[id(profile)] = _free(
                 slug(f"launch-{index:04d}-{profile.launch.function}", 60), taken
             )
         return names
+
+    def page(self, profile: Profile | None) -> str:
+        """Name of a launch's page; empty for none."""
+        return f"{self.slugs[id(profile)]}.html" if profile else ""
 
     @cached_property
     def places(self) -> dict[int, tuple[int, int]]:
@@ -264,34 +468,26 @@ class Book:
     def _by_profile(self) -> dict[int, Entry]:
         return {id(profile): entry for entry in self.entries for profile in entry.profiles}
 
-    def before(self, entry: Entry) -> Entry | None:
-        """The entry this one is compared with, at the same variant; None for the first rung or where
-        that one is not in the run."""
-        if entry.info is None or not entry.info.compared_with:
-            return None
-        family, _, rung = entry.info.compared_with.rpartition("/")
-        return self._find(family or entry.family, rung, entry.variant)
-
-    def page(self, entry: Entry) -> str:
-        """Name of the page of the entry's longest launch; empty where it was not profiled."""
-        return f"{self.slugs[id(entry.main)]}.html" if entry.main else ""
+    def find(self, rung: str, entry: Entry) -> Entry | None:
+        """A rung, named as `family/rung` where it is of another family than the entry, at its
+        variant; one that was timed first."""
+        family, _, name = rung.rpartition("/")
+        ladder = self.families.get(family or entry.family, {}).get(entry.variant, ())
+        alike = [other for other in ladder if other.rung == name]
+        return next((other for other in alike if other.timing), alike[0] if alike else None)
 
     def pending(self, family: str) -> list[str]:
         """Rungs of a ladder that the run did not try, such as one whose file is newer."""
         tried = self.run.tried
         return [name for of, name in self.rungs if of == family and (of, name) not in tried]
 
-    def pages(self, entries: Iterable[Entry]) -> dict[str, str]:
-        """The pages of a chart's rungs by label."""
-        return {visible(entry.label): page for entry in entries if (page := self.page(entry))}
-
     @cached_property
     def colours(self) -> dict[str, dict[str, str]]:
         """The colour of each rung by family and label: the same in every chart."""
         found = {}
-        for family, variants in self.families.items():
-            kinds = {e.label: e for entries in variants.values() for e in entries}
-            ordered = sorted(kinds.values(), key=lambda e: e.info.order if e.info else 10**6)
+        for family, ladders in self.families.items():
+            kinds = {entry.label: entry for ladder in ladders.values() for entry in ladder}
+            ordered = sorted(kinds.values(), key=lambda entry: entry.order)
             count = sum(entry.kind not in ("baseline", "roof") for entry in ordered)
             found[family] = {
                 entry.label: palette.rung_colour(place, count, entry.kind)
@@ -299,48 +495,10 @@ class Book:
             }
         return found
 
-    def trunk(self, entries: Sequence[Entry]) -> frozenset[str]:
-        """Labels of the rungs on the way to the fastest one of each ladder, of those that gain: a
-        learner climbs these, all others are variants of them. Empty where steps were not timed."""
-        best: dict[str, tuple[float, list[Entry]]] = {}
-        for entry in entries:
-            if entry.kind != "step" or entry.timing is None:
-                continue
-            way = [entry]
-            while (before := self.before(way[-1])) and before.family == entry.family:
-                way.append(before)
-            root, time = way[-1].rung, entry.timing.median_us
-            if root not in best or time < best[root][0]:
-                best[root] = time, way[::-1]
-        found: set[str] = set()
-        for _, way in best.values():
-            last = math.inf
-            for entry in way:
-                time = entry.timing.median_us if entry.timing else math.inf
-                if entry.kind == "step" and (entry is way[-1] or time * (1 + TRUNK) < last):
-                    found.add(entry.label)
-                    last = time
-        return frozenset(found)
 
-    def baseline(self, entry: Entry) -> Entry | None:
-        """The library or rung that the entry's rate is a percentage of, at the same variant."""
-        named = entry.info.baseline if entry.info else ""
-        family, _, rung = named.rpartition("/")
-        problem = problem_of(entry.family)
-        return self._find(
-            family or entry.family, rung or (problem.baseline if problem else ""), entry.variant
-        )
-
-    def _find(self, family: str, rung: str, variant: Variant) -> Entry | None:
-        alike = [e for e in self.families.get(family, {}).get(variant, []) if e.rung == rung]
-        return next((e for e in alike if e.timing), alike[0] if alike else None)
-
-    def baseline_us(self, entry: Entry) -> float | None:
-        """Time of the baseline: as interleaved with the entry's repeats, else its own timing."""
-        if entry.timing and entry.timing.baseline_us:
-            return entry.timing.baseline_us
-        base = self.baseline(entry)
-        return base.timing.median_us if base and base.timing else None
+def _place(profile: Profile) -> tuple[int, int, int]:
+    index = profile.context.launch_index if profile.context else 0
+    return index, profile.origin.range_index, profile.origin.action_index
 
 
 def _differing(

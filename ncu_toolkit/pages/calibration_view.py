@@ -115,7 +115,7 @@ def _calibrated(
     """One row. What is in parentheses is not judged."""
     pair, guess = outcome.pair, outcome.ours
     entry = entries[pair.family, pair.after, pair.size, pair.dtype]
-    before = book.before(entry) or entry
+    before = entry.before or entry
     slow = max(
         pair.profiles,
         key=lambda profile: (
@@ -134,7 +134,7 @@ def _calibrated(
             else Cell(f"({units.significant(points)})", points, UNJUDGED, tone="muted")
         )
     return (
-        text(f"{before.label} → {entry.label}", href=f"{book.slugs[id(entry.main)]}.html"),
+        text(f"{before.label} → {entry.label}", href=entry.page),
         text(f"{shown_size(pair.size)} {pair.dtype}"),
         cause_cell(pair.cause),
         _rank(outcome, f"the verdict was {cause(verdict.primary.bottleneck)}"),

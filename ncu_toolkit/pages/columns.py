@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import Launches, of_all
 from ncu_toolkit.diagnosis.figures import reason_name
@@ -26,71 +27,36 @@ from ncu_toolkit.document.views import (
     without_empty,
 )
 from ncu_toolkit.explain.sections import fact_cell
-from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
-from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.pages import palette
-from ncu_toolkit.pages.book import Book, Entry
+from ncu_toolkit.pages.book import Book, Entry, Ladder, achieved
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
 
 
-class Row(NamedTuple):
-    """A rung at one size, and what its ladder is ranked by: `flop` or `byte`."""
-
-    book: Book
-    entry: Entry
-    kind: str
-
-
-def rate_of(entry: Entry, kind: str) -> float | None:
-    """Useful FLOP/s or compulsory B/s at the median unprofiled time; None where not timed."""
-    if entry.timing is None:
-        return None
-    return entry.timing.flop_rate if kind == "flop" else entry.timing.byte_rate
-
-
-def rate_unit(kind: str) -> str:
-    return "FLOP/s" if kind == "flop" else "B/s"
-
-
-def rate_kind(problem: Problem | None, entries: list[Entry]) -> str:
-    """What a ladder is ranked by: the problem says; a family this version does not know goes by
-    FLOPs where it has any."""
-    if problem:
-        return problem.rate
-    return "flop" if any(entry.flops for entry in entries) else "byte"
-
-
-def _name(row: Row) -> Cell:
-    book, entry, _ = row
+def _name(entry: Entry) -> Cell:
     badges = []
     if entry.kind != "step":
         badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", entry.kind))[1]))
-    if shown_kind(book, entry) == "slower":
-        badges.append(
-            (
-                "slower",
-                "slower than the rung it is compared with; its page shows the reason, as far as the profiles do",
-            )
-        )
+    if entry.shown_kind == "slower":
+        why = "slower than the rung it is compared with; its page shows the reason, as far as the profiles do"
+        badges.append(("slower", why))
     if len(entry.profiles) > 1:
-        badges.append(
-            (
-                f"{len(entry.profiles)} launches",
-                "the rung takes several launches; counters are those of the longest",
-            )
-        )
-    main = entry.main
-    href = f"{book.slugs[id(main)]}.html" if main else ""
-    title = visible(entry.info.title) if entry.info else ""
-    return Cell(visible(entry.label), visible(entry.label), title, href, badges=tuple(badges))
+        several = "the rung takes several launches; counters are those of the longest"
+        badges.append((f"{len(entry.profiles)} launches", several))
+    return replace(rung_link(entry), badges=tuple(badges))
 
 
-def _time(row: Row) -> Cell:
-    timing = row.entry.timing
+def rung_link(entry: Entry) -> Cell:
+    """A rung's label, linked to its page, with its title on hover."""
+    label, title = visible(entry.label), visible(entry.info.title) if entry.info else ""
+    return Cell(label, label, title, entry.page)
+
+
+def _time(entry: Entry) -> Cell:
+    timing = entry.timing
     if timing is None:
         return missing(NOT_TIMED)
     spread = (
@@ -100,44 +66,45 @@ def _time(row: Row) -> Cell:
     return number(timing.median_us, "us", title=title)
 
 
-def _rate(row: Row) -> Cell:
-    return number(rate_of(row.entry, row.kind), rate_unit(row.kind), NOT_TIMED)
+def rate_cell(entry: Entry) -> Cell:
+    return number(entry.rate, entry.unit, NOT_TIMED)
 
 
-def _baseline(row: Row) -> Cell:
-    baseline = row.book.baseline_us(row.entry)
-    if row.entry.timing is None:
+def interleaved(timing: Timing) -> str:
+    """How the baseline of a timing was timed."""
+    return "interleaved with these repeats" if timing.baseline_us else "timed separately"
+
+
+def _baseline(entry: Entry) -> Cell:
+    if entry.timing is None:
         return missing(NOT_TIMED)
-    if baseline is None:
+    if entry.baseline_us is None:
         return missing("the baseline was not timed at this size")
-    how = "interleaved with these repeats" if row.entry.timing.baseline_us else "timed separately"
-    share = baseline / row.entry.timing.median_us
-    return number(share, "fraction", title=f"baseline {units.duration(baseline)}, {how}", bar=share)
+    how = f"baseline {units.duration(entry.baseline_us)}, {interleaved(entry.timing)}"
+    share = entry.baseline_us / entry.timing.median_us
+    return number(share, "fraction", title=how, bar=share)
 
 
-def energy_cell(timing: Timing | None, kind: str) -> Cell:
+def energy_cell(entry: Entry) -> Cell:
     """Energy of one run, with that of its useful work on hover."""
+    timing = entry.timing
     if timing is None:
         return missing(NOT_TIMED)
     if timing.energy_mj is None:
         return missing(
             "not available: the GPU has no energy counter, or the launches are too short"
         )
-    work = timing.pj_per_flop if kind == "flop" else timing.pj_per_byte
+    work = timing.pj_per_flop if entry.by_flops else timing.pj_per_byte
     each = (
-        f"; {units.significant(work)} pJ for each useful {'operation' if kind == 'flop' else 'byte'}"
+        f"; {units.significant(work)} pJ for each useful {'operation' if entry.by_flops else 'byte'}"
         if work is not None
         else ""
     )
     return number(timing.energy_mj, "mJ", title=f"whole board, launches back to back{each}")
 
 
-def _energy(row: Row) -> Cell:
-    return energy_cell(row.entry.timing, row.kind)
-
-
-def _figure(name: str, *, bar: bool = False) -> Callable[[Row], Cell]:
-    return lambda row: fact_cell(row.entry.main, name, bar=bar, absent=NOT_PROFILED)
+def _figure(name: str, *, bar: bool = False) -> Callable[[Entry], Cell]:
+    return lambda entry: fact_cell(entry.main, name, bar=bar, absent=NOT_PROFILED)
 
 
 def limiter_words(profile: Profile) -> str:
@@ -145,10 +112,10 @@ def limiter_words(profile: Profile) -> str:
     return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
 
 
-def _limiter(row: Row) -> Cell:
-    if row.entry.main is None:
+def _limiter(entry: Entry) -> Cell:
+    if entry.main is None:
         return missing(NOT_PROFILED)
-    words = limiter_words(row.entry.main)
+    words = limiter_words(entry.main)
     return (
         text(words, "the resource that an SM runs out of first")
         if words
@@ -156,13 +123,13 @@ def _limiter(row: Row) -> Cell:
     )
 
 
-def _opcodes(pattern: str, without: str = "") -> Callable[[Row], Cell]:
-    def cell(row: Row) -> Cell:
-        if row.entry.main is None:
+def _opcodes(pattern: str, without: str = "") -> Callable[[Entry], Cell]:
+    def cell(entry: Entry) -> Cell:
+        if entry.main is None:
             return missing(NOT_PROFILED)
-        if not row.entry.main.mix.collected:
+        if not entry.main.mix.collected:
             return missing("instructions by opcode were not collected")
-        opcodes = row.entry.main.mix.opcodes
+        opcodes = entry.main.mix.opcodes
         found = {
             name: n
             for name, n in opcodes.items()
@@ -187,10 +154,10 @@ def compact(value: float) -> str:
     return units.count(value) if abs(value) < 10_000 else units.si(value, "").rstrip()
 
 
-def _top_stall(row: Row) -> Cell:
-    if row.entry.main is None:
+def _top_stall(entry: Entry) -> Cell:
+    if entry.main is None:
         return missing(NOT_PROFILED)
-    waits = figures.ranked_stalls(row.entry.main, "selected", "not_selected")
+    waits = figures.ranked_stalls(entry.main, "selected", "not_selected")
     if not waits:
         return missing("neither the stall stack nor enough PC samples were collected")
     reason, share = waits[0]
@@ -220,43 +187,24 @@ def cause(bottleneck: str) -> str:
     return title(bottleneck) if bottleneck in bottleneck_ids() else visible(bottleneck)
 
 
-def _bottleneck(row: Row) -> Cell:
-    return verdict_cell(row.book, row.entry.main) if row.entry.main else missing(NOT_PROFILED)
+def _bottleneck(entry: Entry) -> Cell:
+    return verdict_cell(entry.book, entry.main) if entry.main else missing(NOT_PROFILED)
 
 
-def next_step(book: Book, entry: Entry) -> Entry | None:
+def next_step(entry: Entry) -> Entry | None:
     """The rung that is compared with this one and removes a bottleneck of it (the first such in the
     ladder)."""
-    ladder = book.families[entry.family][entry.variant]
     return next(
         (
             other
-            for other in ladder
-            if other.info
-            and other.info.removes
-            and (before := book.before(other))
-            and before.rung == entry.rung
+            for other in entry.ladder
+            if other.info and other.info.removes and (of := other.before) and of.rung == entry.rung
         ),
         None,
     )
 
 
-def achieved(before: Entry, after: Entry) -> float | None:
-    """Measured speedup of a step from unprofiled times; None where one is not timed."""
-    if before.timing is None or after.timing is None:
-        return None
-    return before.timing.median_us / after.timing.median_us
-
-
-def shown_kind(book: Book, entry: Entry) -> str:
-    """The rung's kind, and `slower` for a step that takes longer than the rung it is compared
-    with."""
-    before = book.before(entry) if entry.kind == "step" else None
-    gain = achieved(before, entry) if before else None
-    return "slower" if gain is not None and gain < 1 - NOISE else entry.kind
-
-
-def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | None:
+def predicted(before: Entry, removes: str) -> tuple[float, int] | None:
     """Speedup of the whole rung, predicted from the slow rung's longest launch for removing that
     bottleneck alone, and its rank (1 is the verdict).
 
@@ -264,7 +212,7 @@ def predicted(book: Book, before: Entry, removes: str) -> tuple[float, int] | No
     """
     if before.main is None:
         return None
-    for rank, finding in enumerate(book.diagnosis(before.main).findings, 1):
+    for rank, finding in enumerate(before.book.diagnosis(before.main).findings, 1):
         if finding.bottleneck == removes:
             if finding.speedup is None:
                 return None
@@ -285,13 +233,13 @@ def gain_cell(finding: Finding) -> Cell:
     return Cell(units.ratio(speedup), speedup, of)
 
 
-def _prediction(row: Row) -> Cell:
-    after = next_step(row.book, row.entry)
+def _prediction(entry: Entry) -> Cell:
+    after = next_step(entry)
     if after is None or after.info is None:
         return missing("no rung removes a bottleneck of this one")
-    if row.entry.main is None:
+    if entry.main is None:
         return missing(NOT_PROFILED)
-    guess, got = predicted(row.book, row.entry, after.info.removes), achieved(row.entry, after)
+    guess, got = predicted(entry, after.info.removes), achieved(entry, after)
     left = (
         (units.ratio(guess[0]) if guess[0] >= LEAST_GAIN else units.NOT_AVAILABLE)
         if guess
@@ -306,7 +254,7 @@ def _prediction(row: Row) -> Cell:
 
 #: What a reader looks for first stands first: a phone shows the time and the verdict, a screen also
 #: what the prediction was worth, without scrolling.
-COLUMNS: Final[tuple[Spec[Row], ...]] = (
+COLUMNS: Final[tuple[Spec[Entry], ...]] = (
     Spec("rung", "Rung", "The kernel, linked to its page", numeric=False, cell=_name),
     Spec("time", "Time", "Median of unprofiled runs, CUDA events", "us", cell=_time),
     Spec("bottleneck", "Bottleneck", "The verdict on this profile", numeric=False, shortest=16, cell=_bottleneck),
@@ -315,7 +263,7 @@ COLUMNS: Final[tuple[Spec[Row], ...]] = (
         "Speedup predicted for removing one bottleneck alone, and achieved by the rung that removes it. That rung may change more",
         "ratio", cell=_prediction,
     ),
-    Spec("rate", "Rate", "Useful work over that time", gives_way=5, cell=_rate),
+    Spec("rate", "Rate", "Useful work over that time", gives_way=5, cell=rate_cell),
     Spec("baseline", "% of baseline", "The baseline's time over this rung's", "fraction", gives_way=4, cell=_baseline),
     Spec("stall", "Top stall", "Largest stall reason, as a share of the warps' time", numeric=False, gives_way=3, cell=_top_stall),
     Spec("registers", "Registers", "Registers per thread", "count", gives_way=1, cell=_figure("registers_per_thread")),
@@ -338,21 +286,24 @@ COLUMNS: Final[tuple[Spec[Row], ...]] = (
     Spec("sts128", "STS.128", "Warp-level shared stores of 128 bits per lane", "count", cell=_opcodes("STS.128")),
     Spec("ldgsts", "LDGSTS", "Asynchronous copies from global to shared memory", "count", cell=_opcodes("LDGSTS|UTMALDG")),
     Spec("hmma", "HMMA", "Matrix instructions (HMMA and HGMMA)", "count", cell=_opcodes("HMMA|HGMMA|UTCHMMA")),
-    Spec("energy", "Energy", "Energy of one launch, run back to back, from the GPU's counter", "mJ", cell=_energy),
+    Spec("energy", "Energy", "Energy of one launch, run back to back, from the GPU's counter", "mJ", cell=energy_cell),
 )  # fmt: skip
 
 
-def ladder_table(book: Book, key: str, caption: str, entries: list[Entry], kind: str) -> Table:
-    """The sortable table of one ladder at one size, without columns that no rung has a value in."""
-    specs = [replace(s, unit=rate_unit(kind)) if s.key == "rate" else s for s in COLUMNS]
-    trunk = book.trunk(entries)
+def ladder_table(ladder: Ladder) -> Table:
+    """The sortable table of a ladder, without columns that no rung has a value in."""
+    unit = ladder.entries[0].unit
+    specs = [replace(spec, unit=unit) if spec.key == "rate" else spec for spec in COLUMNS]
     beside = (
         at
-        for at, entry in enumerate(entries)
-        if trunk and entry.label not in trunk and entry.kind not in ("baseline", "roof")
+        for at, entry in enumerate(ladder)
+        if ladder.trunk
+        and entry.label not in ladder.trunk
+        and entry.kind not in ("baseline", "roof")
     )
     note = ""
-    if not any(entry.profiles for entry in entries):
+    if not any(entry.profiles for entry in ladder):
         note = "No rung was profiled at this size, so the columns of a profile are left out."
-    whole = table(caption, specs, [Row(book, entry, kind) for entry in entries], note, key)
+    caption = f"{ladder.title}, size {ladder.label}"
+    whole = table(caption, specs, ladder, note, f"{ladder.key}-table")
     return replace(without_empty(whole), sortable=True, variants=frozenset(beside))

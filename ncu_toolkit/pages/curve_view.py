@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ncu_toolkit.core import units
@@ -14,7 +15,7 @@ from ncu_toolkit.document.views import Cell, Chart, missing, number, plain_table
 from ncu_toolkit.model import Timing
 from ncu_toolkit.pages import charts, palette
 from ncu_toolkit.pages.book import Book, problem_of
-from ncu_toolkit.pages.columns import NOT_TIMED, rate_unit
+from ncu_toolkit.pages.columns import NOT_TIMED, interleaved
 
 #: Rungs drawn beside the baseline.
 RUNGS: Final = 3
@@ -26,7 +27,7 @@ _HEIGHT: Final = 440
 Line = Mapping[str, Timing]
 
 
-def library_curve(book: Book, family: str, kind: str) -> Chart | None:
+def library_curve(book: Book, family: str) -> Chart | None:
     """The baseline and the rungs that are fastest at the largest size, over every size that both
     were timed at; None for too few sizes."""
     problem = problem_of(family)
@@ -35,58 +36,45 @@ def library_curve(book: Book, family: str, kind: str) -> Chart | None:
     own = [timing for timing in book.run.curve if timing.family == family]
     lines = _lines(own or [timing for timing in book.run.timings if timing.family == family])
     base = lines.pop(problem.baseline, {})
-    rivals = {
-        rung: line
-        for rung, line in lines.items()
-        if _comparable(book, family, rung) and len(line.keys() & base.keys()) >= LEAST_SIZES
-    }
+    shared = {rung: len(line.keys() & base.keys()) for rung, line in lines.items()}
+    rivals = [
+        rung
+        for rung, count in shared.items()
+        if count >= LEAST_SIZES
+        and (info := book.rungs.get((family, rung))) is not None
+        and info.kind == "step"
+        and info.baseline in ("", problem.baseline)
+    ]
     if not rivals:
         return None
-    most = max(len(line.keys() & base.keys()) for line in rivals.values())
     # a curve of few rungs over many sizes goes before all rungs over few sizes
-    full = {rung: line for rung, line in rivals.items() if len(line.keys() & base.keys()) == most}
+    most = max(shared[rung] for rung in rivals)
+    full = {rung: lines[rung] for rung in rivals if shared[rung] == most}
     axis = charts.size_axis(
         {size: base[size].dims for line in full.values() for size in line if size in base}
     )
-    sizes = list(axis.places)
-    largest = sizes[-1]
+    largest = [*axis.places][-1]
     top = sorted(full, key=lambda rung: full[rung][largest].median_us)[:RUNGS]
-    shown = {problem.baseline: base, **{rung: full[rung] for rung in top}}
-    unit = rate_unit(kind)
+    known = {*problem.curve_sizes, *problem.bench_sizes, *problem.record_sizes}
+    curve = _Curve(
+        problem.baseline, base, {rung: full[rung] for rung in top}, axis, axis.places.keys() - known,
+        book.by_flops[family],
+    )  # fmt: skip
     key = slug(f"{family}-curve")
-    summary = " ".join(_sentence(rung, problem.baseline, full[rung], base, sizes) for rung in top)
-    dtype = base[largest].dtype
-    unseen = frozenset(sizes) - {*problem.curve_sizes, *problem.bench_sizes, *problem.record_sizes}
-    if unseen:
-        means = [
-            f"{visible(rung)} {units.ratio(statistics.geometric_mean(_of_library(full[rung][size], base[size]) for size in unseen))}"
-            for rung in top
-        ]
-        summary += f" Open marks are sizes that no kernel was developed at, {len(unseen)} of {len(sizes)}; geometric mean there: {', '.join(means)}."
+    over = [
+        (visible(rung), ("of the library", f"{visible(rung)}: the library's time over its own"))
+        for rung in top
+    ]
     return Chart(
         key,
         "Against the library, by size",
-        f"{summary} Unprofiled medians ({visible(dtype)}). Bars run from the 10th to the 90th percentile of the repeats.",
-        _figure(shown, problem.baseline, axis, kind, unit, book.colours.get(family, {}), unseen),
+        f"{curve.summary()} Unprofiled medians ({visible(base[largest].dtype)}). Bars run from the 10th to the 90th percentile of the repeats.",
+        curve.figure(book.colours.get(family, {})),
         plain_table(
             f"{key}-data",
             "Rate by size, and over the library's",
-            [
-                "Size",
-                visible(problem.baseline),
-                *(
-                    label
-                    for rung in top
-                    for label in (
-                        visible(rung),
-                        ("of the library", f"{visible(rung)}: the library's time over its own"),
-                    )
-                ),
-            ],
-            [
-                _row(size, base, [full[rung] for rung in top], kind, unit, size in unseen)
-                for size in sizes
-            ],
+            ["Size", visible(problem.baseline), *(label for pair in over for label in pair)],
+            [[*curve.row(size)] for size in axis.places],
             numeric=range(1, 2 + 2 * len(top)),
         ),
         wide=True,
@@ -102,138 +90,137 @@ def _lines(own: Sequence[Timing]) -> dict[str, dict[str, Timing]]:
     found: dict[str, dict[str, Timing]] = {}
     for timing in own:
         line = found.setdefault(timing.rung, {})
-        known = line.get(timing.size)
-        if (
-            timing.dtype == dtype
-            and timing.times_us
-            and (known is None or timing.cache == "flushed")
-        ):
+        fresh = timing.size not in line or timing.cache == "flushed"
+        if timing.dtype == dtype and timing.times_us and fresh:
             line[timing.size] = timing
     return found
 
 
-def _comparable(book: Book, family: str, rung: str) -> bool:
-    """Whether a rung does what the family's baseline does, and is meant to be fast."""
-    info, problem = book.rungs.get((family, rung)), problem_of(family)
-    return (
-        info is not None
-        and problem is not None
-        and info.kind == "step"
-        and info.baseline in ("", problem.baseline)
-    )
+@dataclass(frozen=True)
+class _Curve:
+    """The baseline's line and those of the fastest rungs; `unseen` sizes are none that a kernel was
+    developed at."""
 
+    baseline: str
+    base: Line
+    top: Mapping[str, Line]
+    axis: charts.SizeAxis
+    unseen: set[str]
+    by_flops: bool
 
-def _rate(timing: Timing, kind: str, microseconds: float) -> float:
-    return (timing.flops if kind == "flop" else timing.compulsory_bytes) / (microseconds * 1e-6)
+    @property
+    def unit(self) -> str:
+        return "FLOP/s" if self.by_flops else "B/s"
 
+    def rate(self, timing: Timing, part: float = 0.5) -> float:
+        """At a quantile of the times; at their median by default."""
+        time = timing.median_us if part == 0.5 else timing.quantile_us(part)
+        return (timing.flops if self.by_flops else timing.compulsory_bytes) / (time * 1e-6)
 
-def _of_library(timing: Timing, base: Timing) -> float:
-    """The library's time over the rung's: as interleaved with its repeats where it was."""
-    return (timing.baseline_us or base.median_us) / timing.median_us
+    def of_library(self, rung: str, size: str) -> float:
+        """The library's time over the rung's: as interleaved with its repeats where it was."""
+        timing = self.top[rung][size]
+        return (timing.baseline_us or self.base[size].median_us) / timing.median_us
 
-
-def _sentence(rung: str, baseline: str, line: Line, base: Line, sizes: Sequence[str]) -> str:
-    shares = [_of_library(line[size], base[size]) for size in sizes]
-    mean = statistics.geometric_mean(shares)
-    ends = f"{units.ratio(min(shares))} to {units.ratio(max(shares))}"
-    ahead = f"ahead at {sum(share > 1.0 for share in shares)} of {len(sizes)} sizes"
-    return f"{visible(rung)}: {ahead}, geometric mean {units.ratio(mean)} {visible(baseline)} ({ends})."
-
-
-def _row(
-    size: str, base: Line, lines: Sequence[Line], kind: str, unit: str, unseen: bool
-) -> list[Cell]:
-    label = f"{shown_size(size)}, unseen" if unseen else shown_size(size)
-    cells = [text(label), _rate_cell(base[size], kind, unit)]
-    for line in lines:
-        timing = line.get(size)
-        if timing is None:
-            cells += [missing(NOT_TIMED), missing(NOT_TIMED)]
-        else:
-            how = "interleaved with these repeats" if timing.baseline_us else "timed separately"
-            cells += [
-                _rate_cell(timing, kind, unit),
-                number(_of_library(timing, base[size]), "ratio", title=f"the library {how}"),
+    def summary(self) -> str:
+        said, count = [], len(self.axis.places)
+        for rung in self.top:
+            shares = [self.of_library(rung, size) for size in self.axis.places]
+            ahead = f"ahead at {sum(share > 1.0 for share in shares)} of {count} sizes"
+            mean = units.ratio(statistics.geometric_mean(shares))
+            ends = f"{units.ratio(min(shares))} to {units.ratio(max(shares))}"
+            said.append(
+                f"{visible(rung)}: {ahead}, geometric mean {mean} {visible(self.baseline)} ({ends})."
+            )
+        if self.unseen:
+            means = [
+                f"{visible(rung)} {units.ratio(statistics.geometric_mean(self.of_library(rung, size) for size in self.unseen))}"
+                for rung in self.top
             ]
-    return cells
+            said.append(
+                f"Open marks are sizes that no kernel was developed at, {len(self.unseen)} of {count}; geometric mean there: "
+                f"{', '.join(means)}."
+            )
+        return " ".join(said)
 
+    def row(self, size: str) -> Iterator[Cell]:
+        yield text(f"{shown_size(size)}, unseen" if size in self.unseen else shown_size(size))
+        yield self._rate_cell(self.base[size])
+        for rung, line in self.top.items():
+            timing = line.get(size)
+            if timing is None:
+                yield from [missing(NOT_TIMED)] * 2
+                continue
+            yield self._rate_cell(timing)
+            how = f"the library {interleaved(timing)}"
+            yield number(self.of_library(rung, size), "ratio", title=how)
 
-def _rate_cell(timing: Timing, kind: str, unit: str) -> Cell:
-    slow, fast = timing.quantile_us(0.9), timing.quantile_us(0.1)
-    clock = f", SM clock {timing.sm_clock_mhz:.0f} MHz" if timing.sm_clock_mhz else ""
-    slowed = f", slowed down: {timing.throttle}" if timing.throttle else ""
-    slowed += ", with rests between runs" if timing.rested else ""
-    spread = f"10th to 90th percentile {units.duration(fast)} to {units.duration(slow)}, {len(timing.times_us)} runs, L2 {timing.cache}"
-    return number(_rate(timing, kind, timing.median_us), unit, title=f"{spread}{clock}{slowed}")
+    def _rate_cell(self, timing: Timing) -> Cell:
+        fast, slow = (units.duration(timing.quantile_us(part)) for part in (0.1, 0.9))
+        how = f"10th to 90th percentile {fast} to {slow}, {len(timing.times_us)} runs, L2 {timing.cache}"
+        how += f", SM clock {timing.sm_clock_mhz:.0f} MHz" if timing.sm_clock_mhz else ""
+        how += f", slowed down: {timing.throttle}" if timing.throttle else ""
+        how += ", with rests between runs" if timing.rested else ""
+        return number(self.rate(timing), self.unit, title=how)
 
-
-def _figure(
-    shown: Mapping[str, Line],
-    baseline: str,
-    axis: charts.SizeAxis,
-    kind: str,
-    unit: str,
-    colours: Mapping[str, str],
-    unseen: Collection[str],
-) -> dict[str, Any]:
-    rates = {
-        rung: {size: _rate(line[size], kind, line[size].median_us) for size in axis.places}
-        for rung, line in shown.items()
-    }
-    factor, prefix = charts.si_prefix(max(max(found.values()) for found in rates.values()))
-    drawn = axis.line(axis.places)
-    data = []
-    for index, (rung, line) in enumerate(shown.items()):
-        rate = rates[rung]
-        symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
-        low = {size: _rate(line[size], kind, line[size].quantile_us(0.9)) for size in rate}
-        high = {size: _rate(line[size], kind, line[size].quantile_us(0.1)) for size in rate}
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": plot_text(rung),
-                "x": [size and axis.places[size] for size in drawn],
-                "y": [size and rate[size] / factor for size in drawn],
-                "error_y": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [size and (high[size] - rate[size]) / factor for size in drawn],
-                    "arrayminus": [size and (rate[size] - low[size]) / factor for size in drawn],
-                    "thickness": 1.2,
-                    "width": 3,
-                },
-                "line": {
-                    "color": colours.get(rung, palette.GREY),
-                    "width": 3 if rung == baseline else 2,
-                },
-                "marker": {
-                    "symbol": [f"{symbol}-open" if size in unseen else symbol for size in drawn]
-                    if unseen
-                    else symbol,
-                    "size": 8,
-                },
-                "text": [
-                    size and f"{plot_text(size)}: {units.si(rate[size], unit)}" for size in drawn
-                ],
-                "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
-            }
+    def figure(self, colours: Mapping[str, str]) -> charts.Figure:
+        places, drawn = self.axis.places, self.axis.line(self.axis.places)
+        lines = {self.baseline: self.base, **self.top}
+        factor, prefix = charts.si_prefix(
+            max(self.rate(line[size]) for line in lines.values() for size in places)
         )
-    layout = {
-        "height": _HEIGHT,
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "legend": charts.LEGEND,
-        "showlegend": True,
-        "xaxis": axis.layout,
-        "yaxis": {
-            "type": "log",
-            "title": {"text": f"{prefix}{unit}"},
-            "automargin": True,
-            "tickvals": (ticks := _decades(data)),
-            "ticktext": [f"{t:g}" for t in ticks],
-        },
-    }
-    return {"data": data, "layout": layout}
+        data = []
+        for index, (rung, line) in enumerate(lines.items()):
+            rate, low, high = (
+                {size: self.rate(line[size], part) for size in places} for part in (0.5, 0.9, 0.1)
+            )
+            symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
+            marks = [f"{symbol}-open" if size in self.unseen else symbol for size in drawn]
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "name": plot_text(rung),
+                    "x": [size and places[size] for size in drawn],
+                    "y": [size and rate[size] / factor for size in drawn],
+                    "error_y": {
+                        "type": "data",
+                        "symmetric": False,
+                        "array": [size and (high[size] - rate[size]) / factor for size in drawn],
+                        "arrayminus": [
+                            size and (rate[size] - low[size]) / factor for size in drawn
+                        ],
+                        "thickness": 1.2,
+                        "width": 3,
+                    },
+                    "line": {
+                        "color": colours.get(rung, palette.GREY),
+                        "width": 3 if rung == self.baseline else 2,
+                    },
+                    "marker": {"symbol": marks if self.unseen else symbol, "size": 8},
+                    "text": [
+                        size and f"{plot_text(size)}: {units.si(rate[size], self.unit)}"
+                        for size in drawn
+                    ],
+                    "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
+                }
+            )
+        ticks = _decades(data)
+        layout = {
+            "height": _HEIGHT,
+            "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
+            "legend": charts.LEGEND,
+            "showlegend": True,
+            "xaxis": self.axis.layout,
+            "yaxis": {
+                "type": "log",
+                "title": {"text": f"{prefix}{self.unit}"},
+                "automargin": True,
+                "tickvals": ticks,
+                "ticktext": [f"{t:g}" for t in ticks],
+            },
+        }
+        return {"data": data, "layout": layout}
 
 
 def _decades(data: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -22,22 +22,12 @@ from ncu_toolkit.document.views import (
     shown_size,
     text,
 )
-from ncu_toolkit.ladder.problems import Problem
 from ncu_toolkit.pages import charts, tune_view
-from ncu_toolkit.pages.book import Book, Entry, Variant, problem_of
-from ncu_toolkit.pages.columns import (
-    NOT_TIMED,
-    cause,
-    ladder_table,
-    rate_kind,
-    rate_of,
-    rate_unit,
-    shown_kind,
-)
+from ncu_toolkit.pages.book import Book, Entry, Ladder, problem_of
+from ncu_toolkit.pages.columns import NOT_TIMED, cause, ladder_table
 from ncu_toolkit.pages.curve_view import library_curve
-from ncu_toolkit.pages.family_sentence import pairs, roof_name, sentence, tops
+from ncu_toolkit.pages.family_sentence import rate_text, roof_name, sentence
 from ncu_toolkit.pages.roofline import Point, roofline
-from ncu_toolkit.pages.roofs import Roof, roofs
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand
 #: in the table.
@@ -53,102 +43,59 @@ LEVELS: Final = {
 
 def family_view(book: Book, family: str) -> FamilyView:
     """The ladder `family` of a run."""
-    variants = book.families[family]
-    problem = problem_of(family)
-    kind = rate_kind(problem, [entry for entries in variants.values() for entry in entries])
-    known = roofs(book.run.device, book.run.ceilings, book.run.profiles)
-    many_types = len({variant.dtype for variant in variants}) > 1
-    panels = tuple(
-        _panel(book, family, variant, entries, kind, problem, known, many_types)
-        for variant, entries in variants.items()
-    )
-    first = primary(book, family)
-    sized = [
-        chart
-        for chart in (library_curve(book, family, kind), _sizes_chart(book, family, variants, kind))
-        if chart
-    ]
+    problem, first = problem_of(family), book.primary(family)
     texts = {name: info.text for (of, name), info in book.rungs.items() if of == family}
-    sized += tune_view.charts(book.run.device.name, family, first.size, texts)
-    tables = [table for table in (_library_table(family, variants),) if table]
-    title = problem.title if problem else family.replace("_", " ")
+    over_sizes = (library_curve(book, family), _sizes_chart(book, family))
+    library = _library_table(book, family)
     return FamilyView(
         family,
-        visible(title),
+        first.title,
         visible(problem.story) if problem else "",
-        sentence(book, variants, first, kind, problem, known),
-        panels,
-        tuple(sized),
-        tuple(tables),
+        sentence(first),
+        tuple(map(_panel, book.families[family].values())),
+        (
+            *filter(None, over_sizes),
+            *tune_view.charts(book.run.device.name, family, first.variant.size, texts),
+        ),
+        (library,) if library else (),
     )
 
 
-def primary(book: Book, family: str) -> Variant:
-    """The size to show first: that with most rungs both profiled and timed, the largest of several;
-    a baseline alone tells no story."""
-    variants = book.families[family]
-    covered = {
-        v: sum(bool(e.profiles) and e.timing is not None for e in entries)
-        for v, entries in variants.items()
-    }
-    most = max(covered.values(), default=0)
-    return [v for v in variants if covered[v] == most][-1]
-
-
-def variant_label(variant: Variant, many_types: bool) -> str:
-    size = shown_size(variant.size)
-    return visible(f"{size} · {variant.dtype}" if many_types else size)
-
-
-def _panel(
-    book: Book,
-    family: str,
-    variant: Variant,
-    entries: list[Entry],
-    kind: str,
-    problem: Problem | None,
-    known: tuple[Roof, ...],
-    many_types: bool,
-) -> Panel:
-    key = slug(f"{family}-{variant.size}-{variant.dtype}")
-    label = variant_label(variant, many_types)
-    drawn: tuple[Chart | None, ...] = (
-        _ladder_chart(book, key, label, entries, kind, problem, known),
-        _stall_chart(key, label, entries, book),
-        _roofline_chart(key, label, entries, known, roof_name(problem, kind), book),
-        _traffic_chart(key, label, entries, book),
-    )
-    mended = gallery(book, entries)
-    if mended:  # pairs do not climb: nothing joins one to the next
-        drawn = ()
-    notes = []
-    caches = sorted({entry.timing.cache for entry in entries if entry.timing})
-    if caches:
-        notes.append(
-            f"Times are medians of unprofiled runs with the L2 cache {' or '.join(caches)} before each; "
-            "throughputs and stalls come from the profiled run, whose clocks and caches differ."
-        )
-    notes += _cached(entries, book.run.device.l2_bytes)
-    former = [entry.label for entry in entries if entry.outdated]
-    if former:
-        notes.append(
-            f"Changed after the recording: {', '.join(former)}. Their figures are of the older version."
-        )
-    pending = [] if book.run.live else book.pending(family)
-    if pending:
-        notes.append(f"Not recorded yet: {', '.join(map(visible, pending))}.")
-    caption = f"{problem.title if problem else family}, size {label}"
+def _panel(ladder: Ladder) -> Panel:
+    mended = gallery(ladder)
+    drawn = (
+        ()  # pairs do not climb: nothing joins one to the next
+        if mended
+        else (_ladder_chart(ladder), _stall_chart(ladder), _roofline_chart(ladder), _traffic_chart(ladder))
+    )  # fmt: skip
     return Panel(
-        key,
-        label,
-        ladder_table(book, f"{key}-table", visible(caption), entries, kind),
+        ladder.key,
+        ladder.label,
+        ladder_table(ladder),
         tuple(chart for chart in drawn if chart),
-        tuple(notes),
+        tuple(_notes(ladder)),
         mended,
     )
 
 
-def _cached(entries: list[Entry], l2_bytes: int | None) -> list[str]:
+def _notes(ladder: Ladder) -> Iterable[str]:
+    run = ladder.book.run
+    caches = sorted({entry.timing.cache for entry in ladder if entry.timing})
+    if caches:
+        yield (
+            f"Times are medians of unprofiled runs with the L2 cache {' or '.join(caches)} before each; "
+            "throughputs and stalls come from the profiled run, whose clocks and caches differ."
+        )
+    yield from _cached(ladder.entries, run.device.l2_bytes)
+    former = [entry.label for entry in ladder if entry.outdated]
+    if former:
+        yield f"Changed after the recording: {', '.join(former)}. Their figures are of the older version."
+    pending = [] if run.live else ladder.book.pending(ladder.family)
+    if pending:
+        yield f"Not recorded yet: {', '.join(map(visible, pending))}."
+
+
+def _cached(entries: Sequence[Entry], l2_bytes: int | None) -> list[str]:
     """Which kernels have data that fit in L2, so that DRAM need not limit them."""
     known = [(entry.label, needs) for entry in entries if (needs := entry.compulsory_bytes)]
     fitting = [(label, needs) for label, needs in known if l2_bytes and needs < l2_bytes]
@@ -169,123 +116,82 @@ def _cached(entries: list[Entry], l2_bytes: int | None) -> list[str]:
 _NAMED: Final = 4
 
 
-def gallery(book: Book, entries: list[Entry]) -> tuple[Pair, ...]:
+def gallery(ladder: Ladder) -> tuple[Pair, ...]:
     """Defects with their repairs, the largest gain first; empty where the rungs climb."""
-    found = []
-    for gain, repair in sorted(pairs(book, entries), key=lambda pair: -pair[0]):
-        defect = book.before(repair)
-        if defect is None or defect.info is None or repair.info is None:
-            continue
-        verdict = book.card(defect.main).title if defect.main else ""
-        found.append(
-            Pair(
-                text(cause(repair.info.removes), href=book.page(defect)),
-                text(defect.info.title, href=book.page(defect)),
-                text(repair.info.title, href=book.page(repair)),
-                verdict,
-                units.ratio(gain),
-                1 / gain,
-                units.percent(1 / gain, 2),
-            )
+    book = ladder.book
+    return tuple(
+        Pair(
+            text(cause(repair.info.removes), href=defect.page),
+            text(defect.info.title, href=defect.page),
+            text(repair.info.title, href=repair.page),
+            book.card(defect.main).title if defect.main else "",
+            units.ratio(gain),
+            1 / gain,
+            units.percent(1 / gain, 2),
         )
-    return tuple(found)
+        for gain, defect, repair in sorted(ladder.pairs, key=lambda pair: -pair[0])
+        if defect.info and repair.info
+    )
 
 
-def _ladder_chart(
-    book: Book,
-    key: str,
-    label: str,
-    entries: list[Entry],
-    kind: str,
-    problem: Problem | None,
-    known: tuple[Roof, ...],
-) -> Chart | None:
-    unit = rate_unit(kind)
+def _chart(
+    ladder: Ladder, key: str, title: str, summary: str, figure: charts.Figure, caption: str,
+    headings: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Cell]], numeric: Iterable[int], note: str = "",
+    wide: bool = False,
+) -> Chart:  # fmt: skip
+    """A chart of a size's rungs, with the table of what it draws."""
+    table = plain_table(
+        f"{ladder.key}-{key}-data", caption, headings, rows, numeric=tuple(numeric), note=note
+    )
+    return Chart(f"{ladder.key}-{key}", title, summary, figure, table, wide, ladder.links)
+
+
+def _ladder_chart(ladder: Ladder) -> Chart | None:
+    book, unit = ladder.book, ladder.entries[0].unit
     bars, rows = [], []
-    trunk, colours = book.trunk(entries), book.colours[entries[0].family]
-    for entry in entries:
-        rate, timing = rate_of(entry, kind), entry.timing
-        if rate and timing:
-            low, high = (
-                rate * timing.median_us / timing.quantile_us(0.9),
-                rate * timing.median_us / max(timing.quantile_us(0.1), 1e-9),
-            )
-            kind_shown = shown_kind(book, entry)
-            bars.append(
-                charts.Bar(
-                    entry.label,
-                    rate,
-                    low,
-                    high,
-                    kind_shown,
-                    f"{units.si(rate, unit)}, {units.duration(timing.median_us)}",
-                    colours[entry.label],
-                    entry.label in trunk or entry.kind in ("baseline", "roof"),
-                )
-            )
-            words = "step, slower" if kind_shown == "slower" else entry.kind
-            rows.append(
-                [
-                    text(entry.label),
-                    text(words),
-                    number(rate, unit),
-                    number(low, unit),
-                    number(high, unit),
-                ]
-            )
-        else:
+    for entry in ladder:
+        rate, timing = ladder.rates.get(entry.label), entry.timing
+        if not rate or not timing:
             rows.append([text(entry.label), text(entry.kind), *[missing(NOT_TIMED)] * 3])
+            continue
+        low, high = (
+            rate * timing.median_us / max(timing.quantile_us(part), 1e-9) for part in (0.9, 0.1)
+        )
+        kind = entry.shown_kind
+        bars.append(
+            charts.Bar(
+                entry.label, rate, low, high, kind, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}",
+                entry.colour, entry.label in ladder.trunk or entry.kind in ("baseline", "roof"),
+            )
+        )  # fmt: skip
+        words = "step, slower" if kind == "slower" else entry.kind
+        values = (number(value, unit) for value in (rate, low, high))
+        rows.append([text(entry.label), text(words), *values])
     if not bars:
         return None
-    lines = []
-    bases = {base.label: base for entry in entries if (base := book.baseline(entry))}
-    for base in bases.values():
-        if base_rate := rate_of(base, kind):
-            lines.append((f"{base.label} {units.si(base_rate, unit)}", base_rate, "dash"))
-    lines.extend(
-        (
-            f"{roof.label} {units.si(roof.rate, unit)}",
-            roof.rate,
-            "solid" if roof.measured else "dot",
-        )
-        for roof in known
-        if roof.name == roof_name(problem, kind) and roof.unit == unit
-    )
-    rows.extend(
-        [
-            text(name),
-            text("line"),
-            number(rate, unit),
-            missing("a line has no spread"),
-            missing("a line has no spread"),
-        ]
-        for name, rate, _ in lines
-    )
-    table = plain_table(
-        f"{key}-ladder-data",
-        f"Rates at {label}",
-        ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"],
-        rows,
-        numeric=(2, 3, 4),
-    )
-    rates = {bar.label: bar.rate for bar in bars}
-    best = [top.label for top in tops(book, entries, kind)]
-    if not best[1:]:
-        best = [max(rates, key=lambda label: rates[label])]
-    with_rates = [f"{visible(label)} with {units.si(rates[label], unit)}" for label in best]
+    bases = {base.label: base for entry in ladder if (base := entry.baseline)}
+    lines = [
+        (f"{label} {units.si(rate, unit)}", rate, "dash")
+        for label, base in bases.items()
+        if (rate := base.rate)
+    ]
+    lines += [
+        (f"{roof.label} {units.si(roof.rate, unit)}", roof.rate, "solid" if roof.measured else "dot")
+        for roof in book.roofs
+        if roof.name == roof_name(ladder) and roof.unit == unit
+    ]  # fmt: skip
+    none = missing("a line has no spread")
+    rows += [[text(name), text("line"), number(rate, unit), none, none] for name, rate, _ in lines]
+    best = ladder.tops if len(ladder.tops) > 1 else [ladder.top(ladder.entries)]
+    with_rates = [f"{visible(top.label)} with {rate_text(ladder, top)}" for top in best]
     fastest = f"the fastest {'are' if best[1:] else 'is'} {' and '.join(with_rates)}"
-    summary = f"Rate of each rung at size {label}: {fastest}. Choose a bar to open its rung."
+    summary = f"Rate of each rung at size {ladder.label}: {fastest}. Choose a bar to open its rung."
     if not all(bar.trunk for bar in bars):
         summary += " Broad bars are the steps to the fastest rung, narrow bars are variants."
-    figure = charts.ladder(bars, unit, lines)
-    return Chart(
-        f"{key}-ladder",
-        "The ladder",
-        summary,
-        figure,
-        table,
-        links=book.pages(entries),
-    )
+    headings = ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"]
+    return _chart(
+        ladder, "ladder", "The ladder", summary, charts.ladder(bars, unit, lines), f"Rates at {ladder.label}", headings, rows, (2, 3, 4)
+    )  # fmt: skip
 
 
 def _cycles(value: float) -> Cell:
@@ -293,10 +199,10 @@ def _cycles(value: float) -> Cell:
     return Cell(units.significant(value) if value >= 0.001 or not value else "< 0.001", value)
 
 
-def _stall_chart(key: str, label: str, entries: list[Entry], book: Book) -> Chart | None:
+def _stall_chart(ladder: Ladder) -> Chart | None:
     stacks = [
         (entry.label, dict(entry.main.stalls.reasons))
-        for entry in entries
+        for entry in ladder
         if entry.main and entry.main.stalls
     ]
     if not stacks:
@@ -308,49 +214,30 @@ def _stall_chart(key: str, label: str, entries: list[Entry], book: Book) -> Char
         for _, stack in stacks
         for reason in stack
     }
-    ranked = sorted(weight, key=lambda reason: -weight[reason])[:_SHOWN_REASONS]
-    order = [r for r in ("selected", "not_selected") if r in ranked] + [
-        r for r in ranked if r not in ("selected", "not_selected")
-    ]
-    figure = charts.stalls(stacks, order)
+    ranked = sorted(weight, key=lambda reason: -weight[reason])
+    drawn = ranked[:_SHOWN_REASONS]
+    order = sorted(drawn, key=lambda reason: ("selected", "not_selected", reason).index(reason))
     # the table has a row for each rung that was profiled, and a column for each reason that counts
     # anywhere: no screen of nothing
-    listed = [
-        reason
-        for reason in sorted(weight, key=lambda reason: -weight[reason])
-        if weight[reason] >= _LISTED
-    ]
+    listed = [reason for reason in ranked if weight[reason] >= _LISTED]
     rows = []
     for name, stack in stacks:
         rest = sum(cycles for reason, cycles in stack.items() if reason not in listed)
-        rows.append(
-            [text(name), *(_cycles(stack.get(reason, 0.0)) for reason in listed), _cycles(rest)]
-        )
-    left = len(entries) - len(stacks)
-    table = plain_table(
-        f"{key}-stalls-data",
-        f"Cycles per issued instruction at {label}",
-        [
-            "Rung",
-            *(reason_name(r) for r in listed),
-            ("all other", f"sum of reasons below {units.percent(_LISTED)} of every rung's stack"),
-        ],
-        rows,
-        numeric=range(1, len(listed) + 2),
-        note=f"{left} of {len(entries)} rungs were not profiled at this size." if left else "",
-    )
+        rows.append([text(name), *map(_cycles, [*(stack.get(reason, 0.0) for reason in listed), rest])])  # fmt: skip
+    count = len(ladder.entries)
+    left = count - len(stacks)
+    note = f"{left} of {count} rungs were not profiled at this size." if left else ""
+    others = f"sum of reasons below {units.percent(_LISTED)} of every rung's stack"
     summary = (
-        f'Cycles per issued instruction by stall reason, for each rung at size {label}. "Issuing" is the cycle that issues. The '
+        f'Cycles per issued instruction by stall reason, for each rung at size {ladder.label}. "Issuing" is the cycle that issues. The '
         "rest is waiting."
     )
-    return Chart(
-        f"{key}-stalls",
-        "Stall migration",
-        summary,
-        figure,
-        table,
-        links=book.pages(entries),
-    )
+    headings: list[str | tuple[str, str]] = ["Rung", *map(reason_name, listed)]
+    headings.append(("all other", others))
+    return _chart(
+        ladder, "stalls", "Stall migration", summary, charts.stalls(stacks, order), f"Cycles per issued instruction at {ladder.label}",
+        headings, rows, range(1, len(listed) + 2), note,
+    )  # fmt: skip
 
 
 def _levels(entry: Entry) -> dict[str, float]:
@@ -365,83 +252,41 @@ def _levels(entry: Entry) -> dict[str, float]:
     return found
 
 
-def _root(book: Book, entry: Entry) -> str:
-    """The first rung that this one descends from: two functions of one family have no rung in
-    common."""
-    while (before := book.before(entry)) and before.family == entry.family:
-        entry = before
-    return entry.rung
-
-
-def _roofline_chart(
-    key: str,
-    label: str,
-    entries: list[Entry],
-    known: tuple[Roof, ...],
-    arithmetic: str,
-    book: Book,
-) -> Chart | None:
-    points, rows = [], []
-    colours, trunk = book.colours[entries[0].family], book.trunk(entries)
-    for entry in entries:
-        rate, levels = rate_of(entry, "flop"), _levels(entry)
+def _roofline_chart(ladder: Ladder) -> Chart | None:
+    book, points, rows = ladder.book, [], []
+    for entry in ladder:
+        rate, levels = entry.timing.flop_rate if entry.timing else None, _levels(entry)
         if not rate or not entry.flops or not levels:
             continue
         intensity = {level: entry.flops / moved for level, moved in levels.items() if moved > 0}
         points.append(
             Point(
-                entry.label,
-                rate,
-                intensity,
-                entry.kind,
-                colours[entry.label],
-                entry.label in trunk,
-                _root(book, entry),
+                entry.label, rate, intensity, entry.kind, entry.colour, entry.label in ladder.trunk,
+                entry.way[0].rung,
             )
-        )
-        rows.append(
-            [
-                text(entry.label),
-                number(rate, "FLOP/s"),
-                *(
-                    number(intensity.get(level), "", "this level's traffic was not collected")
-                    for level in LEVELS
-                ),
-            ]
-        )
-    if not points or not known:
+        )  # fmt: skip
+        why = "this level's traffic was not collected"
+        cells = (number(intensity.get(level), "", why) for level in LEVELS)
+        rows.append([text(entry.label), number(rate, "FLOP/s"), *cells])
+    if not points or not book.roofs:
         return None
-    rows.extend(
-        [
-            text(roof.label, roof.how),
-            number(roof.rate, roof.unit, title=roof.how),
-            *[missing("a roof has no intensity")] * 3,
-        ]
-        for roof in known
-    )
-    table = plain_table(
-        f"{key}-roofline-data",
-        f"Roofline at {label}: useful FLOPs over bytes moved",
-        ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"],
-        rows,
-        numeric=(1, 2, 3, 4),
-    )
-    figure = roofline(points, known, arithmetic)
+    none = missing("a roof has no intensity")
+    rows += [
+        [text(roof.label, roof.how), number(roof.rate, roof.unit, title=roof.how), *[none] * 3]
+        for roof in book.roofs
+    ]
     summary = (
-        f"Roofline at size {label}: unprofiled FLOP/s over useful FLOPs per byte, counted at DRAM (L2 and L1 in the legend). "
+        f"Roofline at size {ladder.label}: unprofiled FLOP/s over useful FLOPs per byte, counted at DRAM (L2 and L1 in the legend). "
         "Solid roofs were measured in this run. Dashed roofs are the device's peaks."
     )
-    if arithmetic == "tensor" and any(roof.name == "tensor" and roof.measured for roof in known):
+    arithmetic = roof_name(ladder)
+    if arithmetic == "tensor" and any(r.name == "tensor" and r.measured for r in book.roofs):
         summary += " The tensor roof is the library's largest product, which is no upper bound."
-    return Chart(
-        f"{key}-roofline",
-        "Roofline",
-        summary,
-        figure,
-        table,
-        wide=True,
-        links=book.pages(entries),
-    )
+    headings = ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"]
+    return _chart(
+        ladder, "roofline", "Roofline", summary, roofline(points, book.roofs, arithmetic),
+        f"Roofline at {ladder.label}: useful FLOPs over bytes moved", headings, rows, (1, 2, 3, 4), wide=True,
+    )  # fmt: skip
 
 
 #: Traffic of less than this part of the compulsory bytes is not drawn: it shows which way the bytes
@@ -455,50 +300,34 @@ _BESIDE: Final = {
 }
 
 
-def _traffic_chart(key: str, label: str, entries: list[Entry], book: Book) -> Chart | None:
+def _traffic_chart(ladder: Ladder) -> Chart | None:
     data, rows = [], []
     beside: dict[str, list[str]] = {}
-    for entry in entries:
+    for entry in ladder:
         levels, compulsory = _levels(entry), entry.compulsory_bytes
-        if levels and compulsory:
-            over = {level: moved / compulsory for level, moved in levels.items()}
-            drawn = {level: factor for level, factor in over.items() if factor >= _DRAWN}
-            data.append((entry.label, drawn))
-            for level in over.keys() - drawn.keys():
-                beside.setdefault(level, []).append(entry.label)
-            rows.append(
-                [
-                    text(entry.label),
-                    number(compulsory, "B"),
-                    *(number(levels.get(level), "B", "not collected") for level in LEVELS),
-                ]
-            )
+        if not levels or not compulsory:
+            continue
+        over = {level: moved / compulsory for level, moved in levels.items()}
+        drawn = {level: factor for level, factor in over.items() if factor >= _DRAWN}
+        data.append((entry.label, drawn))
+        for level in over.keys() - drawn.keys():
+            beside.setdefault(level, []).append(entry.label)
+        moved = (number(levels.get(level), "B", "not collected") for level in LEVELS)
+        rows.append([text(entry.label), number(compulsory, "B"), *moved])
     if not data:
         return None
-    table = plain_table(
-        f"{key}-traffic-data",
-        f"Bytes moved at {label}",
-        ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())],
-        rows,
-        numeric=(1, 2, 3, 4),
-    )
-    figure = charts.traffic(data)
     summary = (
-        f"Bytes moved by each memory level at size {label}, over the fewest that the problem needs. These are each input read "
+        f"Bytes moved by each memory level at size {ladder.label}, over the fewest that the problem needs. These are each input read "
         "once and each output written once."
     )
     if beside:
         left = ", ".join(_beside(beside[level], level) for level in LEVELS if level in beside)
         summary += f" Not drawn, below {units.ratio(_DRAWN, 1)}: {visible(left)}."
-    return Chart(
-        f"{key}-traffic",
-        "Memory traffic over compulsory",
-        summary,
-        figure,
-        table,
-        wide=True,
-        links=book.pages(entries),
-    )
+    headings = ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())]
+    return _chart(
+        ladder, "traffic", "Memory traffic over compulsory", summary, charts.traffic(data), f"Bytes moved at {ladder.label}", headings,
+        rows, (1, 2, 3, 4), wide=True,
+    )  # fmt: skip
 
 
 def _beside(labels: list[str], level: str) -> str:
@@ -506,27 +335,26 @@ def _beside(labels: list[str], level: str) -> str:
     one, several = _BESIDE[level]
     if len(labels) == 1:
         return f"{labels[0]} {one}"
-    names = " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
-    return f"{names if len(labels) <= _NAMED else f'{len(labels)} rungs'} {several}"
+    names = units.listed(labels) if len(labels) <= _NAMED else f"{len(labels)} rungs"
+    return f"{names} {several}"
 
 
-def _sizes_chart(
-    book: Book, family: str, variants: dict[Variant, list[Entry]], kind: str
-) -> Chart | None:
+def _sizes_chart(book: Book, family: str) -> Chart | None:
     lines: dict[tuple[str, str], dict[str, float]] = {}
     kinds: dict[str, str] = {}
     dims: dict[str, Mapping[str, int]] = {}
-    types = {variant.dtype for variant in variants}
-    for variant, entries in variants.items():
-        for entry in entries:
-            rate = rate_of(entry, kind)
+    ladders = book.families[family]
+    types = {variant.dtype for variant in ladders}
+    for variant, ladder in ladders.items():
+        for entry in ladder:
+            rate = ladder.rates.get(entry.label)
             if rate and entry.timing:
                 lines.setdefault((entry.label, variant.dtype), {})[variant.size] = rate
                 kinds[entry.label] = entry.kind
                 dims[variant.size] = entry.timing.dims
     if len(dims) < 2:
         return None
-    unit = rate_unit(kind)
+    unit = book.primary(family).entries[0].unit
     axis = charts.size_axis(dims)
     series = [
         (
@@ -542,39 +370,36 @@ def _sizes_chart(
         for label, _, _, rates in series
     ]
     key = slug(f"{family}-sizes")
-    table = plain_table(
-        f"{key}-data",
-        "Rate by size",
-        ["Rung", *map(shown_size, axis.places)],
-        rows,
-        numeric=range(1, len(axis.places) + 1),
-    )
-    figure = charts.by_size(series, axis, unit)
     return Chart(
         key,
         "Rate by size",
         "Rate of each rung over the problem size, unprofiled. Choose rungs in the legend.",
-        figure,
-        table,
+        charts.by_size(series, axis, unit),
+        plain_table(
+            f"{key}-data",
+            "Rate by size",
+            ["Rung", *map(shown_size, axis.places)],
+            rows,
+            numeric=range(1, len(axis.places) + 1),
+        ),
     )
 
 
-def _library_table(family: str, variants: dict[Variant, list[Entry]]) -> Table | None:
+def _library_table(book: Book, family: str) -> Table | None:
     """Which kernels the library picked for each size."""
-    rows: list[list[Cell]] = []
-    for variant, entries in variants.items():
-        for entry in entries:
-            if entry.timing and entry.timing.kernels:
-                rows.extend(
-                    [
-                        text(entry.label),
-                        text(f"{shown_size(variant.size)} {variant.dtype}"),
-                        number(i, "count"),
-                        text(name, code=True),
-                        number(entry.timing.median_us, "us"),
-                    ]
-                    for i, name in enumerate(entry.timing.kernels, 1)
-                )
+    rows = [
+        [
+            text(entry.label),
+            text(f"{ladder.size} {variant.dtype}"),
+            number(i, "count"),
+            text(name, code=True),
+            number(entry.timing.median_us, "us"),
+        ]
+        for variant, ladder in book.families[family].items()
+        for entry in ladder
+        if entry.timing
+        for i, name in enumerate(entry.timing.kernels, 1)
+    ]
     if not rows:
         return None
     return plain_table(

@@ -13,7 +13,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.document.card import Line
-from ncu_toolkit.document.views import Cell, HotSpots, Table, number, plain_table, text
+from ncu_toolkit.document.views import Cell, Fold, HotSpots, Table, number, plain_table, text
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
@@ -42,6 +42,18 @@ _SET: Final = "USETMAXREG"
 Source = tuple[int, tuple[str, ...]]
 #: Stall reasons named for one line.
 _REASONS: Final = 3
+
+
+def code_fold(
+    profile: Profile, findings: Sequence[Finding] = (), where: Line | None = None
+) -> Fold | None:
+    """SASS and source. None where the report holds no instructions."""
+    found = hot_spots(profile, findings, where)
+    if found is None:
+        return None
+    line = f"{where.short}: {where.cost}" if where else "source and SASS"
+    shown = line if found.data else "not in the report"
+    return Fold("hot", "Code", shown, (("code", found),), open=True)
 
 
 def hot_spots(

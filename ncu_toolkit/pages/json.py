@@ -15,12 +15,12 @@ from ncu_toolkit import __version__
 from ncu_toolkit.core.safe import csv_rows, visible
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, finite
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, Profile, finite
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
-    from ncu_toolkit.analysis.gate import Comparison, Difference, Pair, Total
-    from ncu_toolkit.document.views import Answer, Cell, LaunchRecord, RunView, Table
+    from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference, Total
+    from ncu_toolkit.document.views import Answer, Cell, RunView, Table
     from ncu_toolkit.explain.probed import Verdict
     from ncu_toolkit.model.trace import Trace
 
@@ -52,7 +52,7 @@ def plain(view: RunView) -> dict[str, Any]:
             "live": view.live,
             "facts": {fact.label: fact.cell.text for fact in view.facts},
         },
-        "launches": [_record(record) for record in view.records],
+        "launches": list(view.records),
         "families": [
             {
                 "family": f.name,
@@ -85,16 +85,20 @@ def _value(cell: Cell) -> Any:
     return None if cell.missing else cell.value if cell.value is not None else cell.text
 
 
-def _record(record: LaunchRecord) -> dict[str, Any]:
-    first, *others = map(_finding, record.findings)
+def launch_of_run(profile: Profile, found: Diagnosis, page: str) -> dict[str, Any]:
+    """A launch of a run, with the name of its page where it has one."""
+    first, *others = map(_finding, found.findings)
+    rung = profile.rung
     return {
-        "file": record.file,
-        "launch": record.key,
-        "kernel": record.kernel,
-        "status": record.status,
-        "duration_us": record.duration_us,
-        "page": record.page,
-        "context": record.context,
+        "file": visible(profile.origin.file),
+        "launch": profile.origin.key,
+        "kernel": visible(profile.launch.kernel),
+        "status": visible(profile.launch.status),
+        "duration_us": profile.duration_us,
+        "page": page,
+        "context": {name: getattr(rung, name) for name in ("family", "rung", "size", "dtype")}
+        if rung
+        else None,
         "diagnosis": {**first, "runners_up": others},
     }
 
@@ -373,8 +377,8 @@ def comparison_document(comparison: Comparison) -> str:
             for f in comparison.failures
         ],
         "undecided": [visible(reason) for reason in comparison.undecided],
-        "only_old": [visible(name) for name in comparison.only_old],
-        "only_new": [visible(name) for name in comparison.only_new],
+        "only_old": [visible(side.name) for side in comparison.alone_old],
+        "only_new": [visible(side.name) for side in comparison.alone_new],
         "alone": [
             {
                 "kernel": visible(side.name),
@@ -392,7 +396,7 @@ def comparison_document(comparison: Comparison) -> str:
     return written(plain)
 
 
-def _plain_pair(pair: Pair) -> dict[str, Any]:
+def _plain_pair(pair: ComparedPair) -> dict[str, Any]:
     from ncu_toolkit.analysis.answers import prediction
 
     found, came = pair.difference("time"), prediction(pair)

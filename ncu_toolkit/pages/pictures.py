@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.document.answer import Kind, apart
 from ncu_toolkit.document.card import Card, kernel_name, short_gain
 from ncu_toolkit.document.pictures import Saving, Savings
+from ncu_toolkit.pages.book import Book
 
 #: Bars of a picture of kernels: a table below holds all.
 BARS: Final = 12
@@ -68,3 +70,31 @@ def _of_total(saved: float, total: float) -> str:
     if unit == whole.rpartition(units.THIN_SPACE)[2]:
         part = figure
     return f"{part} of {whole} to save if each is fixed alone."
+
+
+def in_order(book: Book, linked: Mapping[int, str], groups: int) -> dict[str, Any] | None:
+    """Each launch that is no rung in the report's order, for the page's script: its row in the table
+    of the first `groups` kinds, place, time, page, stream and NVTX range, the latter as a place in
+    `ranges`. None for a single launch."""
+    rows = {id(each): row for row, alike in enumerate(book.groups[:groups]) for each in alike}
+    shown = [profile for profile in book.strangers if id(profile) in rows]
+    if len(shown) < 2:
+        return None
+    ranges = [visible(" › ".join(profile.launch.nvtx)) for profile in shown]
+    streams = [profile.launch.stream for profile in shown]
+    names = {name: at for at, name in enumerate(dict.fromkeys(ranges))}
+    return {
+        "row": [rows[id(profile)] for profile in shown],
+        "place": [book.places[id(profile)][0] for profile in shown],
+        # with the digits that are shown, and some
+        "us": [None if (us := each.duration_us) is None else float(f"{us:.6g}") for each in shown],
+        "page": [linked.get(id(profile), "").removesuffix(".html") for profile in shown],
+        "range": [names[name] for name in ranges],
+        "ranges": list(names) if any(names) else [],
+        "stream": streams if len(set(streams)) > 1 else [],
+    }
+
+
+def common(values: Sequence[str], what: str) -> str:
+    """What all have in common, else how many there are: `3 ranges`."""
+    return values[0] if len(set(values)) == 1 else f"{len(set(values))} {what}"

@@ -13,7 +13,6 @@ from ncu_toolkit.explain.verdict import card as card_of
 from ncu_toolkit.model import Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book
-from ncu_toolkit.pages.family_view import primary, variant_label
 from ncu_toolkit.pages.html import book_for
 from ncu_toolkit.pages.run_view import run_summary
 from ncu_toolkit.render.text import AnswerText, Fitted
@@ -35,7 +34,6 @@ LADDER_COLUMNS = (
 def summary(run: Run, *, book: Book | None = None, cards: Sequence[str] = ()) -> RenderableType:
     """The run as a rich renderable: its ladders at their main size with the cards of the rungs in
     `cards`, and the answer to other launches."""
-
     book = book or book_for(run)
     view = run_summary(book)
     parts: list[RenderableType] = [Text(view.title, style="bold")]
@@ -56,20 +54,19 @@ def summary(run: Run, *, book: Book | None = None, cards: Sequence[str] = ()) ->
 
 def _named(book: Book, names: Sequence[str]) -> list[Profile]:
     """The profiles of the named rungs at their ladder's main size, at most CARDS."""
-
     found = [
         entry.main
         for entry in book.entries
-        if entry.rung in names and entry.main and entry.variant == primary(book, entry.family)
+        if entry.rung in names
+        and entry.main
+        and entry.variant == book.primary(entry.family).variant
     ]
     return found[:CARDS]
 
 
 def _family(book: Book, family: views.FamilyView) -> list[RenderableType]:
-
-    first = primary(book, family.name)
-    many = len({variant.dtype for variant in book.families[family.name]}) > 1
-    panel = next(panel for panel in family.panels if panel.label == variant_label(first, many))
+    first = book.primary(family.name).key
+    panel = next(panel for panel in family.panels if panel.key == first)
     return [
         Text(),
         Text(family.title, style="bold"),

@@ -3,7 +3,7 @@ predicted against achieved."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
@@ -15,7 +15,7 @@ from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.views import (
     Cell,
     Fact,
-    StepView,
+    Fold,
     Table,
     missing,
     number,
@@ -24,8 +24,8 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.model import Profile
-from ncu_toolkit.pages.book import Book, Entry
-from ncu_toolkit.pages.columns import NOT_TIMED, achieved, cause, cause_cell
+from ncu_toolkit.pages.book import Book, Entry, achieved
+from ncu_toolkit.pages.columns import NOT_TIMED, cause, cause_cell, rung_link
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (
@@ -54,28 +54,26 @@ _STALL_CYCLES: Final = 0.1
 _STALL_SHARE: Final = 0.1
 
 
-def step_view(book: Book, entry: Entry) -> StepView | None:
+def step_fold(book: Book, entry: Entry) -> Fold | None:
     """The step from the rung that `entry` is compared with; None for the first rung or where that
     one is not in the run."""
-    before = book.before(entry)
+    before = entry.before
     if before is None or entry.info is None:
         return None
-    main = before.main
-    link = Cell(
-        visible(before.label),
-        visible(before.label),
-        visible(before.info.title) if before.info else "",
-        f"{book.slugs[id(main)]}.html" if main else "",
-    )
     step = explained(book, before, entry)
-    return StepView(
-        link,
-        visible(entry.info.idea),
-        tuple(visible(line) for line in step.text) if step else (),
-        _facts(book, before, entry, step),
-        _moved(before, entry),
-        _difference(before, entry),
-    )
+    facts, moved = _facts(book, before, entry, step), _moved(before, entry)
+    speedup, difference = facts[0].cell, _difference(before, entry)
+    gain = "not timed" if speedup.missing else speedup.text
+    parts: list[tuple[str, Any]] = [
+        ("compared", (rung_link(before), visible(entry.info.idea))),
+        ("facts", facts),
+    ]
+    if step and step.text:
+        parts.append(("list", tuple(map(visible, step.text))))
+    parts += [("diff", difference)] if difference else []
+    parts += [("table", moved)] if moved else []
+    line = f"{gain}, compared with {visible(before.label)}"
+    return Fold("step", "What changed", line, tuple(parts), spoils=True)
 
 
 def explained(book: Book, before: Entry, entry: Entry) -> StepExplanation | None:

@@ -194,9 +194,9 @@ def _explained(books: dict[str, Book], rung: str) -> tuple[str, ...]:
         (b, e)
         for b in books.values()
         for e in b.entries
-        if e.rung == rung and e.profiles and (f := b.before(e)) and f.profiles
+        if e.rung == rung and e.profiles and (f := e.before) and f.profiles
     )
-    before = book.before(entry)
+    before = entry.before
     assert before is not None
     step = explained(book, before, entry)
     assert step is not None

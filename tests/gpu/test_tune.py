@@ -548,7 +548,7 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     def build_many(requests: list[nvcc.BuildRequest], *_: object) -> list[nvcc.BuildOutcome]:
         compiled.append(len(requests))
         entries = {"autotuned": Resources(128)}
-        cubin = nvcc.Cubin(tmp_path / "k.cubin", "sm_90", entries, {}, "", (), "")
+        cubin = nvcc.BuiltCubin(tmp_path / "k.cubin", "sm_90", entries, {}, "", (), "")
         return [nvcc.BuildOutcome(request, cubin) for request in requests]
 
     class Bench:

@@ -49,7 +49,7 @@ def curve() -> tuple[Timing, ...]:
 
 
 def test_the_fastest_rungs_and_the_library_over_all_sizes() -> None:
-    chart = library_curve(book_of(curve()), "gemm_fp32", "flop")
+    chart = library_curve(book_of(curve()), "gemm_fp32")
     assert chart is not None
     names = [trace["name"] for trace in chart.figure["data"]]
     assert names == ["cublas", "register_blocked", "warp_tiled", "vectorized"], (
@@ -79,7 +79,7 @@ def test_sizes_that_nobody_tuned_are_marked() -> None:
         *(timed(rung, "5000", 42_000.0) for rung in ("register_blocked", "warp_tiled")),
         timed("vectorized", "5000", 20_000.0),
     )
-    chart = library_curve(book_of(rows), "gemm_fp32", "flop")
+    chart = library_curve(book_of(rows), "gemm_fp32")
     assert chart is not None
     place = [row[0].text for row in chart.table.rows].index("5000, unseen")
     for trace in chart.figure["data"]:
@@ -87,7 +87,7 @@ def test_sizes_that_nobody_tuned_are_marked() -> None:
         assert [mark.endswith("-open") for mark in marks].index(True) == place
         assert sum(mark.endswith("-open") for mark in marks) == 1
     assert "1 of 5; geometric mean there: register_blocked 1.05×" in chart.summary
-    seen = library_curve(book_of(curve()), "gemm_fp32", "flop")
+    seen = library_curve(book_of(curve()), "gemm_fp32")
     assert seen is not None
     assert "Open marks" not in seen.summary
 
@@ -137,7 +137,7 @@ def test_a_gap_in_a_line_is_no_point() -> None:
         for t in curve()
         for mask in ("", "xcausal")
     )
-    chart = library_curve(book_of(rows), "gemm_fp32", "flop")
+    chart = library_curve(book_of(rows), "gemm_fp32")
     assert chart is not None
     trace = chart.figure["data"][1]
     assert trace["x"] == [1, 2, 3, 4, None, 5, 6, 7, 8]
@@ -150,27 +150,24 @@ def test_the_interleaved_baseline_counts_where_there_is_one() -> None:
         replace(t, baseline_us=2 * t.median_us) if t.rung == "register_blocked" else t
         for t in curve()
     )
-    chart = library_curve(book_of(rows), "gemm_fp32", "flop")
+    chart = library_curve(book_of(rows), "gemm_fp32")
     assert chart is not None
     assert [row[3].value for row in chart.table.rows] == pytest.approx([2.0] * 4)
 
 
 def test_too_few_sizes_make_no_curve() -> None:
     assert (
-        library_curve(
-            book_of(tuple(t for t in curve() if t.size in SIZES[:2])), "gemm_fp32", "flop"
-        )
+        library_curve(book_of(tuple(t for t in curve() if t.size in SIZES[:2])), "gemm_fp32")
         is None
     )
     assert (
-        library_curve(book_of(tuple(t for t in curve() if t.rung != "cublas")), "gemm_fp32", "flop")
-        is None
+        library_curve(book_of(tuple(t for t in curve() if t.rung != "cublas")), "gemm_fp32") is None
     )
 
 
 def test_a_run_of_its_own_goes_before_the_run_s_timings() -> None:
     run = replace(render_fixture.run(), timings=tuple(replace(t, times_us=(1e9,)) for t in curve()))
-    chart = library_curve(book_of(curve(), run), "gemm_fp32", "flop")
+    chart = library_curve(book_of(curve(), run), "gemm_fp32")
     assert chart is not None
     assert chart.figure["data"][1]["y"][0] == pytest.approx(36)
 

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import recorded
+from render_fixture import page_facts
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug
@@ -14,9 +15,9 @@ from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
 from ncu_toolkit.pages.book import Book, Entry, open_book
 from ncu_toolkit.pages.calibration_view import calibration
-from ncu_toolkit.pages.columns import ladder_table, shown_kind
+from ncu_toolkit.pages.columns import ladder_table
 from ncu_toolkit.pages.family_sentence import _of_roof
-from ncu_toolkit.pages.family_view import family_view, primary
+from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.index_view import index_part
 from ncu_toolkit.pages.page_view import page_view
 from ncu_toolkit.pages.roofs import Roof
@@ -92,7 +93,7 @@ def test_the_front_page_tells_each_ladder_s_best_and_the_way_there(books: list[B
                 lines = [note["text"] for note in panel.charts[0].figure["layout"]["annotations"]]
                 assert sum("cupy" in line for line in lines) == 2
             if not part.gallery:
-                trunk = book.trunk(book.families[part.name][primary(book, part.name)])
+                trunk = book.primary(part.name).trunk
                 told = {rung.label for rung in part.rungs if rung.kind == "step"}
                 assert told <= trunk, part.name
             assert not re.search(r"\d{7}", panel.label + panel.table.caption), part.name
@@ -100,7 +101,7 @@ def test_the_front_page_tells_each_ladder_s_best_and_the_way_there(books: list[B
 
 def slug_of(book: Book, family: str) -> str:
     """How the key of the panel shown first ends."""
-    variant = primary(book, family)
+    variant = book.primary(family).variant
     return slug(f"{variant.size}-{variant.dtype}")
 
 
@@ -130,11 +131,12 @@ def entry_of(books: list[Book], rung: str, size: str) -> tuple[Book, Entry]:
 
 def test_a_step_that_is_slower_is_marked(books: list[Book]) -> None:
     book, slower = entry_of(books, "warp_tiled", "4096")
-    assert shown_kind(book, slower) == "slower"
-    assert shown_kind(*entry_of(books, "double_buffered", "4096")) == "step"
-    assert shown_kind(*entry_of(books, "b_transposed", "4096")) == "regression"
-    entries = book.families["gemm_fp32"][slower.variant]
-    rows = {row[0].text: row for row in ladder_table(book, "k", "", entries, "flop").rows}
+    assert slower.shown_kind == "slower"
+    for rung, kind in (("double_buffered", "step"), ("b_transposed", "regression")):
+        book, entry = entry_of(books, rung, "4096")
+        assert entry.shown_kind == kind
+    ladder = book.families["gemm_fp32"][slower.variant]
+    rows = {row[0].text: row for row in ladder_table(ladder).rows}
     assert [mark for mark, _ in rows["warp_tiled"][0].badges] == ["slower"]
     chart = next(
         c
@@ -150,9 +152,9 @@ def test_a_step_that_is_slower_is_marked(books: list[Book]) -> None:
 
 def test_predicted_and_achieved_claim_no_bound(books: list[Book]) -> None:
     for book in books:
-        for variants in book.families.values():
-            for entries in variants.values():
-                table = ladder_table(book, "k", "", entries, "flop")
+        for ladders in book.families.values():
+            for ladder in ladders.values():
+                table = ladder_table(ladder)
                 keys = [column.key for column in table.columns]
                 if "predicted" not in keys:  # no rung has a value
                     continue
@@ -217,7 +219,7 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     assert pages[3].title.endswith("(launch 4 of 8)")
     assert pages[3].slug.endswith("-launch4")
     for profile, page in zip(entry.profiles, pages, strict=True):
-        facts = {fact.label: fact.cell for fact in (*page.measured, *page.facts)}
+        facts = {label: fact.cell for label, fact in page_facts(page).items()}
         assert facts["Time of all 8 launches without ncu"].text == units.duration(
             timing_of(books, "gelu_unfused", "16384").median_us
         )
@@ -233,9 +235,7 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     assert "launch" not in fused.title
     assert fused.card.time_us is None, "the first screen has the time without ncu alone"
     assert pages[3].card.time_us == entry.profiles[3].duration_us
-    assert {"Time without ncu", "Duration under ncu"} <= {
-        fact.label for fact in (*fused.measured, *fused.facts)
-    }
+    assert {"Time without ncu", "Duration under ncu"} <= page_facts(fused).keys()
     chain, repeated = entry_of(books, "launch_overhead", "16777216")
     assert page_view(chain, repeated.profiles[1]).title.endswith(
         "(launches 2 to 64 of 64, all alike)"
