@@ -31,8 +31,10 @@ _VARIANT: Final = '<tr class="variant">'
 _MARKS: Final = frozenset({"planted", "regression", "baseline", "roof", "probe"})
 #: Columns that a screen of 1440 pixels holds.
 _SCREEN: Final = 8
+#: Rows of the table of launches that a page holds as they are; the rest are packed.
+PLAIN_ROWS: Final = 300
 #: Columns that tell what limits a kernel: hidden from readers who guess first.
-_SPOILERS: Final = frozenset({"bottleneck", "predicted", "verdict", "removes"})
+_SPOILERS: Final = frozenset({"bottleneck", "predicted", "verdict", "removes", "saves"})
 #: Characters from which on a cell is a paragraph, a fact takes a line, and is folded.
 _PARAGRAPH, _LONG, _FOLDED = 60, 100, 300
 
@@ -138,7 +140,8 @@ class Writer:
         if table.sortable:
             tip = f' title="{title}"' if title else ""
             order = f'<button type="button"{tip}>{label}</button>'
-            return f'<th scope="col"{cls} aria-sort="none">{order}</th>'
+            key = f' data-key="{escape(column.key)}"'
+            return f'<th scope="col"{cls}{key} aria-sort="none">{order}</th>'
         key = self._known.of_column(table, column)
         if key:
             label = self._opener(key, label)
@@ -354,6 +357,8 @@ def _environment() -> Environment:
     made.globals.update(
         whole_percent=whole_percent,
         duration=units.duration,
+        packed_json=lambda data: packed(msgspec.json.encode(data)),
+        PLAIN_ROWS=PLAIN_ROWS,
         term_note=term_note,
         json_block=lambda data: Markup(script_json(data)),
         link=_link,
