@@ -320,14 +320,8 @@ def card_lines(
         yield from _labelled("called", Text(card.called), width)
     for number, step in enumerate(card.do, 1):
         yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
-    if card.expect:
-        yield from _labelled("expect", Text(card.expect), width)
-    if card.also:
-        yield from _labelled("also", Text(card.also), width)
-    if card.pressure:
-        yield from _labelled("probe", Text(card.pressure), width)
-    if card.missing:
-        yield from _labelled("note", Text(card.missing, style="yellow"), width)
+    for label, said in card.said:
+        yield from _labelled(label, Text(said, style="yellow" if label == "note" else ""), width)
     if card.next:
         parts = ("next".ljust(_LABEL), "dim"), (card.next, "bold")
         yield Text.assemble(*parts, no_wrap=True, overflow="ignore")
