@@ -346,11 +346,7 @@ def fallen(search: Search) -> dict[str, int]:
 
 
 def save(search: Search) -> None:
-    """Write the state, atomically.
-
-    Raises:
-        EnvironmentProblem: the folder cannot be written.
-    """
+    """Write the state, atomically. Raises EnvironmentProblem: the folder cannot be written."""
     keep(search.path, encoded(KIND, search))
 
 
