@@ -27,7 +27,7 @@ from ncu_toolkit.model import Finding, Location
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import Comparison, Pair, Side
     from ncu_toolkit.diagnosis.chain import Chain
-    from ncu_toolkit.explain.differences import Outcome
+    from ncu_toolkit.explain.differences import Prediction
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
@@ -380,7 +380,7 @@ def _sizes(row: tuple[Side, ...], what: str) -> str:
     return " → ".join(dict.fromkeys(held))
 
 
-def prediction(pair: Pair) -> Outcome | None:
+def prediction(pair: Pair) -> Prediction | None:
     """What the old side's card predicted, with what the new side achieved; None where the two say
     nothing of each other (`differences.outcome`)."""
     from ncu_toolkit.explain import differences

@@ -218,7 +218,7 @@ class FindingView:
 @dataclass(frozen=True)
 class StepView:
     """What a rung did to the one before: `change` is its idea, `account` what times and profiles
-    show of it (steps.explain_step)."""
+    show of it (steps.StepExplanation)."""
 
     before: Cell
     change: str

@@ -13,7 +13,6 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import (
     Cell,
@@ -95,7 +94,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     previous, following = _neighbours(book, profile) if entry else neighbours
     shown = book.card(profile)
     main = entry if entry and profile is entry.main else None
-    step = step_view(book, main) if main else None
+    step = step_view(main) if main else None
     checks = checks_table(book, main) if main else None
     measured, facts = _facts(book, profile, entry)
     once = entry is not None and entry.timing is not None and not _which(entry, profile)
@@ -182,7 +181,7 @@ def _signature(profile: Profile, entry: Entry | None) -> str:
 
 def _which(entry: Entry, profile: Profile) -> str:
     """Which of the rung's launches this is; empty where it takes one."""
-    count = Launches(entry.profiles).count
+    count = entry.launches.count
     if count == 1:
         return ""
     at, repeats = 1, profile.context.repeat if profile.context else 1
@@ -242,7 +241,7 @@ def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact
                         ),
                     )
                 )
-        whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
+        whole = f"Time of all {entry.launches.count} launches" if which else "Time"
         whole += " without ncu"
         measured += [
             Fact(
