@@ -18,7 +18,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.model import Profile
+from ncu_toolkit.model import Profile, Timing
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,21 @@ class Change:
 
 @dataclass(frozen=True)
 class Launches:
-    """What one rung launches for one result, in order, with the median of its unprofiled time in
-    microseconds where it was timed."""
+    """What one rung launches for one result, in order, with its unprofiled timing where there is
+    one."""
 
-    profiles: tuple[Profile, ...]
-    timed_us: float | None = None
+    profiles: tuple[Profile, ...] = ()
+    timing: Timing | None = None
     name: str = ""
 
     @property
+    def timed_us(self) -> float | None:
+        """The median of the unprofiled times."""
+        return self.timing.median_us if self.timing else None
+
+    @property
     def main(self) -> Profile:
-        """The launch that takes longest."""
+        """The launch that takes longest. Raises ValueError where none was profiled."""
         return max(self.profiles, key=lambda profile: profile.duration_us or 0.0)
 
     @property

@@ -67,8 +67,7 @@ class Entry:
 
     @property
     def launches(self) -> Launches:
-        timed = self.timing.median_us if self.timing else None
-        return Launches(self.profiles, timed, visible(self.label))
+        return Launches(self.profiles, self.timing, visible(self.label))
 
     @property
     def kind(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import expectations
-from ncu_toolkit.document.views import Cell, Table, Tone, plain_table, text
-from ncu_toolkit.pages.book import Book, Entry
+from ncu_toolkit.document.views import Table, Tone, plain_table, text
+from ncu_toolkit.pages.book import Entry
 
 _WORDS: dict[bool | None, tuple[str, Tone]] = {
     True: ("holds", "good"),
@@ -14,13 +14,15 @@ _WORDS: dict[bool | None, tuple[str, Tone]] = {
 }
 
 
-def checks_table(book: Book, entry: Entry) -> Table | None:
+def checks_table(entry: Entry) -> Table | None:
     """Expected and measured for one rung, and what its header says where the two disagree. None
     where the header expects nothing."""
-    if entry.info is None:
+    found = outcomes(entry)
+    measured = entry.info.measured if entry.info else ()
+    if not found and not measured:
         return None
-    rows: list[list[Cell]] = []
-    for outcome in outcomes(book, entry):
+    rows = []
+    for outcome in found:
         word, tone = _WORDS[outcome.passed]
         rows.append(
             [
@@ -30,29 +32,14 @@ def checks_table(book: Book, entry: Entry) -> Table | None:
                 text(outcome.reason or outcome.measured or "–"),
             ]
         )
-    if not rows and not entry.info.measured:
-        return None
-    note = " ".join(
-        f"Measured on {visible(found.gpu)}: {visible(found.says)}" for found in entry.info.measured
-    )
-    return plain_table(
-        "checks",
-        "Expected and measured",
-        ["Expected", "Outcome", "Check", "Measured"],
-        rows,
-        note=note,
-    )
+    note = " ".join(f"Measured on {visible(of.gpu)}: {visible(of.says)}" for of in measured)
+    headings = ["Expected", "Outcome", "Check", "Measured"]
+    return plain_table("checks", "Expected and measured", headings, rows, note=note)
 
 
-def outcomes(book: Book, entry: Entry) -> tuple[expectations.Outcome, ...]:
+def outcomes(entry: Entry) -> tuple[expectations.Outcome, ...]:
     """The checks of an entry's header; none where its rung is in no ladder."""
     if entry.info is None:
         return ()
-    before = entry.before
-    return expectations.checks_of(
-        entry.info, entry.variant.size, _subject(entry), _subject(before) if before else None
-    )
-
-
-def _subject(entry: Entry) -> expectations.Subject:
-    return expectations.Subject(entry.profiles, entry.timing)
+    before = entry.before.launches if entry.before else None
+    return expectations.checks_of(entry.info, entry.variant.size, entry.launches, before)

@@ -13,7 +13,7 @@ import recorded
 
 from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.diagnosis.steps import StepExplanation
-from ncu_toolkit.model import Diagnosis, Finding, Profile
+from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.step_view import explained, step_view
 
@@ -29,7 +29,8 @@ def told(*verdicts: tuple[Finding, ...]) -> Callable[[Profile], Diagnosis]:
 
 
 def timed(us: float, duration: float = 1000.0, **metrics: float) -> Launches:
-    return Launches((cases.build({"metrics": {"duration": duration, **metrics}}),), us)
+    timing = Timing("", "", "", "", {}, {}, (us,), "warm", 1.0, 1.0, 0.0)
+    return Launches((cases.build({"metrics": {"duration": duration, **metrics}}),), timing)
 
 
 CONFLICT, PRESSURE, LATENCY = (
