@@ -36,8 +36,8 @@ def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) 
     loaded = [store.load_run(folder, live=False) for folder in runs or store.recordings()]
     found = calibrate.calibrate(calibrate.pairs(loaded, steps))
     shown = {
-        "text": lambda: views.text(found),
-        "markdown": lambda: views.document(found),
+        "text": lambda: views.as_text(found),
+        "markdown": lambda: views.as_markdown(found),
         "json": lambda: json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n",
     }[form]()
     emit(shown, output)

@@ -33,7 +33,6 @@ from ncu_toolkit.explain.busy import resource_name, uses
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile, Series
 from ncu_toolkit.pages.book import Book, Entry, problem_of
-from ncu_toolkit.pages.checks import checks_table
 from ncu_toolkit.pages.columns import (
     NOT_TIMED,
     cause,
@@ -55,7 +54,7 @@ from ncu_toolkit.pages.page_tables import (
 )
 from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.pages.static_view import static_view
-from ncu_toolkit.pages.step_view import step_view
+from ncu_toolkit.pages.step_view import checks_table, step_view
 from ncu_toolkit.pages.tune_view import differs
 
 #: Columns of a load over time.

@@ -1,5 +1,5 @@
 """What a rung did to the one before it: the code difference, which waits and traffic moved,
-predicted against achieved."""
+predicted against achieved; and its expected signature with what was measured."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import stall_cycles
+from ncu_toolkit.diagnosis.expectations import Outcome, checks_of
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.steps import StepExplanation
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.document.views import Cell, Fact, StepView, Table, missing, number, text
+from ncu_toolkit.document.views import (
+    Cell,
+    Fact,
+    StepView,
+    Table,
+    Tone,
+    missing,
+    number,
+    plain_table,
+    text,
+)
 from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.explain.sections import by_fact, change
 from ncu_toolkit.pages.book import Entry, achieved
@@ -140,3 +151,41 @@ def _difference(before: Entry, entry: Entry) -> tuple[tuple[str, str], ...]:
         return ()
     found = diff(before.info.code.splitlines(), entry.info.code.splitlines())
     return tuple((mark or " ", text) for mark, _, text in found)
+
+
+_WORDS: dict[bool | None, tuple[str, Tone]] = {
+    True: ("holds", "good"),
+    False: ("does not hold", "bad"),
+    None: ("not known", "muted"),
+}
+
+
+def checks_table(entry: Entry) -> Table | None:
+    """Expected and measured for one rung, and what its header says where the two disagree. None
+    where the header expects nothing."""
+    found = outcomes(entry)
+    measured = entry.info.measured if entry.info else ()
+    if not found and not measured:
+        return None
+    rows = []
+    for outcome in found:
+        word, tone = _WORDS[outcome.passed]
+        rows.append(
+            [
+                text(outcome.says),
+                text(word, outcome.reason, tone=tone),
+                text(outcome.check, code=True),
+                text(outcome.reason or outcome.measured or "–"),
+            ]
+        )
+    note = " ".join(f"Measured on {visible(of.gpu)}: {visible(of.says)}" for of in measured)
+    headings = ["Expected", "Outcome", "Check", "Measured"]
+    return plain_table("checks", "Expected and measured", headings, rows, note=note)
+
+
+def outcomes(entry: Entry) -> tuple[Outcome, ...]:
+    """The checks of an entry's header; none where its rung is in no ladder."""
+    if entry.info is None:
+        return ()
+    before = entry.before.launches if entry.before else None
+    return checks_of(entry.info, entry.variant.size, entry.launches, before)

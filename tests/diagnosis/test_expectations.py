@@ -25,8 +25,8 @@ from ncu_toolkit.model import (
     Timing,
 )
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages import checks
 from ncu_toolkit.pages.book import open_book
+from ncu_toolkit.pages.step_view import outcomes
 
 
 def launch(
@@ -208,7 +208,7 @@ def test_a_run_is_checked_rung_by_rung() -> None:
     found = {
         (entry.rung, outcome.check): outcome
         for entry in book.entries
-        for outcome in checks.outcomes(entry)
+        for outcome in outcomes(entry)
     }
     assert {rung for rung, _ in found} == {"vectorized", "mini_tile"}
     assert found["vectorized", "executed('STS.128') == executed('STS')"].passed is False

@@ -11,8 +11,8 @@ import recorded
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.model.profile import matches_opcode
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages import checks
 from ncu_toolkit.pages.book import open_book
+from ncu_toolkit.pages.step_view import outcomes
 
 
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
@@ -24,7 +24,7 @@ def test_header_checks(folder: Path) -> None:
         (entry.label, entry.variant.size, outcome)
         for entry in book.entries
         if entry.profiles
-        for outcome in checks.outcomes(entry)
+        for outcome in outcomes(entry)
     ]
     assert found, "no rung with a dynamic signature: nothing was tested"
     assert not [each for each in found if not each[2].passed]
