@@ -101,9 +101,7 @@ def works() -> Iterator[tuple[str, timing.Cache, Work]]:
     products = [
         launch.bind_verified(
             rung,
-            launch.Workspace(
-                problem, problem.parse_size(f"{SIDE}x{SIDE}x{depth}"), "float32", rung.problem
-            ),
+            launch.Workspace(rung, problem.parse_size(f"{SIDE}x{SIDE}x{depth}"), "float32"),
         )
         for depth in DEPTHS
     ]

@@ -341,12 +341,10 @@ def _cases(which: str) -> tuple[Any, ...]:
 
 def _pathology(device: Device) -> Iterator[tuple[str, Any]]:
     from ncu_toolkit.gpu import launch, selection
-    from ncu_toolkit.ladder.problems import problem_for
 
     for group in selection.groups_of(_cases("pathology")):
         first = group[0]
-        problem, options = problem_for(first.family), selection.rung_of(first).problem
-        space = launch.Workspace(problem, selection.size_of(first), first.dtype, options)
+        space = launch.Workspace(selection.rung_of(first), selection.size_of(first), first.dtype)
         for case in group:
             rung = selection.rung_of(case)
             if rung.unsupported_on(device.cc):

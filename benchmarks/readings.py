@@ -28,7 +28,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze  # noqa: E402
-from ncu_toolkit.diagnosis.rules._support import missing  # noqa: E402
+from ncu_toolkit.diagnosis.kernel import missing  # noqa: E402
 from ncu_toolkit.model import Finding, Profile  # noqa: E402
 from ncu_toolkit.pages.calibration import markdown  # noqa: E402
 

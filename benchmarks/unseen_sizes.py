@@ -20,10 +20,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -141,7 +142,7 @@ def _time_size(
     family, name, dtype, arrays = TOPS[top]
     rung, problem = find_rung(f"{family}/{name}"), problem_for(family)
     baseline, shape = find_rung(f"{family}/{problem.baseline}"), problem.parse_size(size)
-    space = launch.Workspace(problem, shape, dtype, rung.problem)
+    space = launch.Workspace(rung, shape, dtype)
     runs: dict[str, Callable[[], None]] = {}
     wrong: dict[str, str] = {}
 
@@ -164,7 +165,7 @@ def _time_size(
     for _, parameters in chosen:
         add(label(parameters, rung), partial(launch.Runnable, rung, space, parameters))
     for library in LIBRARIES:
-        add(library, partial(launch.Runnable, replace(baseline, library=library), space))
+        add(library, partial(launch.Runnable, structs.replace(baseline, library=library), space))
     if copies:
         add(COPIES, on_copies)
     expected = {label(parameters, rung): time_us for time_us, parameters in chosen}

@@ -137,7 +137,7 @@ def _before_and_after(
 def size_of(rung: Rung, timing: Timing) -> str:
     """The size of a timing, with what the rung works on where the size does not say it."""
     problem = problem_for(rung.family)
-    worked_on = problem.worked_on(problem.parse_size(timing.size), rung.problem)
+    worked_on = problem.worked_on(problem.case(timing.size, None, rung.problem))
     return f"{timing.size} ({worked_on})" if worked_on else timing.size
 
 

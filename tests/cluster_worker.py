@@ -53,7 +53,7 @@ class Bench:
 
     broken = False
 
-    def __init__(self, request: Any, problem: object, dtype: str, deadline: object) -> None:
+    def __init__(self, rung: Any, size: object, dtype: str, deadline: object) -> None:
         pass
 
     def trust(self, parameters: Parameters) -> None:
@@ -71,13 +71,17 @@ class Bench:
         return Round((cost(parameters),) * repeats, (BASE,) * repeats)
 
 
-def compile_rung(rung: Any, arch: str, parameters: Any = None, macros: Any = None) -> nvcc.Cubin:
+def compile_rung(
+    rung: Any, arch: str, parameters: Any = None, macros: Any = None
+) -> nvcc.BuiltCubin:
     key = f"{rung.name}-{'-'.join(str(v) for v in (parameters or {}).values())}"
     place = cache_folder() / "cubins" / key
     place.mkdir(parents=True, exist_ok=True)
     (place / "kernel.cubin").write_bytes(b"code")
     entries = {launch.kernel: nvcc.Resources(64) for launch in rung.launches}
-    made = nvcc.Cubin(place / "kernel.cubin", "sm_90", entries, dict(parameters or {}), "", (), "")
+    made = nvcc.BuiltCubin(
+        place / "kernel.cubin", "sm_90", entries, dict(parameters or {}), "", (), ""
+    )
     record = asdict(made) | {"path": ""}
     (place / "report.json").write_text(json.dumps(record))
     return made

@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
     Context,
     Device,
+    Finding,
     Instruction,
     InstructionMix,
     Launch,
+    NoFinding,
     Origin,
     Presence,
     Profile,
@@ -180,3 +184,8 @@ def _instruction(index: int, row: Mapping[str, Any]) -> Instruction:
         {},
         row.get("counters", {}),
     )
+
+
+def outcome(bottleneck: str, profile: Profile) -> Finding | NoFinding:
+    """What one rule says of a profile."""
+    return load_rules()[bottleneck].find(Kernel.of(profile, bottleneck))

@@ -80,7 +80,7 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
             r.rung.name: Timing(
                 "gemm_fp32",
                 r.rung.name,
-                r.workspace.size.label,
+                r.workspace.case.size.label,
                 "float32",
                 {},
                 {},

@@ -26,7 +26,7 @@ import recorded
 from heldout import score
 
 from ncu_toolkit.agents.digest import Digest
-from ncu_toolkit.agents.reports import Report
+from ncu_toolkit.agents.reports import ServedReport
 from ncu_toolkit.agents.tools import analysed
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
 from ncu_toolkit.ladder.catalogue import find_family
@@ -78,7 +78,7 @@ class Case:
     def digest(self) -> Digest:
         """What a model gets of a report that holds this launch alone."""
         file = FileResult("report.ncu-rep", (self.launch,), declared=1, read=1)
-        return analysed(Report("0" * 10, file.path, Analysis((file,))))
+        return analysed(ServedReport("0" * 10, file.path, Analysis((file,))))
 
     def found(self) -> tuple[bool, bool | None, bool]:
         """Whether the digest names the cause, a planted line (None where there is none), and the

@@ -11,7 +11,7 @@ verdict_modules: modules in which a function runs between a report of one launch
 without the rules, of which each bottleneck has one.
 page_modules: the same between the report and its page.
 class_names: names that more than one class has.
-computing_writers: modules of render/ that import from a room where facts are computed.
+computing_writers: modules of render/ that import from another room than core and document.
 circles: modules that import themselves through others."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ncu_toolkit"
 LIMITS = Path(__file__).with_suffix(".json")
-#: Rooms whose results a writer shows, so that it need not know them.
-FACTS = ("diagnosis", "gpu", "hardware", "ladder", "metrics", "report", "sass")
+#: What a writer may know: the values that it shows, and how text is written.
+SHOWN = ("core", "document", "render")
 #: Named in the environment of a traced command: where it notes the modules that it enters.
 NOTED = "NCU_TOOLKIT_TRACED"
 
@@ -79,7 +79,7 @@ def imports(node: ast.AST) -> Iterator[str]:
 
 def computing_writers() -> int:
     return sum(
-        any(found.partition(".")[0] in FACTS for found in imports(tree))
+        any(found and found.partition(".")[0] not in SHOWN for found in imports(tree))
         for name, tree in trees().items()
         if name.startswith("render.")
     )
@@ -141,7 +141,7 @@ def trace(script: str) -> None:
         path = frame.f_code.co_filename
         if event != "call" or path in seen:
             return
-        if not path.startswith(inside):
+        if not (path.startswith(inside) and path.endswith(".py")):  # templates run as code too
             seen.add(path)
         elif not importing(frame):
             seen.add(path)

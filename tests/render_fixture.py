@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from ncu_toolkit.document.views import Fact, FindingView, PageView, Table
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
     Context,
@@ -540,3 +542,26 @@ def diagnosis(subject: Profile) -> Diagnosis:
 def write_front(reports: Path, books: Mapping[str, Book]) -> Path:
     """Write the front page over runs by folder name; returns it."""
     return html.write_front(reports, [(name, index_part(book)) for name, book in books.items()])
+
+
+def parts(page: PageView, *names: str) -> list[Any]:
+    """What the sections of a launch's page hold, by the names of their parts; all without one."""
+    found = [part for fold in page.folds for part in fold.parts]
+    return [value for name, value in found if not names or name in names]
+
+
+def page_tables(page: PageView) -> dict[str, Table]:
+    """The tables of a launch's page by key."""
+    found: dict[str, Table] = {}
+    for value in parts(page):
+        for each in value if isinstance(value, list | tuple) else (value,):
+            shown = each.evidence if isinstance(each, FindingView) else each
+            if isinstance(shown, Table):
+                found[shown.key] = shown
+    return found
+
+
+def page_facts(page: PageView) -> dict[str, Fact]:
+    """The facts of a launch's page by label."""
+    known = [fact for facts in parts(page, "facts", "claim") for fact in facts]
+    return {fact.label: fact for fact in (*known, *page.measured)}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ncu_toolkit.build.nvcc import Cubin
+from ncu_toolkit.build.nvcc import BuiltCubin
 from ncu_toolkit.ladder.rung import SassExpectation
 from ncu_toolkit.model.profile import matches_opcode
 from ncu_toolkit.sass.disassembly import Function
@@ -27,7 +27,7 @@ class Code(msgspec.Struct, frozen=True, omit_defaults=True):
     claimed: tuple[int, ...] = ()
 
 
-def signature(cubin: Cubin, functions: Sequence[Function]) -> dict[str, Code]:
+def signature(cubin: BuiltCubin, functions: Sequence[Function]) -> dict[str, Code]:
     """The code of each function of a compiled rung, by name."""
     found = {}
     for function in functions:

@@ -15,7 +15,7 @@ from typing import Final
 
 from ncu_toolkit.agents.root import Content, Root
 from ncu_toolkit.analysis import analyze
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult, Options
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -35,18 +35,13 @@ _Key = tuple[str, str, bool]
 
 
 @dataclass(frozen=True)
-class Report:
+class ServedReport:
     """One content of a report. `id` comes from its SHA-256, those of launches and findings from
     their places in it."""
 
     id: str
     name: str
     analysis: Analysis
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        """Launches alike that can be judged, in the order of an answer's cards."""
-        return tuple(group for group in self.analysis.groups if group.typical.complete)
 
     def launch_id(self, launch: LaunchResult) -> str:
         return f"{self.id}/{launch.key}"
@@ -74,7 +69,7 @@ class Reports:
         )
         self._pool.fork(1, analyze.prepare)
         self._readers = ThreadPoolExecutor(_AT_ONCE, "reader")
-        self._kept: OrderedDict[_Key, Future[Report]] = OrderedDict()
+        self._kept: OrderedDict[_Key, Future[ServedReport]] = OrderedDict()
         self._lock = threading.Lock()
         self._copying = threading.Lock()
 
@@ -83,7 +78,7 @@ class Reports:
         self._readers.shutdown(cancel_futures=True)
         self.root.close()
 
-    def load(self, path: str, *, profiles: bool = False) -> Report:
+    def load(self, path: str, *, profiles: bool = False) -> ServedReport:
         """A report as its file is now.
 
         Raises:
@@ -110,7 +105,7 @@ class Reports:
                 self._drop(key, found)
                 raise
 
-    def launch(self, name: str) -> tuple[Report, LaunchResult]:
+    def launch(self, name: str) -> tuple[ServedReport, LaunchResult]:
         """The launch of that id.
 
         Raises:
@@ -129,7 +124,7 @@ class Reports:
             "Ids come from `analyze`; call it again where the server was restarted",
         )
 
-    def finding(self, name: str) -> tuple[Report, LaunchResult, Finding]:
+    def finding(self, name: str) -> tuple[ServedReport, LaunchResult, Finding]:
         """The finding of that id. Raises as `launch`."""
         place, _, cause = name.rpartition("/")
         report, launch = self.launch(place)
@@ -142,14 +137,14 @@ class Reports:
             f"Its findings are {known}",
         )
 
-    def _get(self, key: _Key) -> Future[Report] | None:
+    def _get(self, key: _Key) -> Future[ServedReport] | None:
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
             return found
 
-    def _keep(self, key: _Key, found: Future[Report]) -> None:
+    def _keep(self, key: _Key, found: Future[ServedReport]) -> None:
         """Keep a report, and forget those that were asked for longest ago."""
         with self._lock:
             self._kept[key] = found
@@ -157,12 +152,12 @@ class Reports:
             for old in [*whole[:-_WHOLE], *list(self._kept)[:-_KEPT]]:
                 self._kept.pop(old, None)
 
-    def _drop(self, key: _Key, failed: Future[Report]) -> None:
+    def _drop(self, key: _Key, failed: Future[ServedReport]) -> None:
         with self._lock:
             if self._kept.get(key) is failed:
                 del self._kept[key]
 
-    def _read(self, content: Content, profiles: bool) -> Report:
+    def _read(self, content: Content, profiles: bool) -> ServedReport:
         options = Options(profiles=profiles)
         number = threading.get_ident()
         self._names[number] = content.name
@@ -171,7 +166,7 @@ class Reports:
         file = _renamed(file, content)
         if file.error is not None:
             raise file.error
-        return Report(content.digest[:_ID], content.name, Analysis((file,), options))
+        return ServedReport(content.digest[:_ID], content.name, Analysis((file,), options))
 
 
 def _cause(finding: Finding) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 import anyio
 import anyio.to_thread
 import mcp_types as types
+import msgspec
 import uvicorn
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
@@ -24,7 +25,6 @@ from ncu_toolkit.agents import digest
 from ncu_toolkit.agents.digest import encoded, plain
 from ncu_toolkit.agents.tools import (
     SCHEME,
-    Analyze,
     Tools,
     bottleneck_page,
     error_line,
@@ -89,7 +89,7 @@ def build(tools: Tools) -> Server[Any]:
             )
         return types.CallToolResult(
             content=[types.TextContent(text=data.decode())],
-            structured_content=digest.decoded(data),
+            structured_content=msgspec.json.decode(data),
         )
 
     async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
@@ -206,9 +206,8 @@ def _resource(tools: Tools, uri: str) -> tuple[str, str]:
     if uri == _REPORTS:
         return listed(tools.reports), _MARKDOWN
     if uri.startswith(f"{_REPORTS}/"):
-        return encoded(
-            tools.analyze(Analyze(unquote(path, errors="surrogateescape")))
-        ).decode(), _JSON
+        report = unquote(path, errors="surrogateescape")
+        return encoded(tools.analyze(report)).decode(), _JSON
     if uri.startswith(f"{_PAGES}/"):
         return bottleneck_page(unquote(path)), _MARKDOWN
     raise UsageProblem(f"there is no resource '{plain(uri, 200)}'", f"{_REPORTS} lists the reports")

@@ -6,6 +6,7 @@ was allowed."""
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import stat
 import tempfile
@@ -13,20 +14,21 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from ncu_toolkit.agents import code, digest
 from ncu_toolkit.agents.digest import Digest, Mark, lay_out, plain
-from ncu_toolkit.agents.reports import Report, Reports
+from ncu_toolkit.agents.reports import Reports, ServedReport
 from ncu_toolkit.agents.root import MOST_BYTES
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import LaunchResult
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.diagnosis import glossary
+from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
 from ncu_toolkit.diagnosis.rules.reference import page
 from ncu_toolkit.gpu import doctor
@@ -42,89 +44,56 @@ _TRIES: Final = 3
 #: Terms that an unknown one is answered with.
 _NEAR: Final = 5
 
+#: What tools take, as a model reads it.
 Budget = Annotated[
     int,
-    msgspec.Meta(
+    Meta(
         ge=digest.LEAST,
         le=digest.MOST,
         description=f"most tokens of the answer; {digest.BYTES} bytes of UTF-8 count as one",
     ),
 ]
-File = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Which = Annotated[
-    str, msgspec.Meta(max_length=100, description="one part that was left out, by its id")
+File = Annotated[str, Meta(min_length=1, max_length=4096)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Kernel = Annotated[str, Meta(max_length=200)]
+Word = Annotated[str, Meta(max_length=4096)]
+Which = Annotated[str, Meta(max_length=100, description="one part that was left out, by its id")]
+ReportPath = Annotated[File, Meta(description="path of a .ncu-rep file below the root")]
+Before = Annotated[File, Meta(description="path of the report before the change")]
+After = Annotated[File, Meta(description="path of the report after it")]
+CodePath = Annotated[File, Meta(description="path of a .cu or .cubin file below the root")]
+Arch = Annotated[str, Meta(max_length=8, description="architecture for a .cu file, such as sm_90")]
+Block = Annotated[int, Meta(ge=0, le=1024, description="threads a block, if known")]
+Skip = Annotated[int, Meta(ge=0, description="kernels already shown")]
+FindingId = Annotated[Name, Meta(description="id of a finding, from analyze")]
+LaunchId = Annotated[Name, Meta(description="id of a launch, from analyze")]
+TermName = Annotated[Name, Meta(description="a stall reason, figure, unit or bottleneck")]
+Recorded = Annotated[Kernel, Meta(description="a name; all kernels where empty")]
+Matching = Annotated[Kernel, Meta(description="only kernels whose name matches this regex")]
+Count = Annotated[int, Meta(ge=1, le=1000)]
+Command = Annotated[
+    list[Word],
+    Meta(
+        min_length=1,
+        max_length=100,
+        description="program below the root and its arguments, or python and a script below it",
+    ),
 ]
+#: The tools, in the order in which they are listed.
+_TITLES: Final = {
+    "analyze": "Diagnose a report",
+    "why": "Explain a finding",
+    "where": "Show a launch's lines",
+    "compare": "Compare two reports",
+    "static": "Analyse code without a profile",
+    "glossary": "Explain a term",
+    "history": "Show earlier runs",
+    "doctor": "Check this machine",
+    "profile": "Profile a program",
+}
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No arguments."""
-
-
-class Analyze(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    report: Annotated[File, msgspec.Meta(description="path of a .ncu-rep file below the root")]
-    budget_tokens: Budget = digest.DEFAULT
-    skip: Annotated[int, msgspec.Meta(ge=0, description="kernels already shown")] = 0
-
-
-class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    finding: Annotated[Name, msgspec.Meta(description="id of a finding, from analyze")]
-    budget_tokens: Budget = digest.DEFAULT
-    part: Which = ""
-
-
-class Where(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    launch: Annotated[Name, msgspec.Meta(description="id of a launch, from analyze")]
-    budget_tokens: Budget = digest.DEFAULT
-    part: Which = ""
-
-
-class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    a: Annotated[File, msgspec.Meta(description="path of the report before the change")]
-    b: Annotated[File, msgspec.Meta(description="path of the report after it")]
-    budget_tokens: Budget = digest.DEFAULT
-    part: Which = ""
-
-
-class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    file: Annotated[File, msgspec.Meta(description="path of a .cu or .cubin file below the root")]
-    arch: Annotated[
-        str, msgspec.Meta(max_length=8, description="architecture for a .cu file, such as sm_90")
-    ] = ""
-    block: Annotated[int, msgspec.Meta(ge=0, le=1024, description="threads a block, if known")] = 0
-    budget_tokens: Budget = digest.DEFAULT
-    part: Which = ""
-
-
-class Glossary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    term: Annotated[Name, msgspec.Meta(description="a stall reason, figure, unit or bottleneck")]
-
-
-class History(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kernel: Annotated[
-        str, msgspec.Meta(max_length=200, description="a name; all kernels where empty")
-    ] = ""
-    budget_tokens: Budget = digest.DEFAULT
-    part: Which = ""
-
-
-class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    command: Annotated[
-        list[Annotated[str, msgspec.Meta(max_length=4096)]],
-        msgspec.Meta(
-            min_length=1,
-            max_length=100,
-            description="program below the root and its arguments, or python and a script below it",
-        ),
-    ]
-    kernel: Annotated[
-        str, msgspec.Meta(max_length=200, description="only kernels whose name matches this regex")
-    ] = ""
-    launch_count: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
-    budget_tokens: Budget = digest.DEFAULT
-
-
-class Term(msgspec.Struct, frozen=True, omit_defaults=True):
+class GlossaryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of the glossary."""
 
     key: str
@@ -132,36 +101,57 @@ class Term(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     unit: str = ""
     source: str = ""
-    see: Annotated[str, msgspec.Meta(description="a resource that says more")] = ""
+    see: Annotated[str, Meta(description="a resource that says more")] = ""
 
 
-class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that ncu-toolkit needs: ok, warning or missing."""
-
-    name: str
-    state: str
-    found: str
-    remedy: str = ""
+#: A schema names it, so it has the name that models know.
+_Check = msgspec.defstruct(
+    "Check",
+    [("name", str), ("state", str), ("found", str), ("remedy", str, "")],
+    frozen=True,
+    omit_defaults=True,
+    namespace={"__doc__": "Something that ncu-toolkit needs: ok, warning or missing."},
+)
 
 
 class Machine(msgspec.Struct, frozen=True):
     """What works on this machine."""
 
     works: dict[str, bool]
-    checks: tuple[Check, ...]
+    checks: tuple[_Check, ...]  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
-class Tool:
-    """A tool: `does` gets the arguments as `takes` and returns `gives`."""
+class ModelTool:
+    """A tool: `does` gets the fields of `takes` and returns `gives`."""
 
     name: str
     title: str
     about: str
     takes: type[msgspec.Struct]
     gives: type[msgspec.Struct]
-    does: Callable[[Any], msgspec.Struct]
+    does: Callable[..., msgspec.Struct]
     reads_only: bool = True
+
+
+def _tool(does: Callable[..., Any]) -> ModelTool:
+    """A tool from a method: its docstring tells a model what it does, its parameters are the fields
+    that it takes."""
+    name: str = does.__name__
+    types = get_type_hints(does, include_extras=True)
+    fields = [
+        (each.name, types[each.name], *(() if each.default is each.empty else (each.default,)))
+        for each in inspect.signature(does).parameters.values()
+    ]
+    takes = msgspec.defstruct(
+        name.capitalize(),
+        fields,
+        frozen=True,
+        forbid_unknown_fields=True,
+        namespace=None if fields else {"__doc__": "No arguments."},
+    )
+    about = " ".join((does.__doc__ or "").split())
+    return ModelTool(name, _TITLES[name], about, takes, types["return"], does, name != "profile")
 
 
 class Tools:
@@ -171,21 +161,11 @@ class Tools:
         self.reports = reports
         self._compiling = threading.Lock()
         self.root = reports.root
-        found = [
-            Tool("analyze", "Diagnose a report", _ANALYZE, Analyze, Digest, self.analyze),
-            Tool("why", "Explain a finding", _WHY, Why, Digest, self.why),
-            Tool("where", "Show a launch's lines", _WHERE, Where, Digest, self.where),
-            Tool("compare", "Compare two reports", _COMPARE, Compare, Digest, self.compare),
-            Tool("static", "Analyse code without a profile", _STATIC, Static, Digest, self.static),
-            Tool("glossary", "Explain a term", _GLOSSARY, Glossary, Term, self.glossary),
-            Tool("history", "Show earlier runs", _HISTORY, History, Digest, self.history),
-            Tool("doctor", "Check this machine", _DOCTOR, Nothing, Machine, self.doctor),
-        ]
-        if allow_profile:
-            found.append(
-                Tool("profile", "Profile a program", _PROFILE, Profile, Digest, self.profile, False)
-            )
-        self.all: Mapping[str, Tool] = {each.name: each for each in found}
+        self.all: Mapping[str, ModelTool] = {
+            name: _tool(getattr(self, name))
+            for name in _TITLES
+            if name != "profile" or allow_profile
+        }
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> msgspec.Struct:
         """A tool's answer.
@@ -205,32 +185,48 @@ class Tools:
             raise UsageProblem(
                 f"{name}: {visible(str(error), 300)}", "See the tool's schema"
             ) from None
-        return tool.does(wanted)
+        return tool.does(**msgspec.structs.asdict(wanted))
 
-    def analyze(self, asked: Analyze) -> Digest:
-        return analysed(self.reports.load(asked.report), asked.budget_tokens, asked.skip)
+    def analyze(
+        self, report: ReportPath, budget_tokens: Budget = digest.DEFAULT, skip: Skip = 0
+    ) -> Digest:
+        """Names what limits each kernel of a Nsight Compute report, with the gain, the line of code
+        and the change that removes the cause. Kernels with most time come first. Call this
+        first."""
+        return analysed(self.reports.load(report), budget_tokens, skip)
 
-    def why(self, asked: Why) -> Digest:
-        report, launch, finding = self.reports.finding(asked.finding)
-        mark = Mark(report.launch_id(launch), (asked.finding,))
-        about = f"{SCHEME}bottlenecks/{finding.bottleneck}"
-        known = finding.bottleneck in bottleneck_ids()
+    def why(
+        self, finding: FindingId, budget_tokens: Budget = digest.DEFAULT, part: Which = ""
+    ) -> Digest:
+        """Explains one finding: the figures it rests on with their thresholds, how its gain is
+        predicted, and all its advice."""
+        report, launch, found = self.reports.finding(finding)
+        mark = Mark(report.launch_id(launch), (finding,))
+        about = f"{SCHEME}bottlenecks/{found.bottleneck}"
+        known = found.bottleneck in bottleneck_ids()
         base = msgspec.structs.replace(_base(report), see=about if known else "")
-        shown = answers.of_finding(launch, finding)
+        shown = answers.of_finding(launch, found)
         cards = (
             replace(each, gpu="", shape="", bars=(), waits=(), headroom=None)
             for each in shown.cards
         )
         shown = replace(shown, cards=tuple(cards))  # what `analyze` has told
-        return lay_out(shown, asked.budget_tokens, (mark,), part=asked.part, base=base)
+        return lay_out(shown, budget_tokens, (mark,), part=part, base=base)
 
-    def where(self, asked: Where) -> Digest:
-        report, launch = self.reports.launch(asked.launch)
-        shown, mark = answers.of_places(launch), _mark(report, launch)
-        return lay_out(shown, asked.budget_tokens, (mark,), part=asked.part, base=_base(report))
+    def where(
+        self, launch: LaunchId, budget_tokens: Budget = digest.DEFAULT, part: Which = ""
+    ) -> Digest:
+        """Shows one launch in full, and every line and instruction that a finding of it names."""
+        report, found = self.reports.launch(launch)
+        shown, mark = answers.of_places(found), _mark(report, found)
+        return lay_out(shown, budget_tokens, (mark,), part=part, base=_base(report))
 
-    def compare(self, asked: Compare) -> Digest:
-        sides = [self.reports.load(path, profiles=True) for path in (asked.a, asked.b)]
+    def compare(
+        self, a: Before, b: After, budget_tokens: Budget = digest.DEFAULT, part: Which = ""
+    ) -> Digest:
+        """Compares two reports: what got faster or slower, by which cause, and what changed in
+        stalls, bytes, instructions and source."""
+        sides = [self.reports.load(path, profiles=True) for path in (a, b)]
         for side in sides:
             for file in side.analysis.partial:
                 raise InputProblem(
@@ -248,43 +244,56 @@ class Tools:
                 assert each.representative is not None
                 name = f"{side.id}/{each.representative.origin.key}"
                 marks.append(Mark(name, (f"{name}/{card.bottleneck}",)))
-        return lay_out(shown, asked.budget_tokens, marks, part=asked.part)
+        return lay_out(shown, budget_tokens, marks, part=part)
 
-    def static(self, asked: Static) -> Digest:
+    def static(
+        self,
+        file: CodePath,
+        arch: Arch = "",
+        block: Block = 0,
+        budget_tokens: Budget = digest.DEFAULT,
+        part: Which = "",
+    ) -> Digest:
+        """Shows what compiled code alone tells of a .cu or .cubin file: registers, occupancy, loops,
+        likely bottlenecks. Needs no GPU."""
         with self._compiling:  # a compiler may take all of the memory
-            shown = code.analysed(self.root, asked.file, asked.arch, asked.block or None)
-        return lay_out(shown, asked.budget_tokens, part=asked.part)
+            shown = code.analysed(self.root, file, arch, block or None)
+        return lay_out(shown, budget_tokens, part=part)
 
-    def glossary(self, asked: Glossary) -> Term:
-        terms = glossary.terms()
-        key = asked.term if asked.term in terms else glossary.find(asked.term)
+    def glossary(self, term: TermName) -> GlossaryEntry:
+        """Explains a stall reason, figure, unit or bottleneck in one paragraph."""
+        terms = definitions().terms
+        key = term if term in terms else definitions().find(term)
         if not key:
-            names = {term.title.lower(): term.title for term in terms.values()}
-            near = difflib.get_close_matches(asked.term.lower(), names, _NEAR, 0.5)
+            names = {each.title.lower(): each.title for each in terms.values()}
+            near = difflib.get_close_matches(term.lower(), names, _NEAR, 0.5)
             hint = f"Near it are {', '.join(names[each] for each in near)}" if near else ""
-            raise UsageProblem(f"the glossary has no '{visible(asked.term, 80)}'", hint)
-        term = terms[key]
-        about = next((word for word in term.words if term.group == "bottleneck"), "")
+            raise UsageProblem(f"the glossary has no '{visible(term, 80)}'", hint)
+        found = terms[key]
+        about = next((word for word in found.words if found.group == "bottleneck"), "")
         see = f"{SCHEME}bottlenecks/{about}" if about else ""
-        return Term(
-            term.key, term.title, plain(term.text, 4000), term.unit, plain(term.source), see
+        return GlossaryEntry(
+            found.key, found.title, plain(found.text, 4000), found.unit, plain(found.source), see
         )
 
-    def history(self, asked: History) -> Digest:
+    def history(
+        self, kernel: Recorded = "", budget_tokens: Budget = digest.DEFAULT, part: Which = ""
+    ) -> Digest:
+        """Shows how times and verdicts of kernels changed from run to run."""
         from ncu_toolkit.runs import trends
 
         with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
             self._copy_history(Path(scratch))
-            columns = trends.RUN_COLUMNS if asked.kernel else trends.COLUMNS
+            columns = trends.RUN_COLUMNS if kernel else trends.COLUMNS
             with history.opened(columns, Path(scratch)) as found:
                 shown = (
-                    trends.of_kernels(trends.series_of(found, asked.kernel))
-                    if asked.kernel
+                    trends.of_kernels(trends.series_of(found, kernel))
+                    if kernel
                     else trends.of_all(trends.all_series(found))
                 )
             notes = [error.message.replace(f"{scratch}/", "") for error in found.broken]
         shown = replace(shown, notes=(*shown.notes, *notes))
-        return lay_out(shown, asked.budget_tokens, part=asked.part)
+        return lay_out(shown, budget_tokens, part=part)
 
     def _copy_history(self, folder: Path) -> None:
         """Copy the files of the history as they are at one moment.
@@ -316,27 +325,30 @@ class Tools:
         finally:
             os.close(descriptor)
 
-    def doctor(self, asked: Nothing) -> Machine:
+    def doctor(self) -> Machine:
+        """Checks what works on this machine, and how to mend what does not."""
         checks = doctor.examine()
-        return Machine(
-            doctor.works(checks),
-            tuple(
-                Check(each.name, each.state, plain(each.found), plain(each.remedy))
-                for each in checks
-            ),
-        )
+        found = (_Check(x.name, x.state, plain(x.found), plain(x.remedy)) for x in checks)
+        return Machine(doctor.works(checks), tuple(found))
 
-    def profile(self, asked: Profile) -> Digest:
+    def profile(
+        self,
+        command: Command,
+        kernel: Matching = "",
+        launch_count: Count = 20,
+        budget_tokens: Budget = digest.DEFAULT,
+    ) -> Digest:
+        """Runs a program below the root under Nsight Compute, writes a report and analyses it. The
+        program runs with the server's rights."""
         from ncu_toolkit.gpu import collect, program_run
 
-        command = self._program(asked.command)
         request = collect.Request(
-            command=command, kernel_filter=asked.kernel, launch_count=asked.launch_count
+            command=self._program(command), kernel_filter=kernel, launch_count=launch_count
         )
         made = program_run.profile(request, self.root.path / "reports", timeout=PROFILE_TIMEOUT)
         made.raise_failure()
         (report,) = made.run.report_files
-        return self.analyze(Analyze(str(made.folder / report), asked.budget_tokens))
+        return self.analyze(str(made.folder / report), budget_tokens)
 
     def _program(self, command: Sequence[str]) -> tuple[str, ...]:
         """A command whose program, or whose Python script, is a file below the root.
@@ -365,20 +377,20 @@ class Tools:
         return (program, whole, *arguments[1:]) if python else (whole, *arguments)
 
 
-def analysed(report: Report, budget: int = digest.DEFAULT, skip: int = 0) -> Digest:
+def analysed(report: ServedReport, budget: int = digest.DEFAULT, skip: int = 0) -> Digest:
     """The digest of a report: within the budget, and LAUNCH tokens for each kernel."""
-    marks = [_mark(report, group.typical) for group in report.groups]
+    marks = [_mark(report, group.typical) for group in report.analysis.judged]
     count = min(max(len(marks), 1), skip + _FITTING)
     shown = answers.of_analysis(report.analysis, top=count, cards=count)
     budget = min(budget, digest.LAUNCH * max(len(marks) - skip, 1))
     return lay_out(shown, budget, marks, skip=skip, base=_base(report))
 
 
-def _base(report: Report) -> Digest:
+def _base(report: ServedReport) -> Digest:
     return Digest(digest.NOTE, report=plain(report.name, 200), report_id=report.id)
 
 
-def _mark(report: Report, launch: LaunchResult) -> Mark:
+def _mark(report: ServedReport, launch: LaunchResult) -> Mark:
     findings = [report.finding_id(launch, each) for each in launch.diagnosis.findings]
     return Mark(report.launch_id(launch), tuple(findings))
 
@@ -411,31 +423,3 @@ def listed(reports: Reports) -> str:
     found = reports.root.reports()
     lines = [f"{digest.NOTE}", "", counted(len(found), "report") + ", newest first:", ""]
     return "\n".join([*lines, *(f"- {plain(name)} ({size} bytes)" for name, size in found), ""])
-
-
-_ANALYZE: Final = (
-    "Names what limits each kernel of a Nsight Compute report, with the gain, the line of code and the change that "
-    "removes the cause. Kernels with most time come first. Call this first."
-)
-_WHY: Final = (
-    "Explains one finding: the figures it rests on with their thresholds, how its gain is predicted, "
-    "and all its advice."
-)
-_WHERE: Final = (
-    "Shows one launch in full, and every line and instruction that a finding of it names."
-)
-_COMPARE: Final = (
-    "Compares two reports: what got faster or slower, by which cause, and what changed in stalls, bytes, "
-    "instructions and source."
-)
-_STATIC: Final = (
-    "Shows what compiled code alone tells of a .cu or .cubin file: registers, occupancy, loops, likely bottlenecks. "
-    "Needs no GPU."
-)
-_GLOSSARY: Final = "Explains a stall reason, figure, unit or bottleneck in one paragraph."
-_HISTORY: Final = "Shows how times and verdicts of kernels changed from run to run."
-_DOCTOR: Final = "Checks what works on this machine, and how to mend what does not."
-_PROFILE: Final = (
-    "Runs a program below the root under Nsight Compute, writes a report and analyses it. "
-    "The program runs with the server's rights."
-)

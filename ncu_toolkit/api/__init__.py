@@ -41,9 +41,9 @@ class _Shown:
         return plain_text(_in_python(self._answer))
 
     def _repr_html_(self) -> str:
-        from ncu_toolkit.render import card_html
+        from ncu_toolkit.render.html import fragment
 
-        return card_html.fragment(_in_python(self._answer))
+        return fragment(_in_python(self._answer))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self), "text/html": self._repr_html_()}
@@ -258,9 +258,9 @@ class ReportComparison(_Shown):
         Raises:
             EnvironmentProblem: the file cannot be written.
         """
-        from ncu_toolkit.render import card_html
+        from ncu_toolkit.pages.html import write_answer
 
-        return card_html.write_page(self._answer, "Comparison", Path(path))
+        return write_answer(self._answer, "Comparison", Path(path))
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table, one row a kernel: `kernel`, `old_us` and `new_us` (medians in

@@ -15,9 +15,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+import msgspec
 
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, replace_file
@@ -39,6 +41,18 @@ _PROPERTIES = re.compile(
     r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
 _ERROR_LINE = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
+#: What this machine lacks, by what nvcc prints, and what to do.
+_MACHINE = (
+    ("Unsupported gpu architecture", "nvcc {version} cannot compile for {target}", "Install a newer CUDA toolkit, or choose another --arch"),
+    (
+        r"Failed to preprocess host compiler|Cannot find compiler|^(gcc|g\+\+|sh: .*): .*(No such file|not found)",
+        "nvcc found no C++ host compiler", "Install g++ (on Debian and Ubuntu: apt install g++)",
+    ),
+    (
+        "unsupported GNU version|unsupported clang version", "nvcc {version} does not work with the host compiler here",
+        "Install an older g++, or a newer CUDA toolkit",
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Cubin:
+class BuiltCubin:
     """A compiled kernel file. `entries` are the kernels by (mangled) name; `log` is what nvcc
     printed."""
 
@@ -93,7 +107,7 @@ class BuildOutcome:
     """A request with its cubin or its error."""
 
     request: BuildRequest
-    cubin: Cubin | None = None
+    cubin: BuiltCubin | None = None
     error: ToolkitError | None = None
 
 
@@ -116,13 +130,11 @@ def target_of(rung: Rung, arch: str) -> str:
         UsageProblem: the rung cannot run there, with the reason.
     """
     cc = parse_arch(arch)
-    reason = rung.unsupported_on(cc)
-    if reason:
-        raise UsageProblem(
-            reason,
-            f"Build it with --arch sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}{'a' if rung.arch_specific else ''}",
-        )
-    return f"sm_{cc[0]}{cc[1]}{'a' if rung.arch_specific else ''}"
+    suffix = "a" if rung.arch_specific else ""
+    if reason := rung.unsupported_on(cc):
+        major, minor = rung.minimum_cc
+        raise UsageProblem(reason, f"Build it with --arch sm_{major}{minor}{suffix}")
+    return f"sm_{cc[0]}{cc[1]}{suffix}"
 
 
 def compile_rung(
@@ -130,7 +142,7 @@ def compile_rung(
     arch: str,
     parameters: Mapping[str, int] | None = None,
     macros: Mapping[str, str] | None = None,
-) -> Cubin:
+) -> BuiltCubin:
     """Compile a rung, or take it from the cache.
 
     Args:
@@ -157,7 +169,7 @@ def compile_rung(
 
 def compile_file(
     source: Path, arch: str, macros: Mapping[str, str] | None = None, timeout: float = TIMEOUT
-) -> Cubin:
+) -> BuiltCubin:
     """Compile any `.cu` file, for static analysis, within `timeout` seconds. `arch` may be
     architecture-specific (`sm_90a`). Raises as `compile_rung`."""
     target = _target(arch)
@@ -180,21 +192,22 @@ def preprocessed(source: Path, arch: str, timeout: float) -> str | None:
     """
     nvcc = find_tool("nvcc")
     flags = _flags(_target(arch), kernels_root(), {})
-    try:
-        answer = subprocess.run(
-            [str(nvcc.path), "-E", *flags, str(source)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            check=False,
-            cwd=source.parent,
-        )
-    except subprocess.TimeoutExpired:
-        raise KernelProblem(
-            f"{source.name}: nvcc did not finish within {timeout:g} s", "Simplify the kernel"
-        ) from None
+    command = [str(nvcc.path), "-E", *flags, str(source)]
+    answer = _call(command, source.parent, timeout, source.name)
     return answer.stdout if answer.returncode == 0 else None
+
+
+def _call(
+    command: Sequence[str], folder: Path, timeout: float, label: str, what: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run nvcc in a folder. Raises KernelProblem where it takes longer than `timeout` seconds."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=folder
+        )
+    except subprocess.TimeoutExpired as error:
+        said = f"{label}: nvcc did not finish within {timeout:g} s{what}"
+        raise KernelProblem(said, "Simplify the kernel") from error
 
 
 def _target(arch: str) -> str:
@@ -205,11 +218,8 @@ def _target(arch: str) -> str:
 
 def _flags(target: str, root: Path, macros: Mapping[str, object]) -> tuple[str, ...]:
     """nvcc's flags for a target, beside what it is to make."""
-    architecture = (
-        f"-gencode=arch=compute_{target[3:]},code={target}"
-        if target.endswith("a")
-        else f"-arch={target}"
-    )
+    specific = f"-gencode=arch=compute_{target[3:]},code={target}"
+    architecture = specific if target.endswith("a") else f"-arch={target}"
     defines = (f"-D{name}={value}" for name, value in sorted(macros.items()))
     return (architecture, *FLAGS, "-I", str(root), *defines)
 
@@ -218,13 +228,7 @@ def source_digest(rung: Rung) -> str:
     """Digest of a rung's device code, its includes, and its launches. Comments and white space do
     not count."""
     files = _with_includes(rung.path, rung.path.parents[1])
-    launch = [
-        dict(rung.parameters),
-        rung.launches,
-        rung.scratch,
-        rung.tensor_maps,
-        dict(rung.problem),
-    ]
+    launch = [rung.parameters, rung.launches, rung.scratch, rung.tensor_maps, rung.problem]
     parts = [*sorted(code_digest(text) for _, text in files), repr(launch)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -234,46 +238,27 @@ def build_many(
     progress: Callable[[int, int, BuildOutcome], None] | None = None,
     jobs: int | None = None,
 ) -> list[BuildOutcome]:
-    """Compile several rungs on as many threads as there are CPUs. One that fails does not stop the
-    others.
-
-    Args:
-        requests: what to compile.
-        progress: called on this thread after each with (done, total, outcome).
-        jobs: threads; the CPU count where None.
-
-    Returns:
-        One outcome a request, in the order of the requests.
-    """
-    outcomes: dict[int, BuildOutcome] = {}
+    """Compile several rungs on `jobs` threads (the CPU count where None); outcomes in the order of
+    the requests. One that fails does not stop the others. `progress` is called on this thread after
+    each with (done, total, outcome)."""
     with ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
+        futures = [pool.submit(_build, request) for request in requests]
         try:
-            pending: dict[Future[BuildOutcome], int] = {
-                pool.submit(_build, r): i for i, r in enumerate(requests)
-            }
-            while pending:
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    index = pending.pop(future)
-                    outcomes[index] = future.result()
-                    if progress:
-                        progress(len(outcomes), len(requests), outcomes[index])
-        except BaseException:
-            pool.shutdown(
-                wait=False, cancel_futures=True
-            )  # Ctrl-C: drop queued calls; running ones end by themselves.
+            for done, future in enumerate(as_completed(futures), 1):
+                if progress:
+                    progress(done, len(requests), future.result())
+        except BaseException:  # Ctrl-C: drop queued calls; running ones end by themselves.
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [outcomes[i] for i in range(len(requests))]
+    return [future.result() for future in futures]
 
 
 def _build(request: BuildRequest) -> BuildOutcome:
+    r = request
     try:
-        return BuildOutcome(
-            request,
-            compile_rung(request.rung, request.arch, request.parameters, request.macros),
-        )
+        return BuildOutcome(r, compile_rung(r.rung, r.arch, r.parameters, r.macros))
     except ToolkitError as error:
-        return BuildOutcome(request, error=error)
+        return BuildOutcome(r, error=error)
 
 
 def _compile(
@@ -284,7 +269,7 @@ def _compile(
     parameters: dict[str, int],
     macros: dict[str, str],
     timeout: float = TIMEOUT,
-) -> Cubin:
+) -> BuiltCubin:
     nvcc = find_tool("nvcc")
     files = dict(_with_includes(source, root))
     if chosen := os.environ.get(SOURCE_ROOT_VARIABLE):
@@ -298,19 +283,14 @@ def _compile(
     if found is not None:
         return found
     command = (str(nvcc.path), *flags, "-o", "kernel.cubin", str(source))
-    made = Cubin(
-        Path("kernel.cubin"),
-        target,
-        {},
-        parameters,
-        f"nvcc {nvcc.version}",
-        command,
-        "",
-    )
+    compiler = f"nvcc {nvcc.version}"
+    made = BuiltCubin(Path("kernel.cubin"), target, {}, parameters, compiler, command, "")
     return _run(made, nvcc, folder, label, root, timeout)
 
 
-def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path, timeout: float) -> Cubin:
+def _run(
+    made: BuiltCubin, nvcc: Tool, folder: Path, label: str, root: Path, timeout: float
+) -> BuiltCubin:
     """Compile into a temporary folder and rename it into the cache, so that no reader sees half an
     entry."""
     try:
@@ -321,33 +301,14 @@ def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path, timeout:
     try:
         command = list(made.command)
         command[command.index("-o") + 1] = str(work / "kernel.cubin")
-        try:
-            answer = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout,
-                check=False,
-                cwd=work,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise KernelProblem(
-                f"{label}: nvcc did not finish within {timeout:g} s for {made.target}",
-                "Simplify the kernel",
-            ) from error
+        answer = _call(command, work, timeout, label, f" for {made.target}")
         log = answer.stdout + answer.stderr
         if answer.returncode != 0 or not (work / "kernel.cubin").is_file():
             raise _failure(log, label, made.target, nvcc, root, folder)
         made = replace(made, entries=parse_resources(log), log=log)
-        record = asdict(made) | {
-            "path": "",
-            "format": _FORMAT,
-            "sha256": _digest(work / "kernel.cubin"),
-        }
-        (work / "report.json").write_text(
-            json.dumps(record, indent=1, sort_keys=True), encoding="utf-8"
-        )
+        extra = {"path": "", "format": _FORMAT, "sha256": _digest(work / "kernel.cubin")}
+        record = json.dumps(asdict(made) | extra, indent=1, sort_keys=True)
+        (work / "report.json").write_text(record, encoding="utf-8")
         try:
             work.rename(folder)
         except OSError:  # Another process was first, or an entry is damaged.
@@ -363,23 +324,14 @@ def _run(made: Cubin, nvcc: Tool, folder: Path, label: str, root: Path, timeout:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _from_cache(folder: Path) -> Cubin | None:
+def _from_cache(folder: Path) -> BuiltCubin | None:
     """The entry in `folder`, or None where there is none or it is damaged."""
     try:
-        record = read_json(folder / "report.json")
-        if record.pop("format") != _FORMAT or record.pop("sha256") != _digest(
-            folder / "kernel.cubin"
-        ):
+        path, record = folder / "kernel.cubin", read_json(folder / "report.json")
+        if (record["format"], record["sha256"]) != (_FORMAT, _digest(path)):
             return None
-        entries = {name: Resources(**values) for name, values in record.pop("entries").items()}
-        record |= {
-            "path": folder / "kernel.cubin",
-            "entries": entries,
-            "cached": True,
-            "command": tuple(record["command"]),
-        }
-        return Cubin(**record)
-    except (OSError, ToolkitError, KeyError, TypeError, AttributeError):
+        return msgspec.convert(record | {"path": path, "cached": True}, BuiltCubin)
+    except (OSError, ToolkitError, KeyError, TypeError, msgspec.ValidationError):
         return None
 
 
@@ -451,42 +403,21 @@ def _failure(
 ) -> ToolkitError:
     """The error of a failed nvcc call: the machine lacks something, or the code does not
     compile."""
-    if re.search(r"Unsupported gpu architecture", log):
-        return EnvironmentProblem(
-            f"nvcc {nvcc.version} cannot compile for {target}",
-            "Install a newer CUDA toolkit, or choose another --arch",
-        )
-    if re.search(
-        r"Failed to preprocess host compiler|Cannot find compiler|^(gcc|g\+\+|sh: .*): .*(No such file|not found)",
-        log,
-        re.MULTILINE,
-    ):
-        return EnvironmentProblem(
-            "nvcc found no C++ host compiler", "Install g++ (on Debian and Ubuntu: apt install g++)"
-        )
-    if re.search(r"unsupported GNU version|unsupported clang version", log):
-        return EnvironmentProblem(
-            f"nvcc {nvcc.version} does not work with the host compiler here",
-            "Install an older g++, or a newer CUDA toolkit",
-        )
+    for pattern, what, remedy in _MACHINE:
+        if re.search(pattern, log, re.MULTILINE):
+            return EnvironmentProblem(what.format(version=nvcc.version, target=target), remedy)
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    first = next(
-        (line for line in lines if _ERROR_LINE.search(line)),
-        lines[-1] if lines else "nvcc printed nothing",
-    )
+    last = lines[-1] if lines else "nvcc printed nothing"
+    first = next((line for line in lines if _ERROR_LINE.search(line)), last)
     first = first.replace(f"{root}{os.sep}", "kernels/")
     full = folder.parent.parent / "logs" / f"{folder.name}.log"
+    remedy = f"The full log is {full}"
     try:
         full.parent.mkdir(parents=True, exist_ok=True)
         full.write_text(log, encoding="utf-8")
     except OSError as error:
-        return KernelProblem(
-            f"{label} does not compile for {target}: {first}",
-            f"The full log could not be written: {error.strerror}",
-        )
-    return KernelProblem(
-        f"{label} does not compile for {target}: {first}", f"The full log is {full}"
-    )
+        remedy = f"The full log could not be written: {error.strerror}"
+    return KernelProblem(f"{label} does not compile for {target}: {first}", remedy)
 
 
 def _cannot_write(folder: Path, error: OSError) -> EnvironmentProblem:

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -91,18 +92,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        from ncu_toolkit.cli import _complete
-
-        module = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}")
-        command = module.command
+        command = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
-        for each in (
-            command,
-            *(command.commands.values() if isinstance(command, click.Group) else ()),
-        ):
-            if not any(parameter.name == "log_file" for parameter in each.params):
-                each.params += _log.options(hidden=True)
-                _complete.attach(each)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -167,15 +158,13 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     callback=_version,
     help="Show the versions of ncu-toolkit and of what it uses.",
 )
+@partial(_log.options, hidden=False)
 def cli() -> None:
     """Profile CUDA kernels with Nsight Compute, and explain what limits each of them.
 
     Start with `ncu-toolkit analyze my.ncu-rep` if you have a report. Without one, profile your
     program: `ncu-toolkit profile -- ./app`. With neither a report nor a GPU, run `ncu-toolkit
     report`."""
-
-
-cli.params += _log.options(hidden=False)
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,15 +11,7 @@ from click.shell_completion import CompletionItem
 from ncu_toolkit.core.errors import ToolkitError
 
 
-def attach(command: click.Command) -> None:
-    """Add completion to the command's parameters, by name."""
-    for parameter in command.params:
-        complete = _BY_NAME.get(parameter.name or "")
-        if complete is not None:
-            parameter.shell_complete = complete  # type: ignore[method-assign]
-
-
-def kernels(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+def kernels(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Rungs by name, or by family/name once there is a slash; the last of a list separated by
     commas."""
     from ncu_toolkit.ladder.catalogue import load_families
@@ -39,19 +30,19 @@ def kernels(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     )
 
 
-def _kernel_or_file(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+def kernel_or_file(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Rungs, else files."""
-    return kernels(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
+    return kernels(ctx, _, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
-def families(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+def families(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ladders by name; the last of a list separated by commas."""
     from ncu_toolkit.ladder.problems import families as known
 
     return _matching(incomplete, ((name, "") for name in known()))
 
 
-def runs(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+def runs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Unfinished runs in the folder of reports."""
     from ncu_toolkit.gpu.runner import unfinished_runs
 
@@ -69,11 +60,3 @@ def _matching(incomplete: str, names: Iterable[tuple[str, str]]) -> list[Complet
         for name, title in dict(names).items()
         if name.startswith(last)
     ]
-
-
-_BY_NAME: dict[str, Any] = {
-    "kernels": kernels,
-    "families": families,
-    "resumed": runs,
-    "what": _kernel_or_file,
-}

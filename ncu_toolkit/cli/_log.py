@@ -9,8 +9,9 @@ import os
 import platform
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -18,6 +19,7 @@ from ncu_toolkit import __version__
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.files import refuse_loss
 
+F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("ncu_toolkit")
 
 #: Environment variables that are written into the log.
@@ -56,17 +58,17 @@ def reset() -> None:
     logger.propagate = True
 
 
-def options(*, hidden: bool) -> list[click.Parameter]:
+def options(function: F, hidden: bool = True) -> F:
     """--quiet, --verbose and --log-file; hidden in the help of commands, where they go as well."""
     where = "These three go before or after the command."
-    return [
-        click.Option(["--quiet", "-q"], is_flag=True, expose_value=False, hidden=hidden, callback=_quiet, help="No progress and no notes."),
-        click.Option(["--verbose", "-v"], is_flag=True, expose_value=False, hidden=hidden, callback=_verbose, help="Show the commands that are run."),
-        click.Option(
-            ["--log-file"], type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", expose_value=False, hidden=hidden, is_eager=True,
-            callback=_log_file, help=f"Add versions, commands, ncu's output and tracebacks to FILE, for a bug report. {where}",
-        ),
-    ]  # fmt: skip
+    for option in (
+        click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", expose_value=False, hidden=hidden, is_eager=True,
+            callback=_log_file, help=f"Add versions, commands, ncu's output and tracebacks to FILE, for a bug report. {where}"),
+        click.option("--verbose", "-v", is_flag=True, expose_value=False, hidden=hidden, callback=_verbose, help="Show the commands that are run."),
+        click.option("--quiet", "-q", is_flag=True, expose_value=False, hidden=hidden, callback=_quiet, help="No progress and no notes."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 def _quiet(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

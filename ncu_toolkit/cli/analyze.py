@@ -4,94 +4,48 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
-from ncu_toolkit.cli._common import (
-    MATCHES,
-    WIDTH,
-    PathName,
-    emit,
-    format_option,
-    needs_option,
-    shown_as,
-    timeout_option,
-)
+from ncu_toolkit.cli._common import WIDTH, Progress, complain, emit, shown_as
+from ncu_toolkit.cli._options import flag, formats, given, option, options
 from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
+    EXIT_OK,
     EnvironmentProblem,
     UsageProblem,
     partly,
 )
-from ncu_toolkit.core.safe import visible
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
 
 #: Times alone, for services that keep them over commits (pages/exports.py).
-EXPORTS = ("asv", "bencher", "github-action-benchmark")
-FORMATS = ("text", "markdown", "json", "csv", "html", "brief", "sarif", *EXPORTS)
-STANDALONE = "ncu-report.html"
+EXPORTS: Final = ("asv", "bencher", "github-action-benchmark")
+FORMATS: Final = ("text", "markdown", "json", "csv", "html", "brief", "sarif", *EXPORTS)
+STANDALONE: Final = "ncu-report.html"
 
 
 @click.command("analyze")
-@click.argument("paths", nargs=-1, required=True, type=PathName(), metavar="REPORT…")
-@format_option(
-    FORMATS,
-    "brief is at most one page; html writes pages; sarif puts findings on source lines; the last three write times for those services.",
-)
-@click.option(
-    "--kernel",
-    "-k",
-    default="",
-    metavar="REGEX",
-    help=MATCHES,
-)
-@needs_option()
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Only the N kernels that take most time.",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=PathName(),
-    help="File to write. For html: a folder (default reports), or one file where the name ends in .html.",
-)
-@click.option(
-    "--standalone",
-    is_flag=True,
-    help=f"Write one self-contained HTML file (default {STANDALONE}).",
-)
-@click.option(
-    "--allow-partial",
-    is_flag=True,
-    help="Read the intact part of damaged and incomplete files, and exit with 0.",
-)
-@click.option(
-    "--redact",
-    "redacted",
-    is_flag=True,
-    help="For html: leave out command lines, embedded source and folders of source files.",
-)
-@click.option(
-    "--jobs",
-    "-j",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Read N files at once.  [default: one for each processor]",
-)
-@timeout_option("a file", DEFAULT_TIMEOUT)
-@click.pass_context
+@options(
+    form=formats(FORMATS, "brief is at most one page; html writes pages; sarif puts findings on source lines; the last three write times "
+        "for those services."),
+    top="Only the N kernels that take most time.",
+    output="File to write. For html: a folder (default reports), or one file where the name ends in .html.",
+    standalone=flag(f"Write one self-contained HTML file (default {STANDALONE})."),
+    allow_partial=flag("Read the intact part of damaged and incomplete files, and exit with 0."),
+    redacted=flag("For html: leave out command lines, embedded source and folders of source files.", "--redact"),
+    jobs="Read N files at once.  [default: one for each processor]",
+    timeout=option(default=DEFAULT_TIMEOUT),
+)  # fmt: skip
 def command(
-    ctx: click.Context, paths: tuple[Path, ...], form: str, kernel: str, needs: tuple[Needs, ...], top: int | None, output: Path | None,
+    paths: tuple[Path, ...], form: str, kernel: str, needs: tuple[Needs, ...], top: int | None, output: Path | None,
     standalone: bool, allow_partial: bool, redacted: bool, jobs: int | None, timeout: float,
 ) -> int:  # fmt: skip
     """Diagnose the kernels in Nsight Compute reports: files, or folders of them.
@@ -108,10 +62,7 @@ def command(
       ncu-toolkit analyze reports/RUN --format sarif --output findings.sarif
       ncu-toolkit analyze reports/RUN --format bencher"""
     if standalone:
-        if (
-            form != "html"
-            and ctx.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE
-        ):
+        if form != "html" and given("form"):
             raise UsageProblem(
                 f"--standalone writes HTML and cannot be combined with --format {form}",
                 "Leave one of them out",
@@ -124,21 +75,21 @@ def command(
             "--redact needs --format html",
             "`ncu-toolkit redact IN OUT` redacts a report for every other use",
         )
-    options = Options(
-        kernel=kernel,
-        allow_partial=allow_partial,
-        figures=form == "csv",
-        profiles=form == "html",
-        needs=needs,
-    )
-    with _progress(len(find_reports(paths)[0])) as tell:
+    asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
+    # an analysis of a few files is done before a line could be read
+    shows = Progress() if sys.stderr.isatty() else contextlib.nullcontext()
+    with shows as bars:
+        if bars is not None:
+            bars.stage("Reading", len(find_reports(paths)[0]))
+        tell = None if bars is None else bars.step
+        views = "ncu_toolkit.pages.html" if form == "html" else "ncu_toolkit.render.text"
         analysis = analyze(
             paths,
-            options,
+            asked,
             jobs=jobs,
             timeout=timeout,
             progress=tell,
-            meanwhile=lambda: _load_views(form),
+            meanwhile=lambda: import_module(views),
         )
     if form == "html":
         page = write_pages(analysis, top, output, standalone=standalone, redacted=redacted)
@@ -148,11 +99,8 @@ def command(
         emit(_export(analysis, form, top, paths), output)
     else:
         emit(render(analysis, form, top), output, WIDTH)
-    if (
-        form != "text" or output is not None or not sys.stdout.isatty()
-    ):  # on a terminal the text itself has said it
-        for line in lacking(analysis):
-            click.echo(f"error: {line}", err=True)
+    if form != "text" or output is not None or not sys.stdout.isatty():
+        complain(lacking(analysis))  # on a terminal the text itself has said it
     return exit_code(analysis)
 
 
@@ -164,24 +112,14 @@ def exit_code(analysis: Analysis) -> int:
     """
     if any(isinstance(file.error, EnvironmentProblem) for file in analysis.unreadable):
         return EXIT_ENVIRONMENT
-    if not analysis.launches:
-        return EXIT_INPUT
-    if not (analysis.unreadable or analysis.partial or analysis.incomplete):
-        return 0
-    return (
-        0
-        if analysis.options.allow_partial and any(launch.complete for launch in analysis.launches)
-        else EXIT_INPUT
-    )
+    if analysis.options.allow_partial and any(launch.complete for launch in analysis.launches):
+        return EXIT_OK
+    lacks = analysis.unreadable or analysis.partial or analysis.incomplete
+    return EXIT_INPUT if lacks or not analysis.launches else EXIT_OK
 
 
 def lacking(analysis: Analysis) -> list[str]:
-    """What of the input is missing, a line each, safe to show; what --allow-partial accepts is in the
-    output alone."""
-    return [visible(" ".join(line.split())) for line in _lacking(analysis)]
-
-
-def _lacking(analysis: Analysis) -> list[str]:
+    """One line for each missing part of the input that --allow-partial does not accept."""
     lines = [f"unreadable: {file.error}" for file in analysis.unreadable]
     if not analysis.launches and not lines:
         from ncu_toolkit.analysis.answers import unmatched
@@ -192,27 +130,20 @@ def _lacking(analysis: Analysis) -> list[str]:
     if analysis.options.allow_partial:
         return lines
     whole = {launch.file for launch in analysis.launches if launch.complete}
+
+    def rest_of(path: str) -> str:
+        return f"; {partly(path)}" if path in whole else ""
+
     lines += [
-        f"incomplete: '{file.path}': {file.missing}. Copy or record it again{_rest_of(file.path, whole)}"
+        f"incomplete: '{file.path}': {file.missing}. Copy or record it again{rest_of(file.path)}"
         for file in analysis.partial
     ]
-    lost = analysis.incomplete
-    if lost:
+    if lost := analysis.incomplete:
         first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         lines.append(
-            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. Record it again{_rest_of(first.file, whole)}"
+            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. Record it again{rest_of(first.file)}"
         )
     return lines
-
-
-def _rest_of(path: str, whole: set[str]) -> str:
-    """How to be shown what is left of a file; empty where it holds no whole launch."""
-    return f"; {partly(path)}" if path in whole else ""
-
-
-def _load_views(form: str) -> None:
-    """What shows the result, loaded while others read."""
-    import_module("ncu_toolkit.pages.html" if form == "html" else "ncu_toolkit.render.text")
 
 
 def render(analysis: Analysis, form: str, top: int | None) -> Any:
@@ -248,18 +179,11 @@ def _export(analysis: Analysis, form: str, top: int | None, paths: tuple[Path, .
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:
     """The analysis with the launches of its `top` kinds only, and how many launches that leaves
     out."""
-    from dataclasses import replace
-
     if top is None:
         return analysis, 0
-    kept = {
-        (launch.file, launch.key) for group in analysis.groups[:top] for launch in group.launches
-    }
+    kept = {(each.file, each.key) for group in analysis.groups[:top] for each in group.launches}
     files = tuple(
-        replace(
-            file,
-            launches=tuple(launch for launch in file.launches if (launch.file, launch.key) in kept),
-        )
+        replace(file, launches=tuple(x for x in file.launches if (x.file, x.key) in kept))
         for file in analysis.files
     )
     return replace(analysis, files=files), len(analysis.launches) - len(kept)
@@ -282,17 +206,3 @@ def write_pages(
     if standalone:
         return write_standalone(chosen, output or Path(STANDALONE), redacted=redacted)
     return write_folder(chosen, output or Path("reports"), redacted=redacted)
-
-
-@contextlib.contextmanager
-def _progress(count: int) -> Any:
-    """Tells what is read, on a terminal only: an analysis of a few files is done before a line
-    could be read."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from ncu_toolkit.cli._common import Progress
-
-    with Progress() as bars:
-        bars.stage("Reading", count)
-        yield bars.step

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import PathName, format_option
+from ncu_toolkit.cli._options import argument, flag, formats, options
 from ncu_toolkit.core.errors import InputProblem, ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
@@ -17,18 +17,16 @@ from ncu_toolkit.runs import baselines
 
 
 @click.group("baseline")
+@options()
 def command() -> None:
     """Keep reports under a name, to compare later ones with."""
 
 
 @command.command("save")
-@click.argument("name")
-@click.argument("paths", nargs=-1, required=True, type=PathName(), metavar="REPORT…")
-@click.option("--replace", is_flag=True, help="Replace a baseline of this name.")
-@click.option(
-    "--allow-incomplete",
-    is_flag=True,
-    help="Keep incomplete reports too. Incomplete launches cannot be compared.",
+@options(
+    name=argument(),
+    replace=flag("Replace a baseline of this name."),
+    allow_incomplete=flag("Keep incomplete reports too. Incomplete launches cannot be compared."),
 )
 def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bool) -> None:
     """Keep copies of reports, or of a run's folder, under NAME.
@@ -42,7 +40,7 @@ def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bo
 
 
 @command.command("list")
-@format_option(["text", "json"])
+@options(form=formats(["text", "json"]))
 def show(form: str) -> None:
     """Show the baselines kept here."""
     found = baselines.saved()

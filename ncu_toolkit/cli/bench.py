@@ -6,18 +6,8 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import (
-    Chosen,
-    Cluster,
-    choose_options,
-    cluster_options,
-    console,
-    format_option,
-    grid,
-    options,
-    output_option,
-    tuned_option,
-)
+from ncu_toolkit.cli._common import console, grid
+from ncu_toolkit.cli._options import Chosen, Cluster, formats, option, options
 from ncu_toolkit.cli.history import keep
 from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
 from ncu_toolkit.core import units
@@ -31,15 +21,11 @@ from ncu_toolkit.runs import intake, store
 
 @click.command("bench")
 @options(
-    choose_options,
-    output_option,
-    tuned_option,
-    cluster_options,
-    click.option("--cache", type=click.Choice(["warm", "flushed"]),
-        help="State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]"),
-    click.option("--against", type=click.Choice(["lt"]),
-        help="Time one more library with the kernels: 'lt' is cuBLASLt by the fastest of the algorithms that it names, for matrix products."),
-    format_option(["text", "csv", "json"], "Format to print. CSV and JSON files are always written."),
+    cache=option("State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]",
+        type=click.Choice(["warm", "flushed"])),
+    against=option("Time one more library with the kernels: 'lt' is cuBLASLt by the fastest of the algorithms that it names, for matrix products.",
+        type=click.Choice(["lt"])),
+    form=formats(["text", "csv", "json"], "Format to print. CSV and JSON files are always written."),
 )  # fmt: skip
 def command(
     chosen: Chosen, reports: Path, tuned: bool, where: Cluster, cache: str | None, against: str | None, form: str,
@@ -87,42 +73,38 @@ def _show(run: Run, folder: Path) -> None:
     for timing in run.timings:
         groups.setdefault((timing.family, timing.size), []).append(timing)
     for (family, size), timings in groups.items():
-        by_flops = problem_for(family).rate == "flop"
-        table = grid(f"{family} at {size} ({timings[0].dtype}, {timings[0].cache} L2)")
-        per = "pJ/FLOP" if by_flops else "pJ/B"
-        table.add_column("rung")
-        for column in (
-            "median",
-            "spread",
-            "rate",
-            "of baseline",
-            "energy",
-            per,
-            "SM clock",
-            "runs",
-        ):
-            table.add_column(column, justify="right")
-        for timing in timings:
-            rate = timing.flop_rate if by_flops else timing.byte_rate
-            work = timing.pj_per_flop if by_flops else timing.pj_per_byte
-            median, mark = timing.median_us, " *" if timing.throttle else ""
-            table.add_row(
-                timing.rung, units.duration(median), units.percent(timing.spread), units.si(rate, "FLOP/s" if by_flops else "B/s"),
-                units.percent(timing.baseline_us / median) if timing.baseline_us else "", units.quantity(timing.energy_mj, "mJ"),
-                units.significant(work) if work is not None else units.NOT_AVAILABLE,
-                f"{timing.sm_clock_mhz:.0f} MHz{mark}" if timing.sm_clock_mhz else units.NOT_AVAILABLE, str(len(timing.times_us)),
-            )  # fmt: skip
-        screen.print(table)
+        by_flops, first = problem_for(family).rate == "flop", timings[0]
+        columns = (
+            "rung", ">median", ">spread", ">rate", ">of baseline", ">energy", ">pJ/FLOP" if by_flops else ">pJ/B", ">SM clock", ">runs"
+        )  # fmt: skip
+        title = f"{family} at {size} ({first.dtype}, {first.cache} L2)"
+        screen.print(grid(columns, [_row(timing, by_flops) for timing in timings], title))
         for reason in dict.fromkeys(timing.throttle for timing in timings if timing.throttle):
             who = ", ".join(dict.fromkeys(t.rung for t in timings if t.throttle == reason))
-            screen.print(f"* the GPU slowed itself down ({reason}) during {who}", markup=False)
+            screen.print(f"* the GPU slowed itself down ({reason}) during {who}")
         if any(timing.rested for timing in timings):
             screen.print(
-                "The GPU rested between runs for as long as it worked, because it throttled without rests",
-                markup=False,
+                "The GPU rested between runs for as long as it worked, because it throttled without rests"
             )
     for skipped in run.skipped:
-        screen.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
+        screen.print(f"skipped {skipped.what}: {skipped.reason}")
     for label, seconds in run.costs.items():
-        screen.print(f"{label}: {units.duration(seconds * 1e6)}", markup=False)
-    screen.print(f"Files: {folder}", markup=False)
+        screen.print(f"{label}: {units.duration(seconds * 1e6)}")
+    screen.print(f"Files: {folder}")
+
+
+def _row(timing: Timing, by_flops: bool) -> tuple[str, ...]:
+    rate = timing.flop_rate if by_flops else timing.byte_rate
+    work = timing.pj_per_flop if by_flops else timing.pj_per_byte
+    median, mark = timing.median_us, " *" if timing.throttle else ""
+    return (
+        timing.rung,
+        units.duration(median),
+        units.percent(timing.spread),
+        units.si(rate, "FLOP/s" if by_flops else "B/s"),
+        units.percent(timing.baseline_us / median) if timing.baseline_us else "",
+        units.quantity(timing.energy_mj, "mJ"),
+        units.significant(work) if work is not None else units.NOT_AVAILABLE,
+        f"{timing.sm_clock_mhz:.0f} MHz{mark}" if timing.sm_clock_mhz else units.NOT_AVAILABLE,
+        str(len(timing.times_us)),
+    )

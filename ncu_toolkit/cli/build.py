@@ -7,57 +7,31 @@ from collections.abc import Mapping
 import click
 
 from ncu_toolkit.build.nvcc import BuildOutcome, BuildRequest, build_many, parse_arch
-from ncu_toolkit.cli._common import Progress, console, grid, here, parse_params, split
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.cli._common import Progress, console, grid, here
+from ncu_toolkit.cli._options import option, options, parse_params, split
+from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.ladder.catalogue import find_family, find_rung, load_families
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import Rung
 
 
 @click.command("build")
-@click.option(
-    "--kernel",
-    "-k",
-    "kernels",
-    multiple=True,
-    metavar="NAME",
-    help="A rung by name; repeat it, or separate names by commas.",
-)
-@click.option(
-    "--family", "-f", "families", multiple=True, metavar="NAME", help="A whole ladder by name."
-)
-@click.option(
-    "--arch",
-    "-a",
-    "architectures",
-    multiple=True,
-    metavar="sm_NN",
-    help="Architecture; repeat it, or separate by commas.  [default: this GPU's, else sm_90]",
-)
-@click.option(
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Override a tile parameter of a single kernel; repeat it.",
-)
+@options(
+    families="A whole ladder by name.",
+    architectures=option("Architecture; repeat it, or separate by commas.  [default: this GPU's, else sm_90]", "--arch", "-a", multiple=True,
+        metavar="sm_NN"),
+)  # fmt: skip
 def command(
-    kernels: tuple[str, ...],
-    families: tuple[str, ...],
-    architectures: tuple[str, ...],
-    params: tuple[str, ...],
-) -> None:
+    kernels: tuple[str, ...], families: tuple[str, ...], architectures: tuple[str, ...], params: tuple[str, ...]
+) -> None:  # fmt: skip
     """Compile kernels and show their registers, spills and shared memory.
 
     Without --kernel or --family, everything is built. Results are cached by content.
     """
-    overrides = parse_params(params, split(kernels) if kernels else ())
-    rungs = [
-        rung
-        for rung in _chosen(split(kernels) if kernels else (), split(families) if families else ())
-        if not rung.library
-    ]
-    targets = split(architectures) if architectures else (here()[0],)
+    names = split(kernels)
+    overrides = parse_params(params, names)
+    rungs = [rung for rung in _chosen(names, split(families)) if not rung.library]
+    targets = split(architectures) or (here()[0],)
     requests, skipped = [], []
     for rung in rungs:
         for target in targets:
@@ -84,18 +58,13 @@ def command(
     screen = console()
     screen.print(_table(outcomes))
     for reason in dict.fromkeys(skipped):
-        screen.print(f"skipped: {reason}", markup=False)
-    first = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-    if first is not None:
-        failed = sum(outcome.error is not None for outcome in outcomes)
-        raise (
-            first
-            if failed == 1
-            else type(first)(
-                f"{failed} of {len(outcomes)} builds failed; the first: {first.message}",
-                first.remedy,
-            )
-        )
+        screen.print(f"skipped: {reason}")
+    failed = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if len(failed) > 1:
+        what = f"{len(failed)} of {len(outcomes)} builds failed; the first: {failed[0].message}"
+        raise type(failed[0])(what, failed[0].remedy)
+    if failed:
+        raise failed[0]
 
 
 def _check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) -> None:
@@ -103,12 +72,9 @@ def _check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) ->
     family's usual sizes."""
     if not overrides:
         return
-    size, dtype = problem.parse_size(problem.bench_sizes[-1]), problem.dtypes[0]
-    scalars = {
-        name: scalar.value for name, scalar in problem.scalars(size, dtype, rung.problem).items()
-    }
+    case = problem.case(problem.bench_sizes[-1], None, rung.problem)
     try:
-        rung.launch_geometry({**scalars, **size.as_dict()}, overrides, 1)
+        rung.launch_geometry(problem.values(case), overrides, 1)
     except InputProblem as error:
         given = ", ".join(f"{name} = {value}" for name, value in overrides.items())
         raise UsageProblem(
@@ -124,23 +90,17 @@ def _chosen(kernels: tuple[str, ...], families: tuple[str, ...]) -> list[Rung]:
 
 
 def _table(outcomes: list[BuildOutcome]) -> object:
-    table = grid()
-    table.add_column("kernel")
-    table.add_column("target")
-    for column in ("registers", "spilled bytes", "shared bytes", "stack bytes"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    rows: list[tuple[str, ...]] = []
     for outcome in outcomes:
-        rung = outcome.request.rung
-        if outcome.cubin is None:
-            error: ToolkitError | None = outcome.error
-            table.add_row(
-                rung.name, outcome.request.arch, "", "", "", "", error.message if error else ""
-            )
+        rung, cubin = outcome.request.rung, outcome.cubin
+        if cubin is None:
+            problem = outcome.error.message if outcome.error else ""
+            rows.append((rung.name, outcome.request.arch, "", "", "", "", problem))
             continue
-        for entry, resources in outcome.cubin.entries.items():
-            table.add_row(
-                entry, outcome.cubin.target, str(resources.registers), str(resources.spill_stores + resources.spill_loads), str(resources.shared),
-                str(resources.stack), "cached" if outcome.cubin.cached else "built",
-            )  # fmt: skip
-    return table
+        how = "cached" if cubin.cached else "built"
+        for entry, used in cubin.entries.items():
+            spilled = used.spill_stores + used.spill_loads
+            counts = (used.registers, spilled, used.shared, used.stack)
+            rows.append((entry, cubin.target, *map(str, counts), how))
+    numbers = (">registers", ">spilled bytes", ">shared bytes", ">stack bytes")
+    return grid(("kernel", "target", *numbers, ""), rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import PathName, emit, format_option
+from ncu_toolkit.cli._options import Output, PathName, argument, flag, formats, options
 from ncu_toolkit.core.errors import GateFailed
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.ladder.catalogue import load_families
@@ -17,13 +17,13 @@ FORMATS = ("text", "markdown", "json")
 
 
 @click.command("calibrate")
-@click.argument("runs", nargs=-1, type=PathName(exists=True, file_okay=False))
-@format_option(FORMATS)
-@click.option("--output", "-o", type=PathName(), help="File to write to.")
-@click.option(
-    "--gate", is_flag=True, help="Exit with 1 if the diagnosis is less accurate than required."
+@options(
+    runs=argument(nargs=-1, type=PathName(exists=True, file_okay=False)),
+    form=formats(FORMATS),
+    output="File to write to.",
+    gate=flag("Exit with 1 if the diagnosis is less accurate than required."),
 )
-def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) -> None:
+def command(runs: tuple[Path, ...], out: Output, gate: bool) -> None:
     """Compare predicted gains with achieved ones, ours and Nsight Compute's.
 
     For each step of a ladder that removes a bottleneck, the slow kernel's profile alone must name
@@ -35,12 +35,10 @@ def command(runs: tuple[Path, ...], form: str, output: Path | None, gate: bool) 
     steps = [rung for family in load_families().values() for rung in family.rungs]
     loaded = [store.load_run(folder, live=False) for folder in runs or store.recordings()]
     found = calibrate.calibrate(calibrate.pairs(loaded, steps))
-    shown = {
-        "text": lambda: views.as_text(found),
-        "markdown": lambda: views.as_markdown(found),
-        "json": lambda: json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n",
-    }[form]()
-    emit(shown, output)
+    if out.form == "json":
+        out.text(json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
+    else:
+        out.text(views.as_text(found) if out.form == "text" else views.as_markdown(found))
     missed = calibrate.Reach().shortfalls(found.ours) if gate else []
     if missed:
         raise GateFailed(

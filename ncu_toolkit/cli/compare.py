@@ -4,80 +4,43 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import click
 
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
-from ncu_toolkit.cli._common import (
-    MATCHES,
-    WIDTH,
-    PathName,
-    emit,
-    format_option,
-    shown_as,
-    timeout_option,
-)
+from ncu_toolkit.cli._common import shown_as
+from ncu_toolkit.cli._options import Output, argument, flag, formats, option, options
 from ncu_toolkit.core.errors import GateFailed, InputProblem, UsageProblem
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.runs import baselines
 
-FORMATS = ("text", "markdown", "comment", "json", "sarif", "html")
-PAGE = "ncu-comparison.html"
+FORMATS: Final = ("text", "markdown", "comment", "json", "sarif", "html")
+PAGE: Final = "ncu-comparison.html"
 #: First line of a comment, by which the next run finds it and replaces it.
-COMMENT = "<!-- ncu-toolkit compare -->\n"
+COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
 
 
 @click.command("compare")
-@click.argument("old")
-@click.argument("new", required=False)
-@click.option(
-    "--baseline",
-    metavar="NAME",
-    help="Compare NEW, then the only argument, with this baseline, even if there is a file of that name.",
-)
-@click.option(
-    "--kernel",
-    "-k",
-    default="",
-    metavar="REGEX",
-    help=MATCHES,
-)
-@click.option(
-    "--pair",
-    "named",
-    multiple=True,
-    metavar="OLD=NEW",
-    help="Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
-)
-@click.option(
-    "--fail-on",
-    "gates",
-    multiple=True,
-    metavar="GATE",
-    help="Exit with 1 if this is true of any kernel: 'time>5%', 'time>200us', 'registers_per_thread>128'. Repeat it.",
-)
-@format_option(
-    FORMATS,
-    "html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions on source lines.",
-)
-@click.option("--comment", is_flag=True, help="The same as --format comment.")
-@click.option(
-    "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
-)
-@timeout_option("a file", DEFAULT_TIMEOUT)
+@options(
+    old=argument(), new=argument(required=False),
+    baseline=option("Compare NEW, then the only argument, with this baseline, even if there is a file of that name.", metavar="NAME"),
+    named=option(
+        "Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
+        "--pair", multiple=True, metavar="OLD=NEW"),
+    gates=option("Exit with 1 if this is true of any kernel: 'time>5%', 'time>200us', 'registers_per_thread>128'. Repeat it.",
+        "--fail-on", multiple=True, metavar="GATE"),
+    form=formats(FORMATS, "html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions "
+        "on source lines."),
+    comment=flag("The same as --format comment."),
+    output=f"File to write; for html the page (default {PAGE}).",
+    timeout=option(default=DEFAULT_TIMEOUT),
+)  # fmt: skip
 def command(
-    old: str,
-    new: str | None,
-    baseline: str | None,
-    kernel: str,
-    named: tuple[str, ...],
-    gates: tuple[str, ...],
-    form: str,
-    comment: bool,
-    output: Path | None,
-    timeout: float,
-) -> None:
+    old: str, new: str | None, baseline: str | None, kernel: str, named: tuple[str, ...], gates: tuple[str, ...], form: str, comment: bool,
+    output: Path | None, timeout: float,
+) -> None:  # fmt: skip
     """Compare two reports. Each is a file, a folder of reports or runs, or the name of a baseline.
 
     Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
@@ -113,7 +76,7 @@ def command(
     assert new is not None
     sides, timings, unmatched = _read((old, new), kernel, timeout)
     found = replace(gate.compare(*sides, timings, parsed, chosen), unmatched=unmatched)
-    write(found, "comment" if comment else form, output)
+    write(found, Output("comment" if comment else form, output))
     if found.failures:
         names = ", ".join(dict.fromkeys(map(answers.pair_name, (f.pair for f in found.failures))))
         raise GateFailed(
@@ -150,28 +113,16 @@ def _names(text: str) -> tuple[str, str]:
     return old, new
 
 
-def write(found: gate.Comparison, form: str, output: Path | None) -> None:
+def write(found: gate.Comparison, out: Output) -> None:
     """Print a comparison in a format, or write it to a file."""
-    if form == "json":
-        from ncu_toolkit.pages import json
+    if out.form in ("json", "sarif"):
+        from ncu_toolkit.pages import json, sarif
 
-        emit(json.comparison_document(found), output)
-        return
-    if form == "sarif":
-        from ncu_toolkit.pages import sarif
-
-        emit(sarif.comparison_document(found), output)
-        return
-    if form == "comment":
-        emit(COMMENT + shown_as(answers.comment(found), "markdown"), output)
-        return
-    shown = answers.of_comparison(found)
-    if form == "html":
-        from ncu_toolkit.render.card_html import write_page
-
-        click.echo(f"Open {write_page(shown, 'Comparison', output or Path(PAGE))}")
-        return
-    emit(shown_as(shown, form), output, WIDTH)
+        out.text((json if out.form == "json" else sarif).comparison_document(found))
+    elif out.form == "comment":
+        out.text(COMMENT + shown_as(answers.comment(found), "markdown"))
+    else:
+        out.answer(answers.of_comparison(found), "Comparison", PAGE)
 
 
 def _read(

@@ -6,13 +6,14 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-PROGRAM = "ncu-toolkit"
+from ncu_toolkit.cli._options import argument, options
+
 #: The variable by which the script asks; click derives the same from the program's name.
 VARIABLE = "_NCU_TOOLKIT_COMPLETE"
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@options(shell=argument(type=click.Choice(["bash", "zsh", "fish"])))
 def command(shell: str) -> None:
     """Print a script for completion in bash, zsh or fish.
 
@@ -24,4 +25,4 @@ def command(shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(cli, {}, PROGRAM, VARIABLE).source())
+    click.echo(found(cli, {}, "ncu-toolkit", VARIABLE).source())

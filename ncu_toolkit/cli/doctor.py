@@ -6,7 +6,8 @@ import json
 
 import click
 
-from ncu_toolkit.cli._common import emit, format_option
+from ncu_toolkit.cli._common import emit
+from ncu_toolkit.cli._options import formats, options
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import doctor
@@ -16,7 +17,7 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO"
 
 
 @click.command("doctor")
-@format_option(["text", "json"])
+@options(form=formats(["text", "json"]))
 def command(form: str) -> int:
     """Check what works on this machine, and how to fix what does not.
 
@@ -37,7 +38,7 @@ def command(form: str) -> int:
     return 0 if works["profile a program"] else EXIT_ENVIRONMENT
 
 
-def _table(checks: tuple[doctor.Check, ...], works: dict[str, bool]) -> object:
+def _table(checks: tuple[doctor.MachineCheck, ...], works: dict[str, bool]) -> object:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -6,13 +6,15 @@ import contextlib
 import datetime
 import decimal
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ncu_toolkit.cli._common import WIDTH, PathName, emit, format_option, shown_as
+from ncu_toolkit.cli._common import complain
+from ncu_toolkit.cli._options import Output, PathName, argument, formats, option, options
 from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
@@ -22,9 +24,7 @@ from ncu_toolkit.core.errors import (
     ToolkitError,
     UsageProblem,
 )
-from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.document.views import Answer
 from ncu_toolkit.runs import history
 
 if TYPE_CHECKING:
@@ -32,24 +32,20 @@ if TYPE_CHECKING:
     from ncu_toolkit.model.run import Run
     from ncu_toolkit.runs.intake import Here
 
-FORMATS = ("text", "markdown", "json", "csv", "html")
-PAGE = "ncu-history.html"
+FORMATS: Final = ("text", "markdown", "json", "csv", "html")
+PAGE: Final = "ncu-history.html"
 #: Seconds for adding a round of `watch`: another process may merge the store meanwhile.
 _ADD_SECONDS: Final = 60.0
 
 
 @click.command("history")
-@click.argument("words", nargs=-1, metavar="[KERNEL | import REPORT…]")
-@click.option(
-    "--sql",
-    metavar="SELECT",
-    help="Run one SELECT on the table launches; it can access nothing else.",
-)
-@format_option(FORMATS, "html writes a page with the trend of each kernel.")
-@click.option(
-    "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
-)
-def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | None) -> int:
+@options(
+    words=argument(nargs=-1, metavar="[KERNEL | import REPORT…]"),
+    sql=option("Run one SELECT on the table launches; it can access nothing else.", metavar="SELECT"),
+    form=formats(FORMATS, "html writes a page with the trend of each kernel."),
+    output=f"File to write; for html the page (default {PAGE}).",
+)  # fmt: skip
+def command(words: tuple[str, ...], sql: str | None, out: Output) -> int:
     """Show how times and verdicts of kernels changed from run to run.
 
     Without KERNEL: a table of all kernels with the last time, its change, the verdict, and the date
@@ -76,15 +72,27 @@ def command(words: tuple[str, ...], sql: str | None, form: str, output: Path | N
             f"'{words[-1]}' is one name too many",
             "Name one kernel, or several as a regular expression: 'naive|smem_tiled'",
         )
-    if sql is not None:
-        with history.opened() as found:
-            _write_rows(*found.select(sql), form, output)
-    else:
-        from ncu_toolkit.runs import trends
+    from ncu_toolkit.runs import trends
 
-        with history.opened(trends.RUN_COLUMNS if words else trends.COLUMNS) as found:
-            _write_kernels(found, words[0] if words else "", form, output)
-    return _complain(found.broken)
+    data = out.form in ("json", "csv")
+    columns = history.COLUMNS if sql else trends.RUN_COLUMNS if words else trends.COLUMNS
+    with history.opened(tuple(columns)) as found:
+        if sql is not None:
+            what, (names, rows) = "rows", found.select(sql)
+            shown = None if data else trends.of_rows(names, rows)
+        elif words:
+            what, runs = "runs", trends.series_of(found, words[0])
+            shown = None if data else trends.of_kernels(runs)
+            names, rows = _rows(trends.plain_runs(runs) if data else ())
+        else:
+            what, series = "kernels", trends.all_series(found)
+            shown = None if data else trends.of_all(series)
+            names, rows = _rows(trends.plain_series(series) if data else ())
+    if shown is not None:
+        out.answer(shown, "History", PAGE)
+    else:
+        _write_data(what, names, [tuple(map(_plain, row)) for row in rows], out)
+    return _ended(found.broken)
 
 
 def _import(texts: tuple[str, ...]) -> int:
@@ -102,51 +110,44 @@ def _import(texts: tuple[str, ...]) -> int:
     done = intake.take_in(paths, diagnose)
     known = f"; {done.known} were in the history already" if done.known else ""
     click.echo(f"Added {counted(done.added, 'launch', 'launches')}{known}.")
-    return _complain(done.broken)
+    return _ended(done.broken)
 
 
-def _complain(broken: tuple[ToolkitError, ...]) -> int:
+def _ended(broken: tuple[ToolkitError, ...]) -> int:
     """Name each of what could not be read; returns the exit code."""
-    for error in broken:
-        click.echo(f"error: {visible(' '.join(str(error).split()))}", err=True)
+    complain(broken)
     if any(isinstance(error, EnvironmentProblem) for error in broken):
         return EXIT_ENVIRONMENT
     return EXIT_INPUT if broken else EXIT_OK
 
 
-def _write_kernels(found: history.History, kernel: str, form: str, output: Path | None) -> None:
-    from ncu_toolkit.runs import trends
-
-    data = form in ("json", "csv")
-    if kernel:
-        runs = trends.series_of(found, kernel)
-        if data:
-            _write_dicts("runs", trends.plain_runs(runs), form, output)
-        else:
-            _write(trends.of_kernels(runs), form, output)
-        return
-    series = trends.all_series(found)
-    if data:
-        _write_dicts("kernels", trends.plain_series(series), form, output)
-    else:
-        _write(trends.of_all(series), form, output)
+def _rows(
+    dicts: Sequence[Mapping[str, Any]],
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    return tuple(dicts[0] if dicts else ()), [tuple(each.values()) for each in dicts]
 
 
-def _write_rows(
-    names: tuple[str, ...], rows: list[tuple[Any, ...]], form: str, output: Path | None
+def _write_data(
+    what: str, names: Sequence[str], rows: Sequence[Sequence[Any]], out: Output
 ) -> None:
-    from ncu_toolkit.runs import trends
+    """Write rows as CSV, or as JSON in which equal names are told apart as DuckDB does in a
+    subquery: a, a_1, a_2."""
+    if out.form == "csv":
+        from ncu_toolkit.core.safe import csv_rows
 
-    if form in ("json", "csv"):
-        _write_data("rows", names, [tuple(map(_plain, row)) for row in rows], form, output)
-    else:
-        _write(trends.of_rows(names, rows), form, output)
+        out.text(csv_rows([names, *rows]))
+        return
+    keys: list[str] = []
+    for name in names:
+        others = (f"{name}_{number}" for number in itertools.count(1))
+        taken = {*keys, *names}
+        keys.append(name if name not in keys else next(x for x in others if x not in taken))
+    plain = [dict(zip(keys, row, strict=True)) for row in rows]
+    out.plain({"schema": history.SCHEMA, "version": history.VERSION, what: plain})
 
 
 def _plain(value: Any) -> Any:
     """A value of DuckDB as JSON has it."""
-    import math
-
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if value is None or isinstance(value, bool | int | float | str):
@@ -156,61 +157,12 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
-def _write_dicts(what: str, rows: list[dict[str, Any]], form: str, output: Path | None) -> None:
-    names = tuple(rows[0] if rows else ())
-    _write_data(what, names, [tuple(row.values()) for row in rows], form, output)
-
-
-def _write_data(
-    what: str,
-    names: tuple[str, ...],
-    rows: list[tuple[Any, ...]],
-    form: str,
-    output: Path | None,
-) -> None:
-    if form == "csv":
-        from ncu_toolkit.core.safe import csv_rows
-
-        emit(csv_rows([names, *rows]), output)
-        return
-    from ncu_toolkit.pages import json
-
-    keys = _numbered(names)
-    plain = {
-        "schema": history.SCHEMA,
-        "version": history.VERSION,
-        what: [dict(zip(keys, row, strict=True)) for row in rows],
-    }
-    emit(json.written(plain), output)
-
-
-def _numbered(names: tuple[str, ...]) -> list[str]:
-    """The names with equal ones told apart, as DuckDB does in a subquery: a, a_1, a_2."""
-    found: list[str] = []
-    for name in names:
-        number = itertools.count(1)
-        one = name
-        while one in found or (one != name and one in names):
-            one = f"{name}_{next(number)}"
-        found.append(one)
-    return found
-
-
-def _write(shown: Answer, form: str, output: Path | None) -> None:
-    if form == "html":
-        from ncu_toolkit.render.card_html import write_page
-
-        click.echo(f"Open {write_page(shown, 'History', output or Path(PAGE))}")
-    else:
-        emit(shown_as(shown, form), output, WIDTH)
-
-
 def keep(run: Run, folder: Path, at: Here) -> None:
     """Add a run to the history, where DuckDB is installed. A history that cannot be written costs
     the run nothing but a note."""
     if not history.installed():
         return
-    from ncu_toolkit.pages.html import book_for
+    from ncu_toolkit.pages.book import book_for
     from ncu_toolkit.runs import intake
 
     with _noted():

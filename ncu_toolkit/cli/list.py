@@ -7,7 +7,8 @@ from collections.abc import Container
 
 import click
 
-from ncu_toolkit.cli._common import console, format_option, grid, split
+from ncu_toolkit.cli._common import console, grid
+from ncu_toolkit.cli._options import formats, options, split, switch
 from ncu_toolkit.ladder.catalogue import Family, find_family, load_families
 from ncu_toolkit.runs.store import pending_rungs
 
@@ -22,16 +23,11 @@ _MARKS = {
 
 
 @click.command("list")
-@click.option(
-    "--family",
-    "-f",
-    "families",
-    multiple=True,
-    metavar="NAME",
-    help="Only this ladder; repeat it, or separate names by commas.",
+@options(
+    families="Only this ladder; repeat it, or separate names by commas.",
+    ideas=switch("Also the idea of each rung.", "--ideas/--no-ideas", default=False),
+    form=formats(["text", "json"]),
 )
-@click.option("--ideas/--no-ideas", default=False, help="Also the idea of each rung.")
-@format_option(["text", "json"])
 def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
     """Show the ladders, their rungs and ideas."""
     chosen = (
@@ -47,7 +43,7 @@ def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
     screen = console()
     for family in chosen:
         screen.print(_table(family, ideas, pending))
-    screen.print("Profile one with `ncu-toolkit profile --kernel NAME --size N`.", markup=False)
+    screen.print("Profile one with `ncu-toolkit profile --kernel NAME --size N`.")
 
 
 def _plain(family: Family, pending: Container[tuple[str, str]]) -> dict[str, object]:
@@ -76,23 +72,17 @@ def _plain(family: Family, pending: Container[tuple[str, str]]) -> dict[str, obj
 def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> object:
     from rich.text import Text
 
-    table = grid(Text(family.name, style="bold"))
-    for column in ("", "rung", "what it is", "removes", "needs"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for rung in family.rungs:
         mark = _MARKS[rung.kind]
-        told = not mark or mark.split()[0] in rung.title
-        what = Text(rung.title + ("" if told else f" [{mark}]"))
+        said = not mark or mark.split()[0] in rung.title
+        what = Text(rung.title + ("" if said else f" [{mark}]"))
         if (family.name, rung.name) in pending:
             what.append(" [not recorded yet]")
         if ideas:
-            what.append("\n" + rung.idea, style="dim")
-        needs = (
-            f"sm_{rung.minimum_cc[0]}{rung.minimum_cc[1]}a"
-            if rung.arch_specific
-            else f"CC {rung.minimum_cc[0]}.{rung.minimum_cc[1]}"
-        )
-        table.add_row(
-            f"{rung.order:02d}", Text(rung.name, style="bold"), what, Text(rung.removes), needs
-        )
-    return table
+            what.append(f"\n{rung.idea}", style="dim")
+        major, minor = rung.minimum_cc
+        needs = f"sm_{major}{minor}a" if rung.arch_specific else f"CC {major}.{minor}"
+        rows.append((f"{rung.order:02d}", Text(rung.name, style="bold"), what, rung.removes, needs))
+    columns = ("", "rung", "what it is", "removes", "needs")
+    return grid(columns, rows, Text(family.name, style="bold"), overflow="fold")

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from ncu_toolkit.cli._common import PathName, timeout_option
+from ncu_toolkit.cli._options import PathName, flag, option, options
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
 
 #: Where the token comes from; else one is made.
@@ -20,31 +20,13 @@ _SHORTEST: Final = 16
 
 
 @click.command("mcp")
-@click.option(
-    "--root",
-    type=PathName(file_okay=False),
-    default=".",
-    show_default=True,
-    help="Serve the reports below this folder, and nothing outside it.",
-)
-@click.option(
-    "--http",
-    is_flag=True,
-    help="Serve streamable HTTP on 127.0.0.1 until Ctrl-C. Without it the client starts this command and uses stdio.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    metavar="N",
-    help="Port for --http.  [default: a free one]",
-)
-@timeout_option("a report", 120)
-@click.option(
-    "--allow-profile",
-    is_flag=True,
-    help="Offer the tool profile, which runs programs below the root with your rights.",
-)
+@options(
+    root=option("Serve the reports below this folder, and nothing outside it.", type=PathName(file_okay=False), default=".", show_default=True),
+    http=flag("Serve streamable HTTP on 127.0.0.1 until Ctrl-C. Without it the client starts this command and uses stdio."),
+    port=option("Port for --http.  [default: a free one]", type=click.IntRange(0, 65535), default=0, metavar="N"),
+    timeout=option("Give up on a report after this long.", default=120),
+    allow_profile=flag("Offer the tool profile, which runs programs below the root with your rights."),
+)  # fmt: skip
 def command(root: Path, http: bool, port: int, timeout: float, allow_profile: bool) -> None:
     """Serve the reports below a folder to a model (Model Context Protocol).
 

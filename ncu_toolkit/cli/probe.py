@@ -7,24 +7,21 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 
-from ncu_toolkit.cli._common import (
-    WIDTH,
+from ncu_toolkit.cli._common import Progress
+from ncu_toolkit.cli._options import (
+    KERNEL,
     Chosen,
-    PathName,
-    Progress,
+    Output,
     any_of,
-    choose_options,
-    emit,
-    format_option,
+    formats,
+    option,
     options,
-    shown_as,
-    tuned_option,
+    switch,
 )
 from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
@@ -33,32 +30,27 @@ from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import short_name
-from ncu_toolkit.explain.probed import Verdict, answer_of
+from ncu_toolkit.explain.probed import Probed, answer_of
 from ncu_toolkit.gpu import cuda, selection, trace
 from ncu_toolkit.model import Context, Profile
 from ncu_toolkit.model.profile import Launch
 from ncu_toolkit.model.trace import Trace
 
-FORMATS = ("text", "markdown", "brief", "json")
+FORMATS: Final = ("text", "markdown", "brief", "json")
 
 
 @click.command("probe")
 @options(
-    partial(choose_options, program=True),
-    tuned_option,
-    click.option("--experiments/--no-experiments", default=None,
-        help="Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program becomes slower by "
-        "it, with the same results]"),
-    click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True, metavar="N", help="Kernels in the table."),
-    format_option(FORMATS, "Format to print."),
-    click.option("--output", "-o", type=PathName(), help="File to write instead of printing."),
-    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]"),
-    click.pass_context,
+    kernels=f"{KERNEL} Repeat it, or separate names of rungs by commas.",
+    experiments=switch("Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program becomes "
+        "slower by it, with the same results]", "--experiments/--no-experiments", default=None),
+    top=option("Kernels in the table.", default=TOP, show_default=True),
+    form=formats(FORMATS, "Format to print."),
+    output="File to write instead of printing.",
 )  # fmt: skip
 def command(
-    ctx: click.Context, chosen: Chosen, tuned: bool, experiments: bool | None, top: int, form: str, output: Path | None,
-    program: tuple[str, ...],
-) -> None:  # fmt: skip
+    chosen: Chosen, tuned: bool, experiments: bool | None, top: int, out: Output, program: tuple[str, ...]
+) -> int:  # fmt: skip
     """Find what limits kernels where the GPU's performance counters are locked.
 
     `ncu-toolkit probe -- python script.py` runs the program once, with its own input, output and
@@ -76,46 +68,51 @@ def command(
             "give a program or a ladder, not both" if program else "nothing to probe",
             "Put a program after '--': ncu-toolkit probe -- python script.py; or name a --kernel",
         )
+    notes: list[str] = []
+    code, then = 0, ""
     if program:
         pattern = any_of(chosen.kernels or ("",))
         patterns.compiled(pattern, "--kernel")
-        code = _program(program, bool(experiments), top, form, output, pattern)
-        ctx.exit(code)
-    cases = chosen.cases(lambda problem: problem.bench_sizes[-1:])
-    if experiments is False:
-        raise UsageProblem(
-            "a ladder's kernel is probed by experiments", "Leave --no-experiments out"
-        )
-    _rungs(cases, tuned, top, form, output)
+        found, verdicts, notes, code = _program(program, bool(experiments), top, pattern)
+        if not experiments:
+            then = f"ncu-toolkit probe --experiments -- {shlex.join(program)}"
+    else:
+        cases = chosen.cases(lambda problem: problem.bench_sizes[-1:])
+        if experiments is False:
+            raise UsageProblem(
+                "a ladder's kernel is probed by experiments", "Leave --no-experiments out"
+            )
+        found, verdicts = _rungs(cases, tuned)
+    answer = answer_of(found, verdicts, top=top, then=then, notes=notes)
+    if out.form == "json":
+        from ncu_toolkit.pages import json
+
+        out.text(json.probe_document(found, verdicts, answer))
+    else:
+        out.answer(answer)
+    return code
 
 
 def _program(
-    program: tuple[str, ...],
-    experiments: bool,
-    top: int,
-    form: str,
-    output: Path | None,
-    pattern: str,
-) -> int:
-    """Probe a program and show what was found of kernels that match; returns its exit code."""
+    program: tuple[str, ...], experiments: bool, top: int, pattern: str
+) -> tuple[Trace, list[Probed], list[str], int]:
+    """Probe a program: the kernels that match, a verdict for each of the first ones, what to note,
+    and the program's exit code."""
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
         folder = Path(name)
         code = trace.run(program, folder, trace.plan(folder) if experiments else None)
         found = trace.read(folder)
-        every = len(found.kernels)
-        found = replace(
-            found,
-            kernels=tuple(
-                each
-                for each in found.kernels
-                if patterns.found(pattern, each.launch.function, "--kernel")
-            ),
+        matching = tuple(
+            each
+            for each in found.kernels
+            if patterns.found(pattern, each.launch.function, "--kernel")
         )
-        if every and not found.kernels:
+        if found.kernels and not matching:
             raise UsageProblem(
                 f"no kernel of the program matches --kernel '{visible(pattern, 200)}'",
                 "Leave it out to see all of them",
             )
+        found = replace(found, kernels=matching)
         verdicts, notes = judged(found, top)
     if experiments:
         notes += [
@@ -126,9 +123,7 @@ def _program(
         ]
     if code:
         notes.append(f"the program ended with exit code {code}")
-    then = f"ncu-toolkit probe --experiments -- {shlex.join(program)}"
-    _show(found, verdicts, top, "" if experiments else then, notes, form, output)
-    return code
+    return found, verdicts, notes, code
 
 
 def confirmations(profiles: Sequence[Profile], program: tuple[str, ...]) -> list[str]:
@@ -162,7 +157,7 @@ def _shape(launch: Launch) -> tuple[object, ...]:
     return name, launch.grid, launch.block, launch.registers
 
 
-def _rungs(cases: selection.Cases, tuned: bool, top: int, form: str, output: Path | None) -> None:
+def _rungs(cases: selection.Cases, tuned: bool) -> tuple[Trace, list[Probed]]:
     from ncu_toolkit.gpu import probe
 
     cases, skipped, lines = selection.ready(cases, tuned, cuda.device())
@@ -178,14 +173,13 @@ def _rungs(cases: selection.Cases, tuned: bool, top: int, form: str, output: Pat
             code = None
             with contextlib.suppress(EnvironmentProblem):  # No disassembler: it does without.
                 code = trace.code_in(cubin, kernel.launch) if cubin is not None else None
-            verdicts.append(Verdict(diagnosis, told, code))
+            verdicts.append(Probed(diagnosis, told, code))
     if not kernels:
         raise EnvironmentProblem("no kernel could be probed", "The notes above say why")
-    found = Trace(cuda.device(), tuple(kernels), len(kernels), 0.0, 0.0)
-    _show(found, verdicts, top, "", [], form, output)
+    return Trace(cuda.device(), tuple(kernels), len(kernels), 0.0, 0.0), verdicts
 
 
-def judged(found: Trace, top: int) -> tuple[list[Verdict], list[str]]:
+def judged(found: Trace, top: int) -> tuple[list[Probed], list[str]]:
     """A verdict for each of the first kernels, and what could not be read for them."""
     verdicts, notes = [], []
     readable = True
@@ -197,25 +191,5 @@ def judged(found: Trace, top: int) -> tuple[list[Verdict], list[str]]:
             readable = False
             notes.append(f"the kernels' code is not read: {error.message}")
         diagnosis, told = regime.verdict(kernel, found.device)
-        verdicts.append(Verdict(diagnosis, told, code))
+        verdicts.append(Probed(diagnosis, told, code))
     return verdicts, notes
-
-
-def _show(
-    found: Trace,
-    verdicts: list[Verdict],
-    top: int,
-    then: str,
-    notes: list[str],
-    form: str,
-    output: Path | None,
-) -> None:
-    answer = answer_of(found, verdicts, top=top, then=then, notes=notes)
-    shown: Any
-    if form == "json":
-        from ncu_toolkit.pages import json
-
-        shown = json.probe_document(found, verdicts, answer)
-    else:
-        shown = shown_as(answer, form)
-    emit(shown, output, WIDTH)

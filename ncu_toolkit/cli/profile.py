@@ -5,31 +5,31 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 
-from ncu_toolkit.cli._common import (
+from ncu_toolkit.cli import _complete
+from ncu_toolkit.cli._common import Progress, console
+from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
+    KERNEL,
     Chosen,
     Cluster,
-    Progress,
     any_of,
-    choose_options,
-    cluster_options,
-    console,
-    needs_option,
+    flag,
+    given,
+    needs,
+    option,
     options,
-    output_option,
-    timeout_option,
-    tuned_option,
+    switch,
 )
 from ncu_toolkit.cli.history import keep
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
-from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME
@@ -39,38 +39,30 @@ from ncu_toolkit.runs import intake, store
 
 @click.command("profile")
 @options(
-    partial(choose_options, program=True),
-    output_option,
-    tuned_option,
-    cluster_options,
-    click.option("--alone", is_flag=True, help="Only the kernels named: not the rungs they are compared with."),
-    click.option("--no-timing", is_flag=True, help="Skip the unprofiled timing."),
-    click.option("--cache-control", type=click.Choice(["all", "none"]), default="all", show_default=True,
-        help="Whether ncu flushes caches before each pass (all) or leaves them (none)."),
-    timeout_option("ncu", runner.DEFAULT_TIMEOUT),
-    click.option("--kernel-filter", default="", hidden=True, help="The same as --kernel of a program."),
-    click.option("--launch-skip", type=click.IntRange(min=0), default=0, metavar="N", help="For a program: leave out the first N launches."),
-    click.option("--launch-count", type=click.IntRange(min=0), default=program_run.DEFAULT_LAUNCHES, show_default=True, metavar="N",
-        help="For a program: profile at most N launches; 0 for all of them."),
-    click.option("--nvtx", multiple=True, metavar="RANGE",
-        help="For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it."),
-    click.option("--ranges/--no-ranges", default=None,
-        help="For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script marks "
-        "any]"),
-    click.option("--set", "set_name", default=SET_NAME, show_default=True, metavar="NAME",
-        help="For a program: ncu's section set. 'full' also runs ncu's own rules."),
-    needs_option("For a program: what"),
-    click.option("--resume", "resumed", is_flag=False, flag_value="", default=None, metavar="[RUN]",
-        help="Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one."),
-    click.option("--probe", "probed", is_flag=True,
-        help="Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that)."),
-    click.option("--redact", is_flag=True, help="Keep the raw report without host names, users, addresses, command lines and folders."),
-    click.option("--redact-source", is_flag=True, help="Like --redact, and also without embedded source code."),
-    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]"),
-    click.pass_context,
+    kernels=f"{KERNEL} Repeat it, or separate names of rungs by commas.",
+    alone=flag("Only the kernels named: not the rungs they are compared with."),
+    no_timing=flag("Skip the unprofiled timing."),
+    cache_control=option("Whether ncu flushes caches before each pass (all) or leaves them (none).", type=click.Choice(["all", "none"]),
+        default="all", show_default=True),
+    timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
+    kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
+    launch_skip="For a program: leave out the first N launches.",
+    launch_count=option("For a program: profile at most N launches; 0 for all of them.", type=click.IntRange(min=0),
+        default=program_run.DEFAULT_LAUNCHES),
+    nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.", multiple=True, metavar="RANGE"),
+    ranges=switch("For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script "
+        "marks any]", "--ranges/--no-ranges", default=None),
+    set_name=option("For a program: ncu's section set. 'full' also runs ncu's own rules.", "--set", default=SET_NAME, show_default=True,
+        metavar="NAME"),
+    needs=needs("For a program: what"),
+    resumed=option("Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.", "--resume", is_flag=False,
+        flag_value="", default=None, metavar="[RUN]", shell_complete=_complete.runs),
+    probed=flag("Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that).", "--probe"),
+    redact=flag("Keep the raw report without host names, users, addresses, command lines and folders."),
+    redact_source=flag("Like --redact, and also without embedded source code."),
 )  # fmt: skip
 def command(
-    ctx: click.Context, chosen: Chosen, reports: Path, tuned: bool, where: Cluster, alone: bool, no_timing: bool, cache_control: str, timeout: float,
+    chosen: Chosen, reports: Path, tuned: bool, where: Cluster, alone: bool, no_timing: bool, cache_control: str, timeout: float,
     kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
     resumed: str | None, probed: bool, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -84,19 +76,19 @@ def command(
     pages, for the Nsight Compute GUI."""
     asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
     if resumed is not None:
-        _refuse_others(ctx)
+        _refuse_others()
         with where.opened() as executor:
             folder = runner.find(resumed, reports)
             at = intake.here(executor.uuid())
             job = LadderJob("", (), asked, folder.parent, timeout=timeout, executor=executor)
             _go_on(folder, job, lambda made: finish(made, folder.parent, at))
         return
-    if program and (where.address or where.slow_boards):
+    if program and (where.cluster or where.slow_boards):
         raise UsageProblem(
             "--cluster spreads kernels of a ladder, and a program runs on one machine",
             "Leave out --cluster, or name a --family",
         )
-    if probed and where.address:
+    if probed and where.cluster:
         raise UsageProblem("--probe runs on this machine's GPU, not on a cluster's", "Leave it out")
     if program:
         if chosen.ladder:
@@ -202,17 +194,15 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
 
 
 #: Parameters that go with --resume.
-_WITH_RESUME = frozenset(
+_WITH_RESUME: Final = frozenset(
     {"resumed", "reports", "timeout", "redact", "redact_source", "cluster", "slow_boards"}
 )
 
 
-def _refuse_others(ctx: click.Context) -> None:
-    for parameter in ctx.command.params:
-        given = (
-            ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        )
-        if given and parameter.name not in _WITH_RESUME:
+def _refuse_others() -> None:
+    for parameter in click.get_current_context().command.params:
+        name = parameter.name or ""
+        if given(name) and name not in _WITH_RESUME:
             shown = parameter.opts[0] if isinstance(parameter, click.Option) else "a program"
             raise UsageProblem(
                 f"{shown} cannot be combined with --resume",
@@ -229,14 +219,13 @@ def _profile_program(
     probed: bool,
 ) -> None:
     from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_text import summary
+    from ncu_toolkit.pages.run_view import run_text
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
     at = intake.here(cuda.gpu_uuid())
     screen.print(
-        f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder",
-        markup=False,
+        f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder"
     )
     session = program_run.profile(
         request,
@@ -248,24 +237,23 @@ def _profile_program(
     )
     folder = session.folder
     run = publish_run(folder, reports)
-    screen.print(summary(run))
+    screen.print(run_text(run))
     keep(run, folder, at)
     if probed:
         from ncu_toolkit.cli.probe import confirmations
 
         try:
             for line in confirmations(run.profiles, request.command):
-                screen.print(line, markup=False)
+                screen.print(line)
         except ToolkitError as error:
             session.failures.append(error)
-    for note in session.notes:
-        screen.print(f"note: {note}", markup=False)
-    screen.print(f"Report: {folder / 'index.html'}", markup=False)
-    options = "".join(f" --needs {shlex.quote(str(each))}" for each in needs)
-    screen.print(
-        f"Raw report: {folder / program_run.STEM}.ncu-rep; next: ncu-toolkit analyze {folder} --format brief{options}",
-        markup=False,
-    )
+    again = "".join(f" --needs {shlex.quote(str(each))}" for each in needs)
+    for line in (
+        *(f"note: {note}" for note in session.notes),
+        f"Report: {folder / 'index.html'}",
+        f"Raw report: {folder / program_run.STEM}.ncu-rep; next: ncu-toolkit analyze {folder} --format brief{again}",
+    ):
+        screen.print(line)
     session.raise_failure()
 
 
@@ -280,18 +268,17 @@ def finish(session: Session, reports: Path, at: intake.Here, names: tuple[str, .
     """Render a run's pages and the index, print its summary with the cards of the rungs in `names`,
     add it to the history, and raise the session's failure."""
     from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_text import summary
+    from ncu_toolkit.pages.run_view import run_text
 
     screen = console()
     run = publish_run(session.folder, reports)
-    screen.print(summary(run, cards=names))
+    screen.print(run_text(run, names))
     keep(run, session.folder, at)
-    screen.print(f"Report: {reports / 'index.html'}", markup=False)
+    screen.print(f"Report: {reports / 'index.html'}")
     left = sum(case.open for case in session.run.cases)
     if left:
         where = "" if reports == Path(DEFAULT_REPORTS) else f" --output {shlex.quote(str(reports))}"
         screen.print(
-            f"{left} cases are not profiled. The rest: ncu-toolkit profile --resume {session.folder.name}{where}",
-            markup=False,
+            f"{left} cases are not profiled. The rest: ncu-toolkit profile --resume {session.folder.name}{where}"
         )
     session.raise_failure()

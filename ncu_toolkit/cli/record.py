@@ -5,30 +5,29 @@ from __future__ import annotations
 import contextlib
 import lzma
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from ncu_toolkit.cli._common import (
+from ncu_toolkit.cli._common import Progress, console
+from ncu_toolkit.cli._options import (
+    Chosen,
     Cluster,
     PathName,
-    Progress,
     Seconds,
-    cluster_options,
-    console,
-    dtype_option,
+    flag,
+    option,
     options,
-    size_option,
     split,
-    tuned_option,
+    switch,
 )
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.core.files import make_folder
 from ncu_toolkit.gpu import runner, selection
-from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.ladder.catalogue import find_rung, load_families
@@ -39,103 +38,111 @@ from ncu_toolkit.runs import store
 
 #: Rungs that the curve over sizes times beside the baseline.
 CURVE_RUNGS: Final = 2
+_STOCK_RULES: Final = "Nsight Compute's own rules"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded, and how."""
+
+    families: tuple[str, ...]
+    target: Path
+    sizes: str | None
+    bench_sizes: str | None
+    dtype: str | None
+    seconds: float
+    stock_sizes: str | None
+    stock_rules: bool
+    curve: bool
+    timeout: float
+    tuned: bool
+
+    def cases(self, sizes: str | None, own: Callable[[Problem], Sequence[str]]) -> Cases:
+        """The cases of the families; of a family's `own` sizes where none are given."""
+        return Chosen((), self.families, False, sizes, self.dtype, ()).cases(own)
 
 
 @click.command("record")
 @options(
-    click.option("--family", "-f", "families", multiple=True, metavar="NAME", help="A ladder to record; repeat it, or separate names by commas."),
-    click.option("--output", "-o", "target", type=PathName(file_okay=False), required=True, help="New folder for the recording."),
-    size_option("Sizes to profile.  [default: the family's recorded sizes]"),
-    click.option("--bench-size", "bench_sizes", metavar="SIZE[,SIZE…]", help="Sizes to time.  [default: the family's bench sizes]"),
-    dtype_option,
-    click.option("--seconds", type=Seconds(0.01), default=0.25, show_default=True, help="GPU time spent on timing one rung at one size."),
-    click.option("--stock-size", "stock_sizes", metavar="SIZE[,SIZE…]",
-        help="Sizes of the run with the stock rules.  [default: the largest recorded size]"),
-    click.option("--stock-rules/--no-stock-rules", default=True, show_default=True,
-        help="Also run Nsight Compute's own full set, for its rules' verdicts."),
-    click.option("--curve/--no-curve", default=True, show_default=True,
-        help="Also time the library and the fastest rungs over more sizes, where the family has such."),
-    click.option("--timeout", type=Seconds(), default=runner.DEFAULT_TIMEOUT, show_default=True, metavar="SECONDS"),
-    tuned_option,
-    cluster_options,
-    click.option("--finish", is_flag=True, help="Scrub and compress an interrupted recording in --output. Needs no GPU."),
+    asked=Recording,
+    families="A ladder to record; repeat it, or separate names by commas.",
+    target=option("New folder for the recording.", "--output", "-o", type=PathName(file_okay=False), required=True),
+    sizes="Sizes to profile.  [default: the family's recorded sizes]",
+    bench_sizes=option("Sizes to time.  [default: the family's bench sizes]", "--bench-size", metavar="SIZE[,SIZE…]"),
+    seconds=option("GPU time spent on timing one rung at one size.", type=Seconds(0.01), default=0.25, show_default=True),
+    stock_sizes=option("Sizes of the run with the stock rules.  [default: the largest recorded size]", "--stock-size", metavar="SIZE[,SIZE…]"),
+    stock_rules=switch("Also run Nsight Compute's own full set, for its rules' verdicts.", "--stock-rules/--no-stock-rules"),
+    curve=switch("Also time the library and the fastest rungs over more sizes, where the family has such.", "--curve/--no-curve"),
+    timeout=option("", default=runner.DEFAULT_TIMEOUT),
+    finish=flag("Scrub and compress an interrupted recording in --output. Needs no GPU."),
 )  # fmt: skip
-def command(
-    families: tuple[str, ...], target: Path, sizes: str | None, bench_sizes: str | None, dtype: str | None, stock_sizes: str | None,
-    seconds: float, stock_rules: bool, curve: bool, timeout: float, tuned: bool, where: Cluster, finish: bool,
-) -> None:  # fmt: skip
+def command(asked: Recording, where: Cluster, finish: bool) -> None:
     """Profile and time ladders, and keep them as a recording that can be shipped.
 
     Host names, addresses and home folders are replaced, and machine code of libraries is blanked.
     Set NCU_TOOLKIT_SOURCE_ROOT=/src so that line information names a neutral folder. A wrong kernel
     ends the recording, and nothing is kept as finished. An interrupted recording keeps its data in
     its folder, and `record --finish` finishes it."""
+    target = asked.target
     if finish:
-        if families:
+        if asked.families:
             raise UsageProblem(
                 "--finish takes no --family", "It finishes the recording in --output"
             )
         _finish(target)
         return
-    if not families:
+    if not asked.families:
         raise UsageProblem(
             "no --family is given",
             "Name a ladder to record, or finish an interrupted recording with --finish",
         )
-    begun = where.address is not None and (target / store.MANIFEST).is_file()
+    begun = where.cluster is not None and (target / store.MANIFEST).is_file()
     if not begun and target.exists() and any(target.iterdir()):
         raise UsageProblem(
             f"'{target}' is not empty", "Name a new folder: a recording is never overwritten"
         )
-    names = split(families)
-
-    def chosen(text: str | None, own: Callable[[Problem], Sequence[str]]) -> Cases:
-        return selection.select((), names, False, text, dtype, default_sizes=own)
-
-    cases = chosen(sizes, lambda problem: problem.record_sizes)
-    timed = chosen(bench_sizes, lambda problem: problem.bench_sizes)
+    cases = asked.cases(asked.sizes, lambda problem: problem.record_sizes)
+    timed = asked.cases(asked.bench_sizes, lambda problem: problem.bench_sizes)
     # At its further sizes only the library's kernels: which one does it pick where?
-    further = chosen(None, lambda problem: problem.library_sizes)
+    further = asked.cases(None, lambda problem: problem.library_sizes)
     library = tuple(case for case in further if selection.rung_of(case).library)
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(where.opened())
         device = executor.device()
         executor.ncu()
-        last = stock_sizes or (sizes and sizes.rpartition(",")[2])
-        for_rules = chosen(last, lambda problem: problem.record_sizes[-1:])
-        for_rules, *_ = selection.ready(for_rules, tuned, device)
+        last = asked.stock_sizes or (asked.sizes and asked.sizes.rpartition(",")[2])
+        for_rules = asked.cases(last, lambda problem: problem.record_sizes[-1:])
+        for_rules, *_ = selection.ready(for_rules, asked.tuned, device)
         cases, skipped = selection.runnable_here(cases, device)
-        cases, lines = selection.settled(_merged(cases, library), tuned, device)
+        cases, lines = selection.settled(_merged(cases, library), asked.tuned, device)
         timed = _merged(selection.runnable_here(timed, device)[0], library)
-        timed = selection.settled(timed, tuned, device)[0]
+        timed = selection.settled(timed, asked.tuned, device)[0]
         make_folder(target)
         progress = stack.enter_context(Progress())
         if begun:
             session = _begun(target, (*cases, *timed), progress, executor)
         else:
-            session = runner.start(target, ", ".join(names), executor=executor)
+            session = runner.start(target, ", ".join(split(asked.families)), executor=executor)
             session.update(skipped=skipped)
         for line in lines:
             progress.note(line)
         runner.build_all(session, cases, progress, executor)
-        runner.time_all(session, timed, progress, seconds=seconds, executor=executor)
-        if curve and not (target / store.CURVE).is_file():
-            _time_curve(session, names, dtype, tuned, progress, seconds, executor)
+        runner.time_all(session, timed, progress, seconds=asked.seconds, executor=executor)
+        if asked.curve and not (target / store.CURVE).is_file():
+            _time_curve(asked, session, progress, executor)
         runner.measure_ceilings(session, progress, executor)
         session.save()
         part = runner.PART_SECONDS if executor.boards else None
         runner.profile_all(
-            session, cases, progress, timeout=timeout, part_seconds=part, executor=executor
+            session, cases, progress, timeout=asked.timeout, part_seconds=part, executor=executor
         )
-        if stock_rules:
+        if asked.stock_rules:
             try:
-                _stock(session, for_rules, progress, timeout, executor)
+                _stock(session, for_rules, progress, asked.timeout, executor)
             except ToolkitError as error:
                 # The recording is whole without these verdicts, and says that they are missing.
-                progress.note(
-                    f"Nsight Compute's own rules are not in the recording: {error.message}"
-                )
-                lost = Skipped("Nsight Compute's own rules", error.message)
+                progress.note(f"{_STOCK_RULES} are not in the recording: {error.message}")
+                lost = Skipped(_STOCK_RULES, error.message)
                 session.update(skipped=(*session.run.skipped, lost))
         session.save()
     _pack(target)
@@ -165,7 +172,7 @@ def _begun(target: Path, cases: Cases, progress: Progress, executor: Executor) -
 
 def _done(title: str, target: Path) -> None:
     total = sum(path.stat().st_size for path in target.iterdir())
-    console().print(f"Recorded {title} in {target} ({total / 2**20:.1f} MiB)", markup=False)
+    console().print(f"Recorded {title} in {target} ({total / 2**20:.1f} MiB)")
 
 
 def _finish(target: Path) -> None:
@@ -180,9 +187,7 @@ def _finish(target: Path) -> None:
             f"'{target}' is finished already", "Name the folder of an interrupted recording"
         )
     if any(target.glob("stock*")) and not (target / store.RULES).is_file():
-        lost = Skipped(
-            "Nsight Compute's own rules", "the recording was interrupted while they were collected"
-        )
+        lost = Skipped(_STOCK_RULES, "the recording was interrupted while they were collected")
         store.save_manifest(target, replace(manifest, skipped=(*manifest.skipped, lost)))
     _pack(target)
     _done(manifest.title, target)
@@ -195,37 +200,36 @@ def _merged(cases: Cases, more: Cases) -> Cases:
     return tuple({case.marker: case for case in (*cases, *added)}.values())
 
 
-def _time_curve(
-    session: Session,
-    names: Sequence[str],
-    dtype: str | None,
-    tuned: bool,
-    progress: Progress,
-    seconds: float,
-    executor: Executor,
-) -> None:
-    """Time the baseline and the fastest rungs of each family at its curve's sizes, in turns and
-    without the others, into CURVE."""
-    rungs = [
-        f"{name}/{rung}"
-        for name in names
-        if problem_for(name).curve_sizes
-        for rung in _fastest(session.run, name)
-    ]
-    if not rungs:
-        return
-    cases = selection.select(
-        rungs, (), False, None, dtype, default_sizes=lambda problem: problem.curve_sizes
-    )
-    folder = session.folder / "curve"
+@contextlib.contextmanager
+def _apart(session: Session, name: str, **changes: Any) -> Iterator[Session]:
+    """A session in a folder of its own within that of another, which gets its failures."""
+    folder = session.folder / name
     folder.mkdir(exist_ok=True)
-    apart = Session(replace(session.run, cases=(), timings=(), costs={}), folder)
-    timed = selection.settled(cases, tuned, executor.device())[0]
-    runner.time_all(apart, timed, progress, seconds=seconds, executor=executor)
-    store.write_json(session.folder / store.CURVE, "timings", list(apart.run.timings))
+    apart = Session(replace(session.run, costs={}, **changes), folder)
+    yield apart
     shutil.rmtree(folder)
     session.failures += apart.failures
+    session.interrupted = session.interrupted or apart.interrupted
     session.context_lost = session.context_lost or apart.context_lost
+
+
+def _time_curve(asked: Recording, session: Session, progress: Progress, executor: Executor) -> None:
+    """Time the baseline and the fastest rungs of each family at its curve's sizes, in turns and
+    without the others, into CURVE."""
+    rungs = tuple(
+        f"{name}/{rung}"
+        for name in split(asked.families)
+        if problem_for(name).curve_sizes
+        for rung in _fastest(session.run, name)
+    )
+    if not rungs:
+        return
+    chosen = Chosen(rungs, (), False, None, asked.dtype, ())
+    cases = chosen.cases(lambda problem: problem.curve_sizes)
+    with _apart(session, "curve", cases=(), timings=()) as apart:
+        timed = selection.settled(cases, asked.tuned, executor.device())[0]
+        runner.time_all(apart, timed, progress, seconds=asked.seconds, executor=executor)
+        store.write_json(session.folder / store.CURVE, "timings", list(apart.run.timings))
 
 
 def _fastest(run: Run, family: str) -> list[str]:
@@ -251,34 +255,30 @@ def _stock(
     rules.json."""
     from ncu_toolkit.report import reader
 
-    run, folder = session.run, session.folder / "stock"
-    folder.mkdir()
+    run = session.run
     known = tuple(
         replace(case, state="timed", report="") for case in run.cases if case.state == "profiled"
     )
-    apart = Session(replace(run, cases=known, report_files=(), commands=(), costs={}), folder)
-    runner.profile_all(
-        apart,
-        cases,
-        progress,
-        timeout=timeout,
-        set_name="full",
-        part_seconds=None,
-        executor=executor,
-    )
-    profiles = [
-        profile
-        for name in apart.run.report_files
-        for profile in reader.load_profiles(folder / name, instructions=False)
-    ]
-    if profiles:
-        store.save_rules(session.folder, store.tie(profiles, apart.run.cases))
-    shutil.rmtree(folder)
+    with _apart(session, "stock", cases=known, report_files=(), commands=()) as apart:
+        runner.profile_all(
+            apart,
+            cases,
+            progress,
+            timeout=timeout,
+            set_name="full",
+            part_seconds=None,
+            executor=executor,
+        )
+        profiles = [
+            profile
+            for name in apart.run.report_files
+            for profile in reader.load_profiles(apart.folder / name, instructions=False)
+        ]
+        if profiles:
+            store.save_rules(session.folder, store.tie(profiles, apart.run.cases))
     session.update(
         commands=(*run.commands, *apart.run.commands), costs={**run.costs, **apart.run.costs}
     )
-    session.failures += apart.failures
-    session.interrupted = session.interrupted or apart.interrupted
 
 
 def _pack(target: Path) -> None:

@@ -6,27 +6,19 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import PathName
+from ncu_toolkit.cli._options import PathName, argument, flag, option, options
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.report.redact import redact
 
 
 @click.command("redact")
-@click.argument("source", metavar="IN", type=PathName())
-@click.argument("target", metavar="OUT", type=PathName())
-@click.option(
-    "--source",
-    "remove_source",
-    is_flag=True,
-    help="Also remove embedded source code and names of source files.",
-)
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="TEXT",
-    help="Also replace this text (for example a project's name), in kernel names too. Repeat it.",
-)
+@options(
+    source=argument(metavar="IN", type=PathName()),
+    target=argument(metavar="OUT", type=PathName()),
+    remove_source=flag("Also remove embedded source code and names of source files.", "--source"),
+    names=option("Also replace this text (for example a project's name), in kernel names too. Repeat it.", "--name", multiple=True,
+        metavar="TEXT"),
+)  # fmt: skip
 def command(source: Path, target: Path, remove_source: bool, names: tuple[str, ...]) -> None:
     """Write a copy of a report without host names, users, addresses, command lines and absolute
     paths.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import Progress, console, output_option
+from ncu_toolkit.cli._common import Progress, console
+from ncu_toolkit.cli._options import options
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.files import make_folder
 from ncu_toolkit.core.units import counted
@@ -17,7 +18,7 @@ from ncu_toolkit.runs.store import recordings
 
 
 @click.command("report")
-@output_option
+@options()
 def command(reports: Path) -> None:
     """Write the pages of the shipped recordings and of your own runs.
 
@@ -32,15 +33,14 @@ def command(reports: Path) -> None:
         progress.step("index")
     screen = console()
     for name, error in broken:
-        screen.print(f"left out {name}: {error}", markup=False)
+        screen.print(f"left out {name}: {error}")
     for run in runs.values():
         screen.print(
-            f"{run.title}: {len(run.profiles)} profiles, {len(run.timings)} timings, recorded {run.created[:10]}",
-            markup=False,
+            f"{run.title}: {len(run.profiles)} profiles, {len(run.timings)} timings, recorded {run.created[:10]}"
         )
     if not runs:
-        screen.print("The recordings are unchanged: their pages were kept.", markup=False)
-    screen.print(f"Open {index}", markup=False)
+        screen.print("The recordings are unchanged: their pages were kept.")
+    screen.print(f"Open {index}")
     if broken:
         name, error = broken[0]
         raise InputProblem(
@@ -50,6 +50,5 @@ def command(reports: Path) -> None:
         )
     if cuda.available():
         screen.print(
-            f"This machine has a GPU ({cuda.device().name}): `make benchmark-heavy` profiles it.",
-            markup=False,
+            f"This machine has a GPU ({cuda.device().name}): `make benchmark-heavy` profiles it."
         )

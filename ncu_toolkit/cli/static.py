@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
 from ncu_toolkit.build.nvcc import parse_arch
-from ncu_toolkit.cli._common import (
-    DEFAULT_ARCH,
-    WIDTH,
-    PathName,
-    emit,
-    format_option,
-    here,
-    parse_params,
-    shown_as,
-)
+from ncu_toolkit.cli import _complete
+from ncu_toolkit.cli._common import DEFAULT_ARCH, here
+from ncu_toolkit.cli._options import COUNT, Output, argument, formats, option, options, parse_params
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.diagnosis.static import (
@@ -26,62 +20,26 @@ from ncu_toolkit.diagnosis.static import (
 )
 from ncu_toolkit.explain.code import of_code
 
-FORMATS = ("text", "markdown", "json", "html")
-PAGE = "ncu-static.html"
+FORMATS: Final = ("text", "markdown", "json", "html")
+PAGE: Final = "ncu-static.html"
 
 
 @click.command("static")
-@click.argument("what", metavar="KERNEL|FILE.cu|FILE.cubin")
-@click.option(
-    "--arch",
-    "-a",
-    metavar="sm_NN",
-    help=f"Architecture to compile for.  [default: this GPU's, else {DEFAULT_ARCH}]",
-)
-@click.option(
-    "--size",
-    "-s",
-    metavar="SIZE",
-    help="Problem size of a ladder's kernel, for its launch.  [default: the family's largest usual one]",
-)
-@click.option(
-    "--dtype",
-    metavar="TYPE",
-    help="Element type of a ladder's kernel, where the family has several.",
-)
-@click.option(
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Tile parameter of a ladder's kernel, or macro of a .cu file; repeat it.",
-)
-@click.option(
-    "--block",
-    type=click.IntRange(1, 1024),
-    metavar="THREADS",
-    help="Threads per block, for a .cu or .cubin file.",
-)
-@click.option(
-    "--shared",
-    type=click.IntRange(0),
-    default=0,
-    metavar="BYTES",
-    help="Dynamic shared memory per block, for a .cu or .cubin file.",
-)
-@click.option(
-    "--sm-count",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Multiprocessors of the GPU, for waves.  [default: this GPU's, else not computed]",
-)
-@format_option(FORMATS, "html writes a page with the card, the loops and the code.")
-@click.option(
-    "--output", "-o", type=PathName(), help=f"File to write; for html the page (default {PAGE})."
-)
+@options(
+    what=argument(metavar="KERNEL|FILE.cu|FILE.cubin", shell_complete=_complete.kernel_or_file),
+    arch=option(f"Architecture to compile for.  [default: this GPU's, else {DEFAULT_ARCH}]", "--arch", "-a", metavar="sm_NN"),
+    size="Problem size of a ladder's kernel, for its launch.  [default: the family's largest usual one]",
+    dtype="Element type of a ladder's kernel, where the family has several.",
+    params="Tile parameter of a ladder's kernel, or macro of a .cu file; repeat it.",
+    block=option("Threads per block, for a .cu or .cubin file.", type=click.IntRange(1, 1024), metavar="THREADS"),
+    shared=option("Dynamic shared memory per block, for a .cu or .cubin file.", type=click.IntRange(0), default=0, metavar="BYTES"),
+    sm_count=option("Multiprocessors of the GPU, for waves.  [default: this GPU's, else not computed]", type=COUNT, metavar="N"),
+    form=formats(FORMATS, "html writes a page with the card, the loops and the code."),
+    output=f"File to write; for html the page (default {PAGE}).",
+)  # fmt: skip
 def command(
     what: str, arch: str | None, size: str | None, dtype: str | None, params: tuple[str, ...], block: int | None, shared: int,
-    sm_count: int | None, form: str, output: Path | None,
+    sm_count: int | None, out: Output,
 ) -> None:  # fmt: skip
     """Analyse a kernel's compiled code: resources, occupancy, hot loops and the bottlenecks that
     need no counters.
@@ -133,15 +91,7 @@ def command(
             rung, arch or chosen, size=size, dtype=dtype, parameters=values, sm_count=known
         )
         sources[rung.path.name] = rung.path.read_text(encoding="utf-8")
-    if form == "json":
-        from ncu_toolkit.pages import json
-
-        emit(json.written(found.as_document()), output)
-        return
-    shown = of_code(found, sources)
-    if form == "html":
-        from ncu_toolkit.render.card_html import write_page
-
-        click.echo(f"Open {write_page(shown, 'Code of ' + found.subject, output or Path(PAGE))}")
-        return
-    emit(shown_as(shown, form), output, WIDTH)
+    if out.form == "json":
+        out.plain(found.as_document())
+    else:
+        out.answer(of_code(found, sources), f"Code of {found.subject}", PAGE)

@@ -6,19 +6,8 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import (
-    Cluster,
-    Progress,
-    Seconds,
-    cluster_options,
-    console,
-    dtype_option,
-    grid,
-    options,
-    output_option,
-    size_option,
-    split,
-)
+from ncu_toolkit.cli._common import Progress, console, grid
+from ncu_toolkit.cli._options import COUNT, Cluster, Seconds, flag, option, options, split
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.gpu import halving
 from ncu_toolkit.gpu.halving import Search
@@ -30,18 +19,14 @@ from ncu_toolkit.runs import store
 
 @click.command("tune")
 @options(
-    click.option("--kernel", "-k", "kernels", multiple=True, required=True, metavar="NAME",
-        help="A kernel with a [search] table; repeat it, or separate names by commas."),
-    size_option("Problem size, or a list. Each size is searched separately.", required=True),
-    dtype_option,
-    click.option("--max-settings", type=click.IntRange(1), metavar="N", help="Search a random N of the settings.  [default: all]"),
-    click.option("--time-limit", type=Seconds(), metavar="SECONDS",
-        help="Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: none]"),
-    click.option("--jobs", "-j", type=click.IntRange(1), metavar="N", help="Compilations at a time.  [default: the CPUs here]"),
-    click.option("--seed", type=int, default=1, show_default=True, help="Random seed for the order of runs and for --max-settings."),
-    click.option("--restart", is_flag=True, help="Forget an earlier search of the same kernel and size, finished or not."),
-    cluster_options,
-    output_option,
+    kernels=option("A kernel with a [search] table; repeat it, or separate names by commas.", required=True),
+    sizes=option("Problem size, or a list. Each size is searched separately.", required=True),
+    max_settings=option("Search a random N of the settings.  [default: all]", type=COUNT, metavar="N"),
+    time_limit=option("Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: none]",
+        type=Seconds(), metavar="SECONDS"),
+    jobs="Compilations at a time.  [default: the CPUs here]",
+    seed=option("Random seed for the order of runs and for --max-settings.", type=int, default=1, show_default=True),
+    restart=flag("Forget an earlier search of the same kernel and size, finished or not."),
 )  # fmt: skip
 def command(
     kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int,
@@ -90,12 +75,8 @@ def show(search: Search, reports: Path) -> None:
     folder = store.new_run_folder(reports, f"tune {search.rung} {search.size}")
     path = tune_view.write(search, folder)
     screen = console()
-    table = grid(f"{search.rung} at {search.size}")
-    for n, column in enumerate(tune_view.COLUMNS):
-        table.add_column(column, justify="right" if n else "left")
-    for row in tune_view.rows(search):
-        table.add_row(*row)
-    screen.print(table)
-    for line in tune_view.summary(search):
-        screen.print(line, markup=False)
-    screen.print(f"Landscape: {path}", markup=False)
+    first, *numbers = tune_view.COLUMNS
+    columns = (first, *(f">{each}" for each in numbers))
+    screen.print(grid(columns, tune_view.rows(search), f"{search.rung} at {search.size}"))
+    for line in (*tune_view.summary(search), f"Landscape: {path}"):
+        screen.print(line)

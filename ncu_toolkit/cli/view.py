@@ -20,7 +20,8 @@ import click
 
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import Analysis, Options, analyze
-from ncu_toolkit.cli._common import MATCHES, PathName
+from ncu_toolkit.cli._common import complain
+from ncu_toolkit.cli._options import flag, options
 from ncu_toolkit.cli.analyze import exit_code, lacking
 
 #: Names under which a browser asks for a server on its own machine, or at the near end of an ssh
@@ -32,19 +33,7 @@ _PATIENCE: Final = 10
 
 
 @click.command("view")
-@click.argument("paths", nargs=-1, required=True, type=PathName(), metavar="REPORT…")
-@click.option(
-    "--kernel",
-    "-k",
-    default="",
-    metavar="REGEX",
-    help=MATCHES,
-)
-@click.option(
-    "--serve",
-    is_flag=True,
-    help="Serve the pages on 127.0.0.1 until Ctrl-C, for a browser on another machine.",
-)
+@options(serve=flag("Serve the pages on 127.0.0.1 until Ctrl-C, for a browser on another machine."))
 def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
     """Show reports in a browser: files, or folders of them.
 
@@ -53,8 +42,7 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
     that forwards it to your machine. Exits with 4 when a report is unreadable or incomplete; the
     rest is still shown."""
     analysis = analyze(paths, Options(kernel=kernel, profiles=True))
-    for line in lacking(analysis):
-        click.echo(f"error: {line}", err=True)
+    complain(lacking(analysis))
     if not analysis.launches:
         return exit_code(analysis)
     folder = Path(tempfile.mkdtemp(prefix="ncu-toolkit-view-"))
@@ -76,7 +64,7 @@ def write_pages(analysis: Analysis, folder: Path) -> Path:
     """Write the analysis as pages; returns the one to open: of two reports with a kernel in common
     their comparison."""
     from ncu_toolkit.pages.analysis_run import write_folder
-    from ncu_toolkit.render.card_html import write_page
+    from ncu_toolkit.pages.html import write_answer
 
     page = write_folder(analysis, folder)
     if len(analysis.files) != 2:
@@ -86,7 +74,7 @@ def write_pages(analysis: Analysis, folder: Path) -> Path:
     if not found.compared:
         return page
     above = [("Both reports", page.name)]
-    return write_page(answers.of_comparison(found), "Comparison", page.parent / COMPARISON, above)
+    return write_answer(answers.of_comparison(found), "Comparison", page.parent / COMPARISON, above)
 
 
 def _has_browser() -> bool:

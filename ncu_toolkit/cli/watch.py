@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,20 +23,13 @@ from ncu_toolkit.analysis.analyze import (
     prepare,
     with_tables,
 )
-from ncu_toolkit.cli._common import (
-    KERNEL,
-    PathName,
-    console,
-    interruptible,
-    options,
-    output_option,
-    timeout_option,
-)
+from ncu_toolkit.cli._common import console, interruptible
+from ncu_toolkit.cli._options import COUNT, KERNEL, Chosen, PathName, option, options
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
+from ncu_toolkit.gpu import collect, cuda, program_run, runner
 from ncu_toolkit.gpu.watch import Watched, fingerprint, loop
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import baselines, history, intake, store
@@ -47,25 +40,35 @@ _DEBOUNCE: Final = 300
 _KEYS: Final = 200
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """What each round profiles and how."""
+
+    kernel: str
+    build: str
+    inputs: tuple[Path, ...]
+    launch_count: int
+    launch_skip: int
+    size: str | None
+    timeout: float
+    reports: Path
+
+
 @click.command("watch")
 @options(
-    click.option("--kernel", "-k", default="", metavar="NAME", help=f"{KERNEL}  [default: the kernel of the program that takes most time]"),
-    click.option("--build", default="", metavar="COMMAND",
-        help="Run this before each round, without a shell. The program is profiled only if the build succeeds and changes it."),
-    click.option("--input", "inputs", multiple=True, type=PathName(), metavar="FILE",
-        help="Another file to watch, such as a library or a data file that the program loads. Repeat it."),
-    click.option("--launch-count", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-        help="With a program: profile N launches of the kernel in each round. Several launches show the spread of the time."),
-    click.option("--launch-skip", type=click.IntRange(min=0), default=0, metavar="N", help="With a program: skip its first N launches."),
-    click.option("--size", "-s", metavar="SIZE", help="With a rung: the problem size."),
-    timeout_option("a round", runner.DEFAULT_TIMEOUT),
-    output_option,
-    click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ARGUMENTS…]"),
+    asked=Rounds,
+    kernel=option(f"{KERNEL}  [default: the kernel of the program that takes most time]", metavar="NAME"),
+    build=option("Run this before each round, without a shell. The program is profiled only if the build succeeds and changes it.", default="",
+        metavar="COMMAND"),
+    inputs=option("Another file to watch, such as a library or a data file that the program loads. Repeat it.", "--input", multiple=True,
+        type=PathName(), metavar="FILE"),
+    launch_count=option("With a program: profile N launches of the kernel in each round. Several launches show the spread of the time.",
+        type=COUNT, default=1),
+    launch_skip="With a program: skip its first N launches.",
+    size="With a rung: the problem size.",
+    timeout=option("Give up on a round after this long.", default=runner.DEFAULT_TIMEOUT),
 )  # fmt: skip
-def command(
-    kernel: str, build: str, inputs: tuple[Path, ...], launch_count: int, launch_skip: int, size: str | None, timeout: float, reports: Path,
-    program: tuple[str, ...],
-) -> None:  # fmt: skip
+def command(asked: Rounds, program: tuple[str, ...]) -> None:
     """Profile a kernel, profile it again after each save of a source file, and show what changed.
 
     Watches the current folder (for a rung, the folder of its ladder) and the files that --input
@@ -94,17 +97,13 @@ def command(
             return found
 
         screen = Screen(read=read)
-        if program:
-            watched, profile, state = _of_program(
-                program, kernel, _words(build), inputs, launch_count, launch_skip, timeout, reports, screen
-            )  # fmt: skip
-        else:
-            watched, profile, state = _of_rung(
-                kernel, size, _words(build), inputs, timeout, reports
-            )
+        build = _words(asked.build)
+        watched, profile, state = (
+            _of_program(asked, program, build, screen) if program else _of_rung(asked, build)
+        )
         # what no save can mend ends it now
         collect.find_ncu()
-        store.discard(store.new_run_folder(reports, "watch"))
+        store.discard(store.new_run_folder(asked.reports, "watch"))
 
         def round_() -> Path:
             screen.at = intake.here(cuda.gpu_uuid())
@@ -119,7 +118,7 @@ def command(
             next(changes, None)  # from here on no save is missed
             screen.line("each save is a round; q or Ctrl-C ends it")
             loop(watched, changes, round_, screen, state, ended)
-        screen.line(f"ended; every round is in {reports}")
+        screen.line(f"ended; every round is in {asked.reports}")
 
 
 class Screen:
@@ -135,9 +134,8 @@ class Screen:
 
     def first(self, run: Path) -> None:
         analysis = self._read(run)
-        groups = [group for group in analysis.groups if group.typical.complete]
-        if groups:
-            self.kernel = groups[0].typical.function
+        if analysis.judged:
+            self.kernel = analysis.judged[0].typical.function
         found = answers.of_analysis(analysis, top=1)
         # `next` of a card would have the user do by hand what the next round does
         cards = tuple(replace(card, next="") for card in found.cards)
@@ -155,11 +153,11 @@ class Screen:
         self._keep(new, analysis)
 
     def line(self, text: str) -> None:
-        self._screen.print(f"watch: {text}", markup=False)
+        self._screen.print(f"watch: {text}")
 
     def output(self, lines: Sequence[str]) -> None:
         for line in lines:
-            self._screen.print(f"  {visible(line)}", markup=False)
+            self._screen.print(f"  {visible(line)}")
 
     def _read(self, run: Path) -> Analysis:
         analysis = self._reader([run], Options(profiles=True, packed=True))
@@ -185,43 +183,39 @@ _Plan = tuple[Watched, Callable[[], Path], Callable[[Watched], str]]
 
 
 def _of_program(
-    program: tuple[str, ...], kernel: str, build: tuple[str, ...], inputs: tuple[Path, ...], launch_count: int, launch_skip: int,
-    timeout: float, reports: Path, screen: Screen,
-) -> _Plan:  # fmt: skip
+    asked: Rounds, program: tuple[str, ...], build: tuple[str, ...], screen: Screen
+) -> _Plan:
     """The rounds of a program. Without --kernel the first one looks for the kernel that takes most
     time."""
     if not build:  # else it may be there only after the first build
         program_run.check(program, "")
-    patterns.compiled(kernel, "--kernel")
-    request = collect.Request(command=program, launch_skip=launch_skip, launch_count=launch_count)
+    patterns.compiled(asked.kernel, "--kernel")
 
     def profile() -> Path:
-        known = kernel or screen.kernel
-        count = launch_count if known else max(launch_count, program_run.DEFAULT_LAUNCHES)
-        asked = replace(
-            request, kernel_filter=kernel, kernel_function=screen.kernel, launch_count=count
+        count = asked.launch_count
+        if not (asked.kernel or screen.kernel):
+            count = max(count, program_run.DEFAULT_LAUNCHES)
+        request = collect.Request(
+            command=program,
+            launch_skip=asked.launch_skip,
+            launch_count=count,
+            kernel_filter=asked.kernel,
+            kernel_function=screen.kernel,
         )
-        made = program_run.profile(asked, reports, timeout=timeout)
+        made = program_run.profile(request, asked.reports, timeout=asked.timeout)
         made.raise_failure()
         return made.folder
 
-    watched = Watched(program, inputs, (Path(),), build)
-    return watched, profile, fingerprint
+    return Watched(program, asked.inputs, (Path(),), build), profile, fingerprint
 
 
-def _of_rung(
-    kernel: str,
-    size: str | None,
-    build: tuple[str, ...],
-    inputs: tuple[Path, ...],
-    timeout: float,
-    reports: Path,
-) -> _Plan:
+def _of_rung(asked: Rounds, build: tuple[str, ...]) -> _Plan:
     """The rounds of a rung, at its family's largest recorded size unless --size says another."""
     from ncu_toolkit.build import nvcc
     from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
     from ncu_toolkit.ladder.catalogue import find_rung
 
+    kernel = asked.kernel
     if not kernel:
         raise UsageProblem(
             "there is nothing to watch",
@@ -231,20 +225,18 @@ def _of_rung(
     cuda.cupy()
 
     def profile() -> Path:
-        cases = selection.select(
-            (kernel,), (), False, size, None, default_sizes=lambda known: known.record_sizes[-1:]
-        )
+        chosen = Chosen((kernel,), (), False, asked.size, None, ())
+        cases = chosen.cases(lambda problem: problem.record_sizes[-1:])
         title = title_of((kernel,), cases)
-        made = run_ladder(
-            LadderJob(title, cases, LadderOptions(), reports, timeout=timeout), lambda _: None
-        )
+        job = LadderJob(title, cases, LadderOptions(), asked.reports, timeout=asked.timeout)
+        made = run_ladder(job, lambda _: None)
         made.raise_failure()
         return made.folder
 
     def state(watched: Watched) -> str:
         return nvcc.source_digest(find_rung(kernel)) + fingerprint(replace(watched, folders=()))
 
-    return Watched((), inputs, (rung.path.parents[1],), build), profile, state
+    return Watched((), asked.inputs, (rung.path.parents[1],), build), profile, state
 
 
 def _words(build: str) -> tuple[str, ...]:

@@ -3,7 +3,9 @@ into one line and an exit code."""
 
 from __future__ import annotations
 
+import difflib
 import errno
+from collections.abc import Iterable
 from pathlib import Path
 
 from ncu_toolkit.core.safe import shell_word
@@ -68,6 +70,12 @@ class KernelProblem(ToolkitError):
     """A kernel failed to build, to launch, or computed a wrong result (exit 5)."""
 
     exit_code = EXIT_KERNEL
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`Did you mean 'x'?` for the nearest of `known`, "" where none is near."""
+    near = difflib.get_close_matches(name, list(known), 1, cutoff)
+    return f"Did you mean '{near[0]}'?" if near else ""
 
 
 def partly(path: Path | str) -> str:

@@ -9,6 +9,8 @@ from typing import Final
 
 THIN_SPACE: Final = "\u2009"
 NOT_AVAILABLE: Final = "n/a"
+#: A gain of less rounds to 1.00×: only a roof with useful work may have it.
+LEAST_GAIN: Final = 1.005
 
 #: Smaller values are shown as a bound: no timer, counter or sample of a GPU resolves them.
 _LEAST_NS: Final = 0.1
@@ -51,6 +53,12 @@ def counted(number: int, one: str, many: str = "") -> str:
     """A number with its noun: `1 kernel`, `2 kernels`; `many` where the plural does not just end in
     s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def shortlist(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`: the first names, and how many are left out."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def listed(words: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._support import BUSY
+from ncu_toolkit.diagnosis.thresholds import BUSY
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics.registry import GROUPS

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
-from ncu_toolkit.diagnosis import time_model
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules import launch_overhead
-from ncu_toolkit.diagnosis.rules._support import CHAIN
-from ncu_toolkit.diagnosis.time_model import FLOOR_US
+from ncu_toolkit.diagnosis.thresholds import CHAIN
+from ncu_toolkit.diagnosis.time_model import FLOOR_US, RESOURCES
 from ncu_toolkit.model import Profile
 
 #: Most inputs of a step, each as large as its output: a select has three. A launch that reads more
@@ -78,9 +78,9 @@ def link(profile: Profile) -> Link | None:
     duration, launch = profile.duration_us, profile.launch
     if not launch.single or not duration or not launch.nvtx or profile.rung is not None:
         return None
-    model = time_model.build(profile)
-    useful = launch_overhead.useful_us(model, dict.fromkeys(time_model.RESOURCES, 1.0))
-    own = launch_overhead.useful_us(model, launch_overhead.kept(profile))
+    k = Kernel.of(profile)
+    useful = launch_overhead.useful_us(k, dict.fromkeys(RESOURCES, 1.0))
+    own = launch_overhead.useful_us(k, launch_overhead.kept(k))
     read, moved = profile.value("l1_fill_sectors"), profile.value("l2_sectors_from_sm")
     if read is None or moved is None:
         read = moved = 0.0

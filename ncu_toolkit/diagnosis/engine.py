@@ -10,25 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import LEAST_GAIN, percent
 from ncu_toolkit.diagnosis import figures, intervals, language, needs, time_model
-from ncu_toolkit.diagnosis.rules import Rule, Specificity, _roof, load_rules, unknown
-from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, StaticFinding, Unknown
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    COLLECT,
-    FILLED,
-    SATURATED,
-    STALL,
-    Threshold,
-    abstain,
-    blame,
-    fact,
-    facts,
-    load_fact,
-    missing,
-    sections_to_collect,
-    stall_fact,
-)
+from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, Kernel, sections_to_collect
+from ncu_toolkit.diagnosis.rules import Rule, Specificity, load_rules, unknown
+from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, OpenQuestion, StaticFinding
+from ncu_toolkit.diagnosis.thresholds import BUSY, FILLED, NEAR, SATURATED, STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import (
     ACHIEVABLE,
     BLOCK_STARTS,
@@ -42,7 +29,6 @@ from ncu_toolkit.diagnosis.time_model import (
     TimeModel,
 )
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
-from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 
 IMPOSSIBLE: Final = "Skipped, because the report's figures contradict each other"
@@ -64,37 +50,37 @@ def diagnose(profile: Profile) -> Diagnosis:
             (profile.launch.status, *_contradictory(profile)),
         )
     if profile.launch.workload:
-        return Diagnosis((unknown.together(profile),), (), {}, tuple(_contradictory(profile)))
+        return Diagnosis(
+            (unknown.together(Kernel.of(profile)),), (), {}, tuple(_contradictory(profile))
+        )
     given, profile = profile, needs.believed(profile)
-    model = time_model.build(profile)
+    k = Kernel.of(profile)
     findings: list[Finding] = []
     considered: list[NoFinding] = []
     for rule in load_rules().values():
-        outcome = outcome_of(rule, profile, model)
+        outcome = outcome_of(rule, profile, k.model)
         if isinstance(outcome, Finding):
             findings.append(outcome)
         elif outcome.bottleneck != unknown.ID:
             considered.append(outcome)
     if any(
         _specificity(finding) is Specificity.BUILD
-        or (not finding.good and _weight(finding) > _roof.TENTH and finding.confidence != "low")
+        or (not finding.good and _weight(finding) > TENTH and finding.confidence != "low")
         for finding in findings
     ):
-        findings = [_roof.outranked(finding) if finding.good else finding for finding in findings]
-    findings = [_as_sure_as(finding, profile, model) for finding in findings]
+        findings = [_outranked(finding) if finding.good else finding for finding in findings]
+    findings = [_as_sure_as(finding, k) for finding in findings]
     untested = sum(each.outcome == "abstained" for each in considered)
-    findings = [
-        _for_caller(f, profile) for f in _headed(ranked(findings), profile, model, untested)
-    ]
+    findings = [_for_caller(f, profile) for f in _headed(ranked(findings), k, untested)]
     return Diagnosis(
         tuple(
-            _questioned(needs.assumed(profile, _bounded(_stated(finding), model)), profile)
+            _questioned(needs.assumed(profile, _bounded(_stated(finding), k.model)), profile)
             for finding in findings
         ),
         tuple(each for each in considered if each.bottleneck != findings[0].bottleneck),
-        model.bounds_us(),
-        (*_contradictory(profile), *needs.notes(given, profile), *_notes(profile, model)),
-        _headroom(findings[0], model),
+        k.model.bounds_us(),
+        (*_contradictory(profile), *needs.notes(given, profile), *_notes(k)),
+        _headroom(findings[0], k.model),
     )
 
 
@@ -102,32 +88,34 @@ def outcome_of(rule: Rule, profile: Profile, model: TimeModel) -> Finding | NoFi
     """What one rule makes of a profile; it abstains where the profile lacks what it requires, or
     holds figures that cannot all be true."""
     try:
-        if absent := missing(profile, rule.REQUIRES):
-            return abstain(rule.ID, absent)
-        return rule.find(profile, model)
+        k = Kernel(profile, model, rule.ID)
+        absent = k.missing(*rule.REQUIRES)
+        return k.abstain(*absent) if absent else rule.find(k)
     except ArithmeticError as error:
         return NoFinding(rule.ID, "abstained", f"{IMPOSSIBLE} ({error}).")
 
 
 def diagnose_code(facts: KernelFacts) -> tuple[StaticFinding, ...]:
     """What every rule can tell from code alone, the most certain first."""
-    found = [(rule, finding) for rule in load_rules().values() if (finding := rule.in_code(facts))]
+    found = [
+        (rule, finding)
+        for rule in load_rules().values()
+        if (finding := rule.in_code(replace(facts, rule=rule.ID)))
+    ]
     found.sort(key=lambda pair: (CERTAINTIES.index(pair[1].certainty), pair[0].CODE_RANK))
     return tuple(finding for _, finding in found)
 
 
-def unknowns(facts: KernelFacts) -> tuple[Unknown, ...]:
+def unknowns(facts: KernelFacts) -> tuple[OpenQuestion, ...]:
     """What only a profile can tell of this kernel, by what its code does."""
     found: dict[str, list[str]] = {"The run time, the loop counts and the branches taken.": []}
     for name, rule in load_rules().items():
         if sentence := rule.open_in_code(facts):
             found.setdefault(sentence, []).append(name)
-    return tuple(Unknown(tuple(names), sentence) for sentence, names in found.items())
+    return tuple(OpenQuestion(tuple(names), sentence) for sentence, names in found.items())
 
 
-def _headed(
-    findings: list[Finding], profile: Profile, model: TimeModel, untested: int
-) -> list[Finding]:
+def _headed(findings: list[Finding], k: Kernel, untested: int) -> list[Finding]:
     """Ranked findings with a verdict worth a headline: where none was found, or the first would
     save less than a tenth, the nearest roof and what warps wait for go first."""
     if findings and (
@@ -135,11 +123,11 @@ def _headed(
         or _specificity(findings[0]) is Specificity.BUILD
         or not 0 < _weight(findings[0]) < 1 - 1 / SUBSTANCE
     ):
-        return _roof_first(findings, model)
-    near = nearest(profile, model, untested)
+        return _roof_first(findings, k)
+    near = nearest(k, untested)
     if near is None:
-        return findings or [unknown.verdict(profile, model)]
-    near = _as_sure_as(near, profile, model)
+        return findings or [unknown.verdict(Kernel(k.profile, k.model, unknown.ID))]
+    near = _as_sure_as(near, k)
     # A roof that a rule found says more than the nearest one, unless that one is full.
     roofs = [f for f in findings if f.bottleneck == near.bottleneck]
     if near.confidence == "low":
@@ -202,7 +190,7 @@ def _stated(finding: Finding) -> Finding:
     return replace(finding, evidence=evidence)
 
 
-def _as_sure_as(finding: Finding, profile: Profile, model: TimeModel) -> Finding:
+def _as_sure_as(finding: Finding, k: Kernel) -> Finding:
     """A finding as sure as the report allows, the one place where a rule's own word is lowered for
     that: a step for each thing that would confirm it and is not there (`Rule.CONFIRMED_BY`), and
     never "high" where it explains less than a FIFTH of the time.
@@ -211,7 +199,7 @@ def _as_sure_as(finding: Finding, profile: Profile, model: TimeModel) -> Finding
     absent = [
         name
         for name in load_rules()[finding.bottleneck].CONFIRMED_BY
-        if (not model.stalls if name == "stalls" else missing(profile, (name,)))
+        if (not k.model.stalls if name == "stalls" else k.missing(name))
     ]
     for _ in absent:
         finding = _lowered(finding)
@@ -219,12 +207,12 @@ def _as_sure_as(finding: Finding, profile: Profile, model: TimeModel) -> Finding
     return _lowered(finding) if small and finding.confidence == "high" else finding
 
 
-def _roof_first(findings: list[Finding], model: TimeModel) -> list[Finding]:
+def _roof_first(findings: list[Finding], k: Kernel) -> list[Finding]:
     """Findings with the roof of memory behind the SMs first, where that is NEAR, keeps its work once
     the first cause is gone, and the cause gains little beside it: no more than reads "about 1.1x",
     or where the report does not show what warps wait for, than any kernel so near its roof has left."""
     first = findings[0]
-    little = 1 - 1 / ABOUT if model.stalls else 1 - _roof.NEAR.value / ACHIEVABLE
+    little = 1 - 1 / ABOUT if k.model.stalls else 1 - NEAR.value / ACHIEVABLE
     if first.good or _specificity(first) is Specificity.BUILD or _weight(first) >= little:
         return findings
     for finding in findings:
@@ -232,11 +220,24 @@ def _roof_first(findings: list[Finding], model: TimeModel) -> list[Finding]:
         if any(
             name in OFF_CHIP
             and first.relieves.get(name, 1.0) >= 1
-            and model.busy(name) >= _roof.NEAR.value
+            and k.model.busy(name) >= NEAR.value
             for name in units_of
         ):
             return [finding, *(each for each in findings if each is not finding)]
     return findings
+
+
+def _outranked(finding: Finding) -> Finding:
+    """A roof that is near, where another finding says what to do first."""
+    return replace(
+        finding,
+        good=False,
+        confidence="low",
+        speedup=1.0,
+        arithmetic=("The other finding says what to do first.",),
+        summary=f"Near a roof: {finding.statement or finding.summary} The other finding says what to do first.",
+        left=None,
+    )
 
 
 def _lowered(finding: Finding) -> Finding:
@@ -299,14 +300,14 @@ def _specificity(finding: Finding) -> Specificity:
     return load_rules()[finding.bottleneck].specificity(finding)
 
 
-def _notes(profile: Profile, model: TimeModel) -> list[str]:
+def _notes(k: Kernel) -> list[str]:
     notes = []
-    absent = sections_to_collect(profile)
+    absent = sections_to_collect(k.profile)
     if absent:
         notes.append(
             f"Not collected: {', '.join(absent)}. Checks that need these were skipped. To collect them: {COLLECT}"
         )
-    stack = profile.stalls
+    stack = k.profile.stalls
     if (
         stack is not None
         and stack.residual is not None
@@ -320,9 +321,9 @@ def _notes(profile: Profile, model: TimeModel) -> list[str]:
             else "some were counted twice, or the kernel ran differently,"
         )
         notes.append(f"{sums} {units.significant(stack.latency)}: {how} between replay passes.")
-    if not model.stalls and profile.samples:
+    if not k.model.stalls and k.profile.samples:
         notes.append(
-            f"Only {units.counted(sum(profile.samples.values()), 'sample')}, too few for stall shares."
+            f"Only {units.counted(sum(k.profile.samples.values()), 'sample')}, too few for stall shares."
         )
     return notes
 
@@ -359,35 +360,35 @@ class _Unit:
     SMs had work."""
 
 
-def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | None:
+def nearest(k: Kernel, untested: int = 0) -> Finding | None:
     """The nearest roof together with what warps wait for most, for a launch that no rule explains
     or in which no cause would save a tenth.
 
     It goes by the roof where a unit is near its peak (SATURATED), or busy (BUSY) and what the warps
     wait for; by the wait where that takes HALF of their time. None where neither is so. `untested`: how many rules lacked what they need."""
-    unit, (share, reason) = _busiest(profile, model), _longest(model)
+    unit, (share, reason) = _busiest(k), _longest(k.model)
     at_unit = unit is not None and (unit.resource in MEMORY) == (reason in _AT_MEMORY)
     waits = share >= HALF.value and any(reason in rule.WAITS for rule in load_rules().values())
     if unit is not None and (
         unit.busy >= SATURATED.value or (unit.busy >= BUSY.value and (at_unit or not waits))
     ):
         bottleneck = unit.bottleneck
-        summary = f"The busiest resource is {unit.words} ({units.percent(unit.counted)})"
+        summary = f"The busiest resource is {unit.words} ({percent(unit.counted)})"
         if share >= STALL.value and reason != "math_pipe_throttle":
-            summary += f". Warps also wait {units.percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
-        advice, expected = _less_for(unit, profile)
+            summary += f". Warps also wait {percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
+        advice, expected = _less_for(unit, k)
         sure = unit.busy >= SATURATED.value
-        leaner = _leaner(model) if sure and unit.resource in PIPES else None
+        leaner = _leaner(k.model) if sure and unit.resource in PIPES else None
     elif waits:
-        bottleneck, sure, leaner = _by_wait(profile, reason, unit), False, None
-        summary = f"Warps wait {units.percent(share)} of their time ({figures.reason_name(reason)})"
+        bottleneck, sure, leaner = _by_wait(k, reason, unit), False, None
+        summary = f"Warps wait {percent(share)} of their time ({figures.reason_name(reason)})"
         if unit is not None:
-            summary += f". The busiest resource is {unit.words} ({units.percent(unit.counted)})"
+            summary += f". The busiest resource is {unit.words} ({percent(unit.counted)})"
         advice = "Read the hot spots: the lines with most samples, and their stall reasons."
         expected = "Fewer such stalls."
     else:
         return None
-    absent = sections_to_collect(profile)
+    absent = sections_to_collect(k.profile)
     said = (
         _none_would(untested)
         if leaner is None
@@ -397,12 +398,10 @@ def nearest(profile: Profile, model: TimeModel, untested: int = 0) -> Finding | 
         bottleneck,
         f"{summary}. {said}.",
         "medium" if sure else "low",
-        facts(
+        k.facts(
             unit.evidence if unit else None,
-            stall_fact(profile, reason) if reason else None,
-            fact(profile, "issue_active"),
-            fact(profile, "sm_throughput"),
-            fact(profile, "memory_throughput"),
+            k.stall(reason) if reason else None,
+            "issue_active sm_throughput memory_throughput",
         ),
         leaner.speedup if leaner else None,
         leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
@@ -437,12 +436,12 @@ _TOLD: Final = 3
 _TOLD_FROM: Final = 0.05
 
 
-def _less_for(unit: _Unit, profile: Profile) -> tuple[str, str]:
+def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
     """What to change about the busiest unit and what to expect: where instructions are its work,
     which kinds most of them are."""
-    shares = {kind: figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in _KINDS}
+    shares = {kind: k[f"kind_share:{kind}"] or 0.0 for kind in _KINDS}
     most = sorted(shares.items(), key=lambda item: -item[1])[:_TOLD]
-    kinds = [f"{units.percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
+    kinds = [f"{percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
     if unit.resource not in PIPES or not kinds:
         said = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
         return said, "Less work for this unit, or fewer such stalls."
@@ -473,41 +472,41 @@ def _leaner(model: TimeModel) -> Prediction | None:
     left = min(1.0, BUSY.value / full * memory / ACHIEVABLE)
     found = model.without(
         Removal(
-            f"with {units.percent(1 - left)} fewer instructions",
+            f"with {percent(1 - left)} fewer instructions",
             loads=dict.fromkeys(PIPES, left),
             instructions=left,
-            basis=f"Memory is {units.percent(memory)} busy. If it were the limit, {units.percent(left)} of the instructions "
-            f"would keep this unit at most {units.percent(BUSY.value)} busy.",
+            basis=f"Memory is {percent(memory)} busy. If it were the limit, {percent(left)} of the instructions "
+            f"would keep this unit at most {percent(BUSY.value)} busy.",
         )
     )
     return found if found.quantified and found.speedup >= SUBSTANCE else None
 
 
-def _busiest(profile: Profile, model: TimeModel) -> _Unit | None:
+def _busiest(k: Kernel) -> _Unit | None:
     """The unit that is busy for most of the launch's time; None where no load was collected."""
     found = []
     by_unit = {unit: name for name, rule in load_rules().items() for unit in rule.UNITS}
     for name, (_, per_sm, words) in RESOURCES.items():
-        load = load_fact(model, name, BUSY) if name in model.loads else None
+        load = k.load(name, BUSY) if name in k.model.loads else None
         # Blocks that start fast are short, which costs time only where SMs wait for new ones.
-        if load is None or (name == "blocks" and _stay_full(profile)):
+        if load is None or (name == "blocks" and _stay_full(k)):
             continue
-        used = model.utilization(name) if per_sm else model.counted(name)
+        used = k.model.utilization(name) if per_sm else k.model.counted(name)
         busy = min(1.0, (used or 0.0) / (BLOCK_STARTS if name == "blocks" else 1.0))
-        told = model.busy(name) if per_sm else busy
+        told = k.model.busy(name) if per_sm else busy
         found.append(_Unit(by_unit[name], words, busy, replace(load, value=told), name, told))
     best = max(found, key=lambda unit: unit.busy, default=None)
     # Roofs first: the counters of other rules are roll-ups, which say that some unit is busy.
     for bottleneck, rule in sorted(load_rules().items(), key=lambda item: item[1].ROOF is None):
         for name, words in rule.COUNTERS.items():
-            value = profile.value(name)
+            value = k[name]
             if value is not None and value > (best.busy + NOISE if best else 0.0):
-                best = _Unit(bottleneck, words, value, fact(profile, name), counted=value)
+                best = _Unit(bottleneck, words, value, k.fact(name), counted=value)
     return best
 
 
-def _stay_full(profile: Profile) -> bool:
-    return (figures.value(profile, "occupancy_fill") or 1.0) > FILLED.value
+def _stay_full(k: Kernel) -> bool:
+    return (k["occupancy_fill"] or 1.0) > FILLED.value
 
 
 def _longest(model: TimeModel) -> tuple[float, str]:
@@ -524,7 +523,7 @@ def _longest(model: TimeModel) -> tuple[float, str]:
     )
 
 
-def _by_wait(profile: Profile, reason: str, unit: _Unit | None) -> str:
+def _by_wait(k: Kernel, reason: str, unit: _Unit | None) -> str:
     """The bottleneck that a stall reason shows as in this kernel: of the rules that it can mean,
     the one whose kind of instruction causes most of it, else the one that asks for no kind."""
     if reason == "math_pipe_throttle" and unit is not None:
@@ -534,12 +533,12 @@ def _by_wait(profile: Profile, reason: str, unit: _Unit | None) -> str:
         for name, rule in load_rules().items()
         if (kind := rule.WAITS.get(reason)) is not None
     }
-    caused = (name for name, kind in meant.items() if kind and _causes(profile, reason, kind))
+    caused = (name for name, kind in meant.items() if kind and _causes(k, reason, kind))
     return next(caused, "") or next(name for name, kind in meant.items() if not kind)
 
 
-def _causes(profile: Profile, reason: str, kind: str) -> bool:
+def _causes(k: Kernel, reason: str, kind: str) -> bool:
     """Whether instructions of a kind cause more than half of a stall. What waits at a barrier only
     samples tell."""
-    known = reason != "barrier" or attribution.waits(profile, reason)
-    return bool(known) and blame(profile, reason, (kind,)) > 0.5
+    known = reason != "barrier" or attribution.waits(k.profile, reason)
+    return bool(known) and k.blame(reason, kind) > 0.5

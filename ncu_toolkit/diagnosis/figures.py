@@ -56,13 +56,21 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class Row:
+class Executed:
     """Executions of one opcode: warps, and threads that were active and predicated on (estimated
     from the mean where not counted)."""
 
     opcode: str
     warps: float
     threads: float
+
+    @property
+    def base(self) -> str:
+        return attribution.base(self.opcode)
+
+    @property
+    def kind(self) -> str:
+        return attribution.kind(self.opcode)
 
 
 class Fact(NamedTuple):
@@ -190,7 +198,7 @@ def ranked_stalls(profile: Profile, *without: str) -> list[tuple[str, float]]:
 
 
 @remembered(4)
-def rows(profile: Profile) -> tuple[Row, ...]:
+def rows(profile: Profile) -> tuple[Executed, ...]:
     """Executed instructions by opcode, warp and thread level. Nothing where the mix was not
     collected."""
     lanes = (
@@ -200,7 +208,9 @@ def rows(profile: Profile) -> tuple[Row, ...]:
     )
     threads = profile.mix.thread_opcodes
     return tuple(
-        Row(opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes)
+        Executed(
+            opcode, float(warps), float(threads[opcode]) if opcode in threads else warps * lanes
+        )
         for opcode, warps in profile.mix.opcodes.items()
         if warps
     )
@@ -255,10 +265,8 @@ def _local_sectors(profile: Profile) -> float | None:
 def _passes(profile: Profile) -> float | None:
     """Wavefronts over requests, by what the two units take a cycle at most. None below 1: some
     requests then never reach the data stage."""
-    passes, requests = (
-        profile.value("l1_data_pipe_active"),
-        profile.value("l1_request_active") or profile.value("lsu_pipe_active"),
-    )
+    passes = profile.value("l1_data_pipe_active")
+    requests = profile.value("l1_request_active") or profile.value("lsu_pipe_active")
     each = (
         passes / requests * (spec(profile.device.cc, "request_cycles") or 1)
         if passes is not None and requests
@@ -514,19 +522,18 @@ def block_limits(profile: Profile) -> dict[str, float]:
 def occupancy_of(profile: Profile) -> Occupancy | None:
     """What the launch's need of each resource allows; None where the block's size or the limits of
     the architecture are not known."""
-    launch = profile.launch
-    if not launch.threads_per_block:
-        return None
     try:
-        return occupancy(
-            profile.device.cc,
-            launch.threads_per_block,
-            launch.registers,
-            launch.shared_static,
-            launch.shared_dynamic,
-        )
+        return occupancy_needed(profile) if profile.launch.threads_per_block else None
     except UsageProblem:
         return None
+
+
+def occupancy_needed(profile: Profile) -> Occupancy:
+    """As `occupancy_of`. Raises UsageProblem where it is not known."""
+    used = profile.launch
+    return occupancy(
+        profile.device.cc, used.threads_per_block, used.registers, used.shared_static, used.shared_dynamic
+    )  # fmt: skip
 
 
 #: Registry name -> what limits the resident blocks, in words.
@@ -553,22 +560,18 @@ def _reuse(profile: Profile) -> float | None:
 def _cycles_per_constant_load(profile: Profile) -> float | None:
     """Cycles the indexed constant cache is busy for one warp's LDC: 1 where all lanes read one
     address, up to 32."""
-    busy, cycles, loads = (
-        profile.value("constant_cache_active"),
-        profile.value("sm_cycles"),
-        executed(profile, ("constant",)),
-    )
+    busy = profile.value("constant_cache_active")
+    cycles = profile.value("sm_cycles")
+    loads = executed(profile, ("constant",))
     sms = profile.device.sm_count
     return busy * cycles * sms / loads if busy is not None and cycles and loads and sms else None
 
 
 def _per_sm_cycle(name: str) -> Callable[[Profile], float | None]:
     def compute(profile: Profile) -> float | None:
-        amount, cycles, sms = (
-            value(profile, name),
-            profile.value("sm_active_cycles"),
-            profile.device.sm_count,
-        )
+        amount = value(profile, name)
+        cycles = profile.value("sm_active_cycles")
+        sms = profile.device.sm_count
         return amount / sms / cycles if amount is not None and cycles and sms else None
 
     return compute
@@ -660,3 +663,75 @@ _ALL: Final = (
 )  # fmt: skip
 
 DERIVED: Final[dict[str, Derived]] = {entry.name: entry for entry in _ALL}
+
+#: What rules compute themselves: (unit, label, meaning) by name, as in `Derived`.
+STATED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "mov_share": (
+        "fraction",
+        "Executed copies",
+        "Part of the executed instructions that copy one register to another (MOV, R2UR).",
+    ),
+    "errbar": (
+        "count",
+        "Executed ERRBAR",
+        "Error barriers: each warp of a debug build ends with one.",
+    ),
+    "static:copies": (
+        "fraction",
+        "Copies in the code",
+        "Part of the kernel's instructions that copy one register to another (MOV, R2UR). How often they run was not counted.",
+    ),
+    "static:errbar": (
+        "count",
+        "ERRBAR in the code",
+        "Error barriers: a debug build has one before each exit.",
+    ),
+    "conversions": (
+        "fraction",
+        "Conversions",
+        "Part of the executed warp instructions that convert between double and float.",
+    ),
+    "block_size": ("count", "Threads a block", "A block takes whole warps of 32 lanes."),
+    "grid_size": ("count", "Blocks", "Blocks of the launch."),
+    "hot_code_bytes": (
+        "B",
+        "Hot code",
+        "Code executed at least half as often as the hottest instruction.",
+    ),
+    "integer_overhead": (
+        "fraction",
+        "Integer instructions around the work",
+        "Part of the executed warp instructions that are integer arithmetic on indices.",
+    ),
+    "launches": ("count", "Launches", "Kernel launches of one job."),
+    "local_part": (
+        "fraction",
+        "Local sectors",
+        "Part of the sectors of local and global memory that are local.",
+    ),
+    "local_addresses": (
+        "fraction",
+        "Instructions for local addresses",
+        "Part of the executed instructions that only compute addresses of local memory.",
+    ),
+    "waiting_for_results": (
+        "fraction",
+        "Waiting that more warps overlap",
+        "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues.",
+    ),
+    "warps_at_work": (
+        "fraction",
+        "Warps at work",
+        "Warps that execute the code where most of the remaining time is spent. The others skip it.",
+    ),
+    "tile_intensity": (
+        "ratio",
+        "Matrix operations per byte into the SM",
+        "Grows with the side of the tile that a block computes.",
+    ),
+    "queued_sector_excess": (
+        "fraction",
+        "Sectors beyond the ideal in the queue",
+        "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples.",
+    ),
+}

@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
+from ncu_toolkit.diagnosis.glossary_terms import (
+    ALIASES,
+    CONCEPTS,
+    HEADINGS,
+    KINDS,
+    METRICS,
+    STALLS,
+    UNITS,
+)
+from ncu_toolkit.diagnosis.kernel import capital
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._support import capital
 from ncu_toolkit.diagnosis.rules.reference import page
+from ncu_toolkit.document.glossary import Definition, Definitions
 from ncu_toolkit.metrics import registry
 
 #: Groups in the order of the page, with their headings.
@@ -36,32 +44,15 @@ GROUPS: Final[Mapping[str, str]] = {
 _ABBREVIATION: Final = re.compile(r"\b(?:gmma|imc|lg|mio|tex|fp\d\d)\b")
 
 
-@dataclass(frozen=True)
-class Term:
-    """One entry. `key` is unique, of letters, digits and hyphens; `source` is "" where the
-    paragraph defines nothing that needs one."""
-
-    key: str
-    group: str
-    title: str
-    text: str
-    source: str = ""
-    words: tuple[str, ...] = ()
-    """Other spellings under which reports show it, the title aside."""
-    unit: str = ""
-
-
 @lru_cache(maxsize=1)
-def terms() -> Mapping[str, Term]:
-    """Every entry by its key, in the order of the page.
-
-    A metric without a paragraph in `glossary_terms.METRICS` has its meaning alone."""
-    return {term.key: term for term in _all()}
+def definitions() -> Definitions:
+    """Every entry. A metric without a paragraph in `glossary_terms.METRICS` has its meaning alone."""
+    return Definitions({term.key: term for term in _all()}, HEADINGS, GROUPS)
 
 
-def _all() -> Iterator[Term]:
+def _all() -> Iterator[Definition]:
     for name, (title, text, source, words) in CONCEPTS.items():
-        yield Term(
+        yield Definition(
             _key("concept", name),
             "concept",
             title,
@@ -72,7 +63,7 @@ def _all() -> Iterator[Term]:
     for name in load_rules():
         about = page(name)
         text = f"{about.summary} {' '.join(about.sections['What it is'].split())}"
-        yield Term(
+        yield Definition(
             _key("bottleneck", name),
             "bottleneck",
             about.title,
@@ -82,7 +73,7 @@ def _all() -> Iterator[Term]:
         )
     for reason, meaning in registry.STALL_REASONS.items():
         name, shown = reason.replace("_", " "), figures.reason_name(reason)
-        yield Term(
+        yield Definition(
             _key("stall", reason), "stall", _title(name), _joined(meaning, STALLS.get(reason)),
             "Nsight Compute documentation, Warp Stall Reasons",
             (name, shown, reason, f"stall_{reason}", f"Stall: {name}", f"stall_share:{reason}", f"Stall share: {shown}"),
@@ -93,7 +84,7 @@ def _all() -> Iterator[Term]:
             continue
         aliases = tuple(word for word, figure in ALIASES.items() if figure == name)
         text = _joined(metric.meaning, METRICS.get(name))
-        yield Term(
+        yield Definition(
             _key("metric", name),
             "metric",
             metric.label,
@@ -104,7 +95,7 @@ def _all() -> Iterator[Term]:
         )
     for name, figure in figures.DERIVED.items():
         aliases = tuple(word for word, meant in ALIASES.items() if meant == name)
-        yield Term(
+        yield Definition(
             _key("derived", name),
             "derived",
             figure.label,
@@ -114,7 +105,7 @@ def _all() -> Iterator[Term]:
             figure.unit,
         )
     for name, text in KINDS.items():
-        yield Term(
+        yield Definition(
             _key("kind", name),
             "kind",
             f"{_title(name)} instructions",
@@ -123,7 +114,7 @@ def _all() -> Iterator[Term]:
             (f"kind_share:{name}", f"Instructions: {name}"),
         )
     for unit, (title, text) in UNITS.items():
-        yield Term(_key("unit", title), "unit", title, text, "", (unit,) if unit else ())
+        yield Definition(_key("unit", title), "unit", title, text, "", (unit,) if unit else ())
 
 
 def _title(words: str) -> str:
@@ -139,23 +130,6 @@ def _key(group: str, name: str) -> str:
     return f"{group}-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}"
 
 
-@lru_cache(maxsize=1)
-def _index() -> Mapping[str, str]:
-    """Key by lower-case title and word. Where two entries share one, the first group of the page
-    wins."""
-    found: dict[str, str] = {}
-    for term in terms().values():
-        for word in (term.title, *term.words):
-            found.setdefault(word.lower(), term.key)
-    return found
-
-
-def find(words: str) -> str:
-    """The key of the entry that these words name (a title, an id, a heading of a table); "" where
-    there is none."""
-    return _index().get(words.strip().lower(), "")
-
-
 def markdown() -> str:
     """docs/glossary.md."""
     lines = [
@@ -164,7 +138,7 @@ def markdown() -> str:
     ]
     for group, heading in GROUPS.items():
         lines.append(f"## {heading}\n")
-        for term in terms().values():
+        for term in definitions().terms.values():
             if term.group == group:
                 name = (
                     f" (`{term.words[0]}`)" if group in ("metric", "derived", "bottleneck") else ""

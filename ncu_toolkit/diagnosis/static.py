@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.build.nvcc import Cubin, Resources
+from ncu_toolkit.build.nvcc import BuiltCubin, Resources
 from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
+from ncu_toolkit.diagnosis.kernel import sentence
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, Unknown
-from ncu_toolkit.diagnosis.rules._support import sentence
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, OpenQuestion, StaticFinding
 from ncu_toolkit.hardware.occupancy import (
     MAX_BLOCK_THREADS,
     Occupancy,
@@ -95,7 +95,7 @@ class KernelAnalysis:
     """Bytes of global loads that an SM can have outstanding in the first region, all resident warps
     together."""
     findings: tuple[StaticFinding, ...]
-    unknown: tuple[Unknown, ...]
+    unknown: tuple[OpenQuestion, ...]
 
 
 @dataclass(frozen=True)
@@ -198,28 +198,21 @@ def analyse_rung(
         what = f"{rung.name} runs a library ({rung.library}), whose code is not in this repository. Profile it instead"
         return StaticAnalysis(subject, "", "", {}, "", "", (), what)
     problem = _problem(rung)
-    parsed = problem.parse_size(size or problem.bench_sizes[-1]) if problem else None
-    macros = problem.macros(problem.dtype(dtype), parsed) if problem else {}
+    case = problem.case(size or problem.bench_sizes[-1], dtype, rung.problem) if problem else None
+    macros = problem.macros(case.dtype, case.size) if problem and case else {}
     cubin = nvcc.compile_rung(rung, arch, parameters, macros)
     # a cubin from the cache has them sorted
     in_order = {name: cubin.parameters[name] for name in (*rung.parameters, *cubin.parameters)}
     geometry: dict[str, LaunchGeometry] = {}
     label = chosen = ""
     intensity = None
-    if problem is not None and parsed is not None:
-        chosen = problem.dtype(dtype)
-        label = parsed.label
-        scalars = {
-            name: scalar.value
-            for name, scalar in problem.scalars(parsed, chosen, rung.problem).items()
-        }
+    if problem and case:
+        label, chosen = case.size.label, case.dtype
         # Persistent kernels take their grid from the number of SMs; their block does not depend on
         # it.
-        launches = rung.launch_geometry({**scalars, **parsed.as_dict()}, parameters, sm_count or 1)
+        launches = rung.launch_geometry(problem.values(case), parameters, sm_count or 1)
         geometry = {launch.kernel: launch for launch in reversed(launches)}
-        intensity = problem.flops(parsed, rung.problem) / max(
-            1.0, problem.compulsory_bytes(parsed, chosen, rung.problem)
-        )
+        intensity = problem.flops(case) / max(1.0, problem.compulsory_bytes(case))
     shared = StaticAnalysis(subject, cubin.target, cubin.compiler, in_order, label, chosen, ())
     return _analyse(shared, cubin.path, cubin.entries, geometry, intensity, sm_count)
 
@@ -246,7 +239,7 @@ def analyse_source(
     Raises:
         as `analyse_rung`.
     """
-    cubin: Cubin = nvcc.compile_file(source, arch, macros, timeout)
+    cubin: BuiltCubin = nvcc.compile_file(source, arch, macros, timeout)
     if not cubin.entries:
         raise InputProblem(
             f"'{source.name}' has no kernel",

@@ -15,7 +15,6 @@ from typing import Any, Generic, Literal, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.model import Finding
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -114,10 +113,11 @@ class Table:
 def table(
     caption: str, specs: Sequence[Spec[Item]], items: Iterable[Item], note: str = "", key: str = ""
 ) -> Table:
-    """A table of items; a column that is empty in every row is left out."""
+    """A table of items. Without a `key`, by which pages know it, a column that is empty in every row
+    is left out."""
     rows = tuple(tuple(_cell(spec.cell(item)) for spec in specs) for item in items)
     whole = Table(key, caption, tuple(specs), rows, note=note)
-    return whole.only(lambda at, _: not rows or any(row[at].text for row in rows))
+    return whole.only(lambda at, _: bool(key) or not rows or any(row[at].text for row in rows))
 
 
 def _cell(shown: Cell | str) -> Cell:
@@ -160,7 +160,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Pair:
+class DefectPair:
     """A defect with its repair: what it is called, both kernels, the verdict on the defect, the
     measured gain, and the repaired kernel's part (0-1) of the time, also in words."""
 
@@ -182,7 +182,7 @@ class Panel:
     table: Table
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[DefectPair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,8 @@ class FamilyView:
     panels: tuple[Panel, ...]
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    first: str = ""
+    """The key of the panel that it opens on."""
 
 
 @dataclass(frozen=True)
@@ -216,17 +218,17 @@ class FindingView:
 
 
 @dataclass(frozen=True)
-class StepView:
-    """What a rung did to the one before: `change` is its idea, `account` what times and profiles
-    show of it (steps.StepExplanation)."""
+class Fold:
+    """A section of a launch's page, folded to its heading and one `line`. Each of the `parts` is named
+    for what writes it (`part` in _page.html)."""
 
-    before: Cell
-    change: str
-    account: tuple[str, ...]
-    facts: tuple[Fact, ...]
-    moved: Table | None = None
-    diff: tuple[tuple[str, str], ...] = ()
-    """Lines of the source difference: kind ("+", "-", " ", "@") and text."""
+    id: str
+    heading: str
+    line: str
+    parts: tuple[tuple[str, Any], ...]
+    open: bool = False
+    spoils: bool = False
+    """Hidden from readers who guess first: it tells what limits the kernel."""
 
 
 @dataclass(frozen=True)
@@ -239,16 +241,6 @@ class HotSpots:
     note: str
     hints: tuple[str, ...] = ()
     """What the code itself says: where registers peak."""
-
-
-@dataclass(frozen=True)
-class StaticView:
-    """What the code alone says of one launch: figures, its loops, and findings beside the profile's
-    verdict (None where the code shows none)."""
-
-    facts: tuple[Fact, ...]
-    regions: Table
-    findings: Table | None
 
 
 @dataclass(frozen=True)
@@ -341,10 +333,10 @@ class PageView:
     slug: str
     title: str
     kicker: str
-    idea: str
-    kind: str
-    facts: tuple[Fact, ...]
     card: Card
+    folds: tuple[Fold, ...]
+    idea: str = ""
+    kind: str = ""
     signature: str = ""
     """The kernel's full name, where the title is not enough to know it by."""
     former: str = ""
@@ -352,41 +344,10 @@ class PageView:
     guess: Guess | None = None
     measured: tuple[Fact, ...] = ()
     """Time, rate and share of the baseline without the profiler."""
-    memory: Memory | None = None
-    folds: Mapping[str, str] = field(default_factory=dict)
-    """What each folded section says, in one line."""
-    findings: tuple[FindingView, ...] = ()
-    considered: Table | None = None
-    notes: tuple[str, ...] = ()
-    bounds: Table | None = None
-    step: StepView | None = None
-    claim: tuple[Fact, ...] = ()
-    checks: Table | None = None
-    tables: Mapping[str, Table] = field(default_factory=dict)
-    """By section: stalls, traffic, mix, widths, occupancy, rules, metrics."""
-    charts: Mapping[str, Chart] = field(default_factory=dict)
-    static: StaticView | None = None
-    hotspots: HotSpots | None = None
-    commands: tuple[Command, ...] = ()
-    files: tuple[Fact, ...] = ()
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
     previous: Cell | None = None
     following: Cell | None = None
-
-
-@dataclass(frozen=True)
-class LaunchRecord:
-    """One launch as data, for JSON: the same verdict that the page shows."""
-
-    file: str
-    key: str
-    kernel: str
-    status: str
-    duration_us: float | None
-    page: str
-    findings: tuple[Finding, ...]
-    context: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -399,7 +360,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Point:
+class TrendPoint:
     """A time in microseconds with its range, what to say of it, and what changed there."""
 
     value: float
@@ -414,7 +375,7 @@ class Trend:
     """Times of one kernel from run to run, oldest first."""
 
     title: str
-    points: tuple[Point, ...]
+    points: tuple[TrendPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -476,7 +437,8 @@ class RunView:
     commands: tuple[Command, ...]
     files: tuple[Fact, ...]
     pages: tuple[PageView, ...]
-    records: tuple[LaunchRecord, ...]
+    records: tuple[Mapping[str, Any], ...]
+    """Each launch with its verdict as plain data, for JSON."""
 
 
 @lru_cache(maxsize=1 << 13)  # half of a report's cells are labels and headings

@@ -36,7 +36,7 @@ def fact_cell(
     return number(found.value, found.unit, found.why, title=title, bar=drawn)
 
 
-def label(name: str) -> Cell:
+def fact_label(name: str) -> Cell:
     """The label of a fact, with its meaning on hover."""
     _, shown, meaning = figures.describe(name)
     return text(shown, meaning)
@@ -56,7 +56,7 @@ def by_fact(
     `unchanged` leaves out facts that a launch lacks, and those that differ by no more than this part
     of the larger value."""
     kept = [n for n in names if unchanged is None or moved([*launches.values()], n, unchanged)]
-    specs = [spec("Figure", label, words=True)]
+    specs = [spec("Figure", fact_label, words=True)]
     specs += [
         spec(head, partial(fact_cell, profile, meaning=False)) for head, profile in launches.items()
     ]

@@ -12,17 +12,17 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
+from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures, language, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
+from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, missing
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
-from ncu_toolkit.diagnosis.rules._roof import TENTH
-from ncu_toolkit.diagnosis.rules._support import COLLECT, by_cause, missing
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
 from ncu_toolkit.document.card import (
     NAME,
     Bar,
     Card,
-    Line,
+    CodeLine,
     State,
     Wait,
     about,
@@ -35,7 +35,6 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.explain import busy
 from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
-from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.operands import READS_ONLY
@@ -313,7 +312,7 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
 
 
-def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
+def _where(profile: Profile, finding: Finding) -> Iterator[CodeLine]:
     """The line that costs most, and the verdict's own where neither that is it nor the line where
     warps wait for it."""
     hottest, waiting = _hottest(profile, finding)
@@ -331,7 +330,7 @@ def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
             yield pointed
 
 
-def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
+def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
     """The source line with most samples, or executed instructions where the report holds too few
     samples; the instruction where it has no lines. None where it has neither.
 
@@ -465,16 +464,16 @@ def _has_result(opcode: str) -> bool:
     return awaited and (kind == "copy" or attribution.base(opcode) not in READS_ONLY)
 
 
-def _located(sources: Mapping[str, str], place: Location) -> Line:
+def _located(sources: Mapping[str, str], place: Location) -> CodeLine:
     return _line(sources, place.file, place.line, place.sass, place.share, place.what)
 
 
 def _line(
     sources: Mapping[str, str], path: str, line: int, sass: str, share: float, of: str
-) -> Line:
+) -> CodeLine:
     source = sources.get(path, "").splitlines() if path else []
     text = source[line - 1].strip() if 0 < line <= len(source) else ""
-    return Line(
+    return CodeLine(
         visible(path),
         line if path else 0,
         visible(text, CODE, keep="\t").replace("\t", " "),

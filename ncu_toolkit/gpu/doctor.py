@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -37,7 +37,7 @@ _PERFMON_SINCE: Final = 565
 
 
 @dataclass(frozen=True)
-class Check:
+class MachineCheck:
     """One check. `needed_for` names the commands that fail without it; `remedy` is empty where all
     is well."""
 
@@ -48,172 +48,135 @@ class Check:
     remedy: str = ""
 
 
-def examine() -> tuple[Check, ...]:
+def _ok(found: str) -> MachineCheck:
+    return MachineCheck("", "ok", found)
+
+
+def _warning(found: str, remedy: str = "", needed_for: str = "") -> MachineCheck:
+    return MachineCheck("", "warning", found, needed_for, remedy)
+
+
+def _missing(found: str, remedy: str) -> MachineCheck:
+    return MachineCheck("", "missing", found, "", remedy)
+
+
+#: Checks by name, in order, each with the commands that need it.
+_CHECKS: dict[str, tuple[Callable[[], MachineCheck], str]] = {}
+
+
+def _check(name: str, needed_for: str = "") -> Callable[[Callable[[], MachineCheck]], Callable[[], MachineCheck]]:  # fmt: skip
+    def add(check: Callable[[], MachineCheck]) -> Callable[[], MachineCheck]:
+        _CHECKS[name] = check, needed_for
+        return check
+
+    return add
+
+
+def examine() -> tuple[MachineCheck, ...]:
     """All checks; later ones depend on earlier ones."""
-    return tuple(_run(name, check) for name, check in _CHECKS)
+    return tuple(_run(name, *check) for name, check in _CHECKS.items())
 
 
-def _run(name: str, check: Callable[[], Check]) -> Check:
+def _run(name: str, check: Callable[[], MachineCheck], needed_for: str) -> MachineCheck:
     try:
-        return check()
+        found = check()
     except ToolkitError as error:
-        return Check(name, "missing", error.message, _NEEDED.get(name, ""), error.remedy)
+        found = _missing(error.message, error.remedy)
     except Exception as error:
-        return Check(
-            name,
-            "warning",
-            f"this check failed: {type(error).__name__}: {error}",
-            _NEEDED.get(name, ""),
-        )
+        found = _warning(f"this check failed: {type(error).__name__}: {error}")
+    needed = "" if found.state == "ok" else found.needed_for or needed_for
+    return replace(found, name=name, needed_for=needed)
 
 
-_NEEDED: Final = {
-    "driver": "profile, bench, record",
-    "GPU": "profile, bench, record",
-    "ncu": "profile, record",
-    "counters": "profile, record",
-    "CUPTI": "probe",
-    "report module": "reading reports",
-    "versions": "reading reports of this ncu",
-    "compiler": "ladders: build, profile, bench",
-    "disassembler": "static analysis of compiled kernels",
-    "CuPy": "ladders: profile, bench",
-    "disk": "reports and the cache of compiled kernels",
-    "recordings": "report without a GPU",
-}
+@_check("Python")
+def _python() -> MachineCheck:
+    return _ok(f"{platform.python_version()}, ncu-toolkit {__version__}")
 
 
-def _python() -> Check:
-    return Check("Python", "ok", f"{platform.python_version()}, ncu-toolkit {__version__}")
-
-
-def _driver() -> Check:
+@_check("driver", "profile, bench, record")
+def _driver() -> MachineCheck:
     try:
         text = _DRIVER.read_text(encoding="utf-8")
     except OSError:
         if shutil.which("nvidia-smi"):
-            return Check(
-                "driver",
-                "warning",
-                f"nvidia-smi exists, {_DRIVER} does not",
-                _NEEDED["driver"],
-                "This is normal in WSL. Elsewhere, load the NVIDIA kernel module",
-            )
-        return Check(
-            "driver",
-            "missing",
+            remedy = "This is normal in WSL. Elsewhere, load the NVIDIA kernel module"
+            return _warning(f"nvidia-smi exists, {_DRIVER} does not", remedy)
+        return _missing(
             "no NVIDIA driver is loaded",
-            _NEEDED["driver"],
             "Install one on a machine with a GPU; `ncu-toolkit report` and `analyze` need none",
         )
     found = re.search(r"Kernel Module\D*?(?:for \S+ +)?(\d+\.\d+(?:\.\d+)?)", text)
-    return Check("driver", "ok", found.group(1) if found else text.splitlines()[0])
+    return _ok(found.group(1) if found else text.splitlines()[0])
 
 
-def _gpu() -> Check:
+@_check("GPU", "profile, bench, record")
+def _gpu() -> MachineCheck:
     from ncu_toolkit.gpu import cuda
 
     try:
         device = cuda.device()
-        name, cc = (
-            f"{device.name}, CC {device.cc[0]}.{device.cc[1]}, {device.sm_count} SMs",
-            device.cc,
-        )
+        cc = device.cc
+        name = f"{device.name}, CC {cc[0]}.{cc[1]}, {device.sm_count} SMs"
     except ToolkitError:
         found = _from_smi()
         if found is None:
             raise
         name, cc = found
     if cc < (7, 0):
-        return Check(
-            "GPU",
-            "missing",
-            name,
-            _NEEDED["GPU"],
-            "Nsight Compute needs a GPU from Volta (CC 7.0) on",
-        )
-    return Check("GPU", "ok", name)
+        return _missing(name, "Nsight Compute needs a GPU from Volta (CC 7.0) on")
+    return _ok(name)
 
 
 def _from_smi() -> tuple[str, tuple[int, int]] | None:
     """The first GPU as nvidia-smi names it, for machines without CuPy."""
+    words = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    found = (
-        re.match(r"(.+), (\d+)\.(\d+)$", answer.stdout.splitlines()[0]) if answer.stdout else None
-    )
-    return (
-        (f"{found[1]}, CC {found[2]}.{found[3]}", (int(found[2]), int(found[3]))) if found else None
-    )
+    found = re.match(r"(.+), (\d+)\.(\d+)$", answer.stdout, re.MULTILINE)
+    if found is None:
+        return None
+    name, major, minor = found.groups()
+    return f"{name}, CC {major}.{minor}", (int(major), int(minor))
 
 
-def _ncu() -> Check:
+@_check("ncu", "profile, record")
+def _ncu() -> MachineCheck:
     ncu = collect.find_ncu()
     if ncu.stock_sections is None:
         remedy = "Set NCU to the ncu of a complete installation. ncu-toolkit's own sections work without them"
-        return Check(
-            "ncu",
-            "warning",
-            f"{ncu.version}, but its section files are missing",
-            "profile --set full",
-            remedy,
-        )
-    return Check("ncu", "ok", ncu.version)
+        what = f"{ncu.version}, but its section files are missing"
+        return _warning(what, remedy, "profile --set full")
+    return _ok(ncu.version)
 
 
-def _counters() -> Check:
+@_check("counters", "profile, record")
+def _counters() -> MachineCheck:
     try:
         text = _PARAMETERS.read_text(encoding="utf-8")
     except OSError:
-        return Check(
-            "counters",
-            "warning",
-            "no driver here, so permissions of the performance counters are not known",
-            _NEEDED["counters"],
-        )
+        return _warning("no driver here, so permissions of the performance counters are not known")
     found = re.search(r"RmProfilingAdminOnly:\s*(\d)", text)
     if found is None:
-        return Check(
-            "counters",
-            "warning",
-            "the driver does not report who may read the performance counters",
-            _NEEDED["counters"],
-            "Try: ncu --set basic <program>",
-        )
+        what = "the driver does not report who may read the performance counters"
+        return _warning(what, "Try: ncu --set basic <program>")
     if found.group(1) == "0":
-        return Check("counters", "ok", "every user may read them")
+        return _ok("every user may read them")
     if may_profile():
-        return Check("counters", "ok", "only administrators may read them, and this process may")
-    remedy = f"{collect.PERMIT}. `ncu-toolkit probe` works without counters"
-    return Check(
-        "counters",
-        "missing",
+        return _ok("only administrators may read them, and this process may")
+    return _missing(
         "only administrators may read them (RmProfilingAdminOnly: 1)",
-        _NEEDED["counters"],
-        remedy,
+        f"{collect.PERMIT}. `ncu-toolkit probe` works without counters",
     )
 
 
-def _cupti() -> Check:
+@_check("CUPTI", "probe")
+def _cupti() -> MachineCheck:
     try:
-        version = importlib.metadata.version("cupti-python")
+        return _ok(f"cupti-python {importlib.metadata.version('cupti-python')}")
     except importlib.metadata.PackageNotFoundError:
-        return Check(
-            "CUPTI",
-            "warning",
-            "cupti-python is not installed",
-            _NEEDED["CUPTI"],
-            extra("probe"),
-        )
-    return Check("CUPTI", "ok", f"cupti-python {version}")
+        return _warning("cupti-python is not installed", extra("probe"))
 
 
 def may_profile() -> bool:
@@ -236,165 +199,106 @@ def _release() -> int:
         return 0
 
 
-def _module() -> Check:
+@_check("report module", "reading reports")
+def _module() -> MachineCheck:
     ncu_module.module()
-    return Check("report module", "ok", f"ncu-report {ncu_module.version()}")
+    return _ok(f"ncu-report {ncu_module.version()}")
 
 
-def _versions() -> Check:
+@_check("versions", "reading reports of this ncu")
+def _versions() -> MachineCheck:
     """The module reads reports of its own version and older ones."""
     module = ncu_module.version()
     try:
         ncu = collect.find_ncu().version
     except ToolkitError:
-        return Check("versions", "ok", "there is no ncu here to compare ncu-report with")
-    newer = _numbers(ncu) > _numbers(module)
-    if newer and _numbers(module):
-        return Check(
-            "versions",
-            "warning",
-            f"ncu {ncu} is newer than ncu-report {module}",
-            _NEEDED["versions"],
-            "Run `pip install --upgrade ncu-report`",
-        )
-    return Check("versions", "ok", f"ncu-report {module} reads what ncu {ncu} writes")
+        return _ok("there is no ncu here to compare ncu-report with")
+    if _numbers(module) and _numbers(ncu) > _numbers(module):
+        remedy = "Run `pip install --upgrade ncu-report`"
+        return _warning(f"ncu {ncu} is newer than ncu-report {module}", remedy)
+    return _ok(f"ncu-report {module} reads what ncu {ncu} writes")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-def _tool(name: str, label: str) -> Callable[[], Check]:
-    def check() -> Check:
-        return Check(label, "ok", f"{name} {toolchain.find_tool(name).version}")
-
-    return check
+@_check("compiler", "ladders: build, profile, bench")
+def _compiler() -> MachineCheck:
+    return _ok(f"nvcc {toolchain.find_tool('nvcc').version}")
 
 
-def _cupy() -> Check:
-    names = [
-        dist.metadata["Name"]
-        for dist in importlib.metadata.distributions()
-        if (dist.metadata["Name"] or "").lower().startswith("cupy")
-    ]
-    if len(set(names)) > 1:
-        remedy = f"Uninstall all but one: pip uninstall {' '.join(sorted(set(names)))}"
-        return Check(
-            "CuPy",
-            "warning",
-            f"several are installed: {', '.join(sorted(set(names)))}",
-            _NEEDED["CuPy"],
-            remedy,
-        )
+@_check("disassembler", "static analysis of compiled kernels")
+def _disassembler() -> MachineCheck:
+    return _ok(f"nvdisasm {toolchain.find_tool('nvdisasm').version}")
+
+
+def _cupys() -> list[str]:
+    """The installed packages of CuPy: each CUDA release has one of its own."""
+    names = {dist.metadata["Name"] or "" for dist in importlib.metadata.distributions()}
+    return sorted(name for name in names if name.lower().startswith("cupy"))
+
+
+@_check("CuPy", "ladders: profile, bench")
+def _cupy() -> MachineCheck:
+    names = _cupys()
+    if len(names) > 1:
+        remedy = f"Uninstall all but one: pip uninstall {' '.join(names)}"
+        return _warning(f"several are installed: {', '.join(names)}", remedy)
     if not names:
-        return Check(
-            "CuPy",
-            "missing",
-            "it is not installed",
-            _NEEDED["CuPy"],
-            extra("gpu"),
-        )
-    return Check("CuPy", "ok", f"{names[0]} {importlib.metadata.version(names[0])}")
+        return _missing("it is not installed", extra("gpu"))
+    return _ok(f"{names[0]} {importlib.metadata.version(names[0])}")
 
 
-def _disk() -> Check:
+@_check("disk", "reports and the cache of compiled kernels")
+def _disk() -> MachineCheck:
     places = {
         "here": Path.cwd(),
         "temporary files": Path(tempfile.gettempdir()),
         "cache": _existing(cache.cache_folder()),
     }
+    free = {label: shutil.disk_usage(path).free for label, path in places.items()}
     tight = []
     for label, path in places.items():
-        free = shutil.disk_usage(path).free
-        if free < _DISK_BYTES:
-            tight.append(f"{free / 2**30:.1f} GiB free for {label}")
+        if free[label] < _DISK_BYTES:
+            tight.append(f"{free[label] / 2**30:.1f} GiB free for {label}")
         if not os.access(path, os.W_OK):
             tight.append(f"no permission to write for {label}")
     if tight:
-        return Check(
-            "disk",
-            "warning",
-            "; ".join(tight),
-            _NEEDED["disk"],
-            "Free space, or set TMPDIR, NCU_TOOLKIT_CACHE and --output to other folders",
-        )
-    return Check(
-        "disk",
-        "ok",
-        f"{min(shutil.disk_usage(path).free for path in places.values()) / 2**30:.0f} GiB free",
-    )
+        remedy = "Free space, or set TMPDIR, NCU_TOOLKIT_CACHE and --output to other folders"
+        return _warning("; ".join(tight), remedy)
+    return _ok(f"{min(free.values()) / 2**30:.0f} GiB free")
 
 
 def _existing(path: Path) -> Path:
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
-def _recordings() -> Check:
+@_check("recordings", "report without a GPU")
+def _recordings() -> MachineCheck:
     from ncu_toolkit.runs import store
 
     found = store.recordings()
     if not found:
-        return Check(
-            "recordings",
-            "missing",
-            "the installation has none",
-            _NEEDED["recordings"],
-            "Reinstall ncu-toolkit",
-        )
-    return Check("recordings", "ok", ", ".join(path.name for path in found))
-
-
-_CHECKS: Final[tuple[tuple[str, Callable[[], Check]], ...]] = (
-    ("Python", _python),
-    ("driver", _driver),
-    ("GPU", _gpu),
-    ("ncu", _ncu),
-    ("counters", _counters),
-    ("CUPTI", _cupti),
-    ("report module", _module),
-    ("versions", _versions),
-    ("compiler", _tool("nvcc", "compiler")),
-    ("disassembler", _tool("nvdisasm", "disassembler")),
-    ("CuPy", _cupy),
-    ("disk", _disk),
-    ("recordings", _recordings),
-)
+        return _missing("the installation has none", "Reinstall ncu-toolkit")
+    return _ok(", ".join(path.name for path in found))
 
 
 #: Packages whose versions change a figure or a page; CuPy is named after the CUDA release it is
 #: for.
 _PACKAGES: Final = (
-    "ncu-report",
-    "plotly",
-    "pandas",
-    "jinja2",
-    "rich",
-    "click",
-    "numpy",
-    "cuda-bindings",
-    "cupti-python",
-    "nvidia-ml-py",
-)
+    "ncu-report", "plotly", "pandas", "jinja2", "rich", "click", "numpy", "cuda-bindings", "cupti-python", "nvidia-ml-py",
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:
     """Versions of the dependencies by name, with "not found" for missing ones; none is imported."""
     found = {"Python": platform.python_version()}
-    for name in _PACKAGES:
+    for name in (*_PACKAGES, *(_cupys() or ["cupy"])):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not found"
-    cupy = sorted(
-        {
-            dist.metadata["Name"]
-            for dist in importlib.metadata.distributions()
-            if (dist.metadata["Name"] or "").lower().startswith("cupy")
-        }
-    )
-    found |= {name: importlib.metadata.version(name) for name in cupy} or {"cupy": "not found"}
     tools: dict[str, Callable[[], collect.Ncu | toolchain.Tool]] = {
         "ncu": collect.find_ncu,
         "CUDA compiler": lambda: toolchain.find_tool("nvcc"),
@@ -409,19 +313,20 @@ def versions() -> dict[str, str]:
     return found
 
 
-def works(checks: tuple[Check, ...]) -> dict[str, bool]:
+def works(checks: tuple[MachineCheck, ...]) -> dict[str, bool]:
     """Which commands work here."""
     state = {check.name: check.state for check in checks}
-    reading = state.get("report module") == "ok"
-    gpu = reading and all(
-        state.get(name) != "missing" for name in ("driver", "GPU", "compiler", "CuPy")
-    )
-    counters = all(state.get(name) != "missing" for name in ("ncu", "counters"))
+
+    def there(*names: str) -> bool:
+        return all(state.get(name) != "missing" for name in names)
+
+    reading, counters = state.get("report module") == "ok", there("ncu", "counters")
+    gpu = reading and there("driver", "GPU", "compiler", "CuPy")
     return {
         "analyze": reading,
         "report": reading and state.get("recordings") == "ok",
         "bench": gpu,
         "profile a ladder": gpu and counters,
-        "profile a program": reading and counters and state.get("driver") != "missing",
-        "probe": state.get("CUPTI") == "ok" and state.get("driver") != "missing",
+        "profile a program": reading and counters and there("driver"),
+        "probe": state.get("CUPTI") == "ok" and there("driver"),
     }

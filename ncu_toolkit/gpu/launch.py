@@ -21,7 +21,7 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
-from ncu_toolkit.ladder.problems import ArraySpec, Problem, Size, Verdict, compare
+from ncu_toolkit.ladder.problems import ArraySpec, Case, Size, compare, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch
@@ -43,21 +43,14 @@ _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integer
 
 def explained(error: Exception, what: str) -> ToolkitError | None:
     """The error for an exception of CuPy that was raised at `what`; None for another exception."""
-    lines = str(error).strip().splitlines()
-    first = lines[0] if lines else type(error).__name__
-    if (
-        type(error).__name__ == "OutOfMemoryError"
-        or "MemoryAllocation" in first
-        or "CUDA_ERROR_OUT_OF_MEMORY" in first
-    ):
-        return EnvironmentProblem(
-            f"the GPU ran out of memory at {what}",
-            "Choose a smaller --size, or end other programs on this GPU",
-        )
-    if type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends"):
-        return KernelProblem(
-            f"{what} failed on the GPU: {first}", "Run it under compute-sanitizer: `make sanitize`"
-        )
+    kind, first = type(error), (str(error).strip().splitlines() or [type(error).__name__])[0]
+    no_memory = "MemoryAllocation" in first or "CUDA_ERROR_OUT_OF_MEMORY" in first
+    if no_memory or kind.__name__ == "OutOfMemoryError":
+        remedy = "Choose a smaller --size, or end other programs on this GPU"
+        return EnvironmentProblem(f"the GPU ran out of memory at {what}", remedy)
+    if kind.__module__.partition(".")[0] in ("cupy", "cupy_backends"):
+        remedy = "Run it under compute-sanitizer: `make sanitize`"
+        return KernelProblem(f"{what} failed on the GPU: {first}", remedy)
     return None
 
 
@@ -68,23 +61,19 @@ def architecture_for(rung: Rung, device: Device) -> str:
         EnvironmentProblem: the device is too old, or the rung needs another architecture's own
             instructions.
     """
-    reason = rung.unsupported_on(device.cc)
-    if reason:
-        raise EnvironmentProblem(
-            f"{reason} ({device.name})", "Profile another rung: `ncu-toolkit list`"
-        )
+    if reason := rung.unsupported_on(device.cc):
+        remedy = "Profile another rung: `ncu-toolkit list`"
+        raise EnvironmentProblem(f"{reason} ({device.name})", remedy)
     return device.arch
 
 
 class Workspace:
     """The device arrays of one problem, size and dtype, shared by every rung that is run on it."""
 
-    def __init__(
-        self, problem: Problem, size: Size, dtype: str, options: Mapping[str, Any], seed: int = 1
-    ) -> None:
-        self.problem, self.size, self.dtype = problem, size, dtype
-        self.options, self.seed = options, seed
-        self.specs: Mapping[str, ArraySpec] = problem.arrays(size, dtype, options)
+    def __init__(self, rung: Rung, size: Size, dtype: str, seed: int = 1) -> None:
+        self.problem, self.seed = problem_for(rung.family), seed
+        self.case = Case(size, dtype, rung.problem, cuda.cupy())
+        self.specs: Mapping[str, ArraySpec] = self.problem.arrays(self.case)
         self.arrays: dict[str, Any] = {}
         self._expected: Any = None
 
@@ -96,38 +85,32 @@ class Workspace:
             EnvironmentProblem: not enough device memory for the arrays and their reference, raised
                 before anything is allocated.
         """
-        unknown = [name for name in names if name not in self.specs]
-        if unknown:
-            raise UsageProblem(
-                f"'{who}' needs array '{unknown[0]}', which {self.problem.family} does not have",
-                f"It has {', '.join(self.specs)}",
-            )
+        for name in names:
+            if name not in self.specs:
+                what = f"'{who}' needs array '{name}', which {self.problem.family} does not have"
+                raise UsageProblem(what, f"It has {', '.join(self.specs)}")
         missing = [name for name in names if name not in self.arrays]
         if not missing:
             return
         cp = cuda.cupy()
-        need = sum(self.specs[name].nbytes for name in missing) + (
-            0
-            if self._expected
-            else self.problem.reference_bytes(self.size, self.dtype, self.options)
-        )
+        need = 0.0 if self._expected else self.problem.reference_bytes(self.case)
+        need += sum(self.specs[name].nbytes for name in missing)
         free = cuda.free_bytes()
         if need > free * _MEMORY_HEADROOM:
+            size = self.case.size.label
             raise EnvironmentProblem(
-                f"'{who}' at {self.size.label} needs {need / 2**30:.3g} GiB of device memory with its reference, {free / 2**30:.3g} GiB are free",
+                f"'{who}' at {size} needs {need / 2**30:.3g} GiB of device memory with its reference, {free / 2**30:.3g} GiB are free",
                 "Choose a smaller --size",
             )
         inputs = [name for name in missing if self.specs[name].role != "output"]
-        # Derived arrays need their inputs: the problem makes both from the same seed.
-        made = self.problem.make_inputs(cp, self.seed, self.size, self.dtype, self.options, inputs)
+        made = self.problem.make_inputs(self.case, self.seed, inputs)
         # Kernels take a pointer and read row-major, so a library result in another order must be
         # copied.
         self.arrays.update({name: cp.ascontiguousarray(array) for name, array in made.items()})
         for name in missing:
-            if self.specs[name].role == "output":
-                self.arrays[name] = cp.empty(
-                    self.specs[name].shape, dtype=_storage(self.specs[name].dtype)
-                )
+            spec = self.specs[name]
+            if spec.role == "output":
+                self.arrays[name] = cp.empty(spec.shape, dtype=_storage(spec.dtype))
 
     def poison(self) -> None:
         """Fill the outputs with a pattern that no right result has, to find elements that were not
@@ -139,17 +122,11 @@ class Workspace:
     def expected(self) -> Any:
         """The reference, computed once."""
         if self._expected is None:
-            cp = cuda.cupy()
             names = [name for name, spec in self.specs.items() if spec.role == "input"]
             inputs = {name: self.arrays[name] for name in names if name in self.arrays}
             absent = [name for name in names if name not in inputs]
-            if absent:
-                inputs.update(
-                    self.problem.make_inputs(
-                        cp, self.seed, self.size, self.dtype, self.options, absent
-                    )
-                )
-            self._expected = self.problem.reference(cp, inputs, self.size, self.dtype, self.options)
+            inputs |= self.problem.make_inputs(self.case, self.seed, absent)
+            self._expected = self.problem.reference(self.case, inputs)
         return self._expected
 
 
@@ -166,27 +143,21 @@ class Runnable:
         self.rung, self.workspace = rung, workspace
         self.device = cuda.device()
         self.parameters = rung.with_parameters(overrides)
-        scalars = workspace.problem.scalars(workspace.size, workspace.dtype, workspace.options)
-        self._scalars = scalars
-        values = {name: scalar.value for name, scalar in scalars.items()}
-        self._names = {**values, **workspace.size.as_dict()}
+        self._scalars = workspace.problem.scalars(workspace.case)
+        self._names = workspace.problem.values(workspace.case)
         rung.check_shape(self._names, self.parameters, self.device.sm_count)
         self._launches: list[_Bound] = []
         self._library: Any = None
         self._scratch: dict[str, Any] = {}
         self._zeroed: list[Any] = []
-        self.cubin: nvcc.Cubin | None = None
+        self.cubin: nvcc.BuiltCubin | None = None
         #: max |out - ref| / bound of the last verification; None before it.
         self.worst: float | None = None
         if rung.library:
-            workspace.require(
-                [name for name, spec in workspace.specs.items() if spec.role != "derived"],
-                rung.name,
-            )
-            w, cp = workspace, cuda.cupy()
-            self._library = w.problem.library(
-                cp, rung.library, w.arrays, w.size, w.dtype, w.options
-            )
+            names = [name for name, spec in workspace.specs.items() if spec.role != "derived"]
+            workspace.require(names, rung.name)
+            arrays = workspace.arrays
+            self._library = workspace.problem.library(workspace.case, rung.library, arrays)
         else:
             self._bind()
 
@@ -213,31 +184,26 @@ class Runnable:
         geometry = rung.launch_geometry(self._names, self.parameters, sm_count)
         counts = rung.scratch_counts(self._names, self.parameters, sm_count)
         boxes = rung.tensor_map_boxes(self._names, self.parameters, sm_count)
-        maps = {table.name: table for table in rung.tensor_maps}
-        wanted = [
-            name
-            for launch in geometry
-            for name in launch.args
-            if name not in self._scalars and name not in counts and name not in maps
-        ]
-        wanted += [table.array for table in rung.tensor_maps]
+        maps, scratch = rung.map_tables, rung.scratch_tables
+        made = {*self._scalars, *counts, *maps}
+        wanted = [name for launch in geometry for name in launch.args if name not in made]
+        wanted += [table.array for table in maps.values()]
         outputs = [name for name, spec in workspace.specs.items() if spec.role == "output"]
         arch = architecture_for(rung, self.device)
         workspace.require(list(dict.fromkeys([*wanted, *outputs])), rung.name)
         self._scratch = {
-            spec.name: cp.zeros(max(1, counts[spec.name]), dtype=_storage(spec.dtype))
-            for spec in rung.scratch
+            name: cp.zeros(max(1, counts[name]), dtype=_storage(table.dtype))
+            for name, table in scratch.items()
         }
-        self._zeroed = [self._scratch[spec.name] for spec in rung.scratch if spec.zeroed]
+        self._zeroed = [self._scratch[name] for name, table in scratch.items() if table.zeroed]
         values: dict[str, Any] = {**workspace.arrays, **self._scratch}
         for name, scalar in self._scalars.items():
             values[name] = numpy.dtype(scalar.dtype).type(scalar.value)
         for name, table in maps.items():
             array, spec = workspace.arrays[table.array], workspace.specs[table.array]
             values[name] = _tensor_map(array, spec, boxes[name], table.swizzle)
-        self.cubin = nvcc.compile_rung(
-            rung, arch, self.parameters, workspace.problem.macros(workspace.dtype, workspace.size)
-        )
+        macros = workspace.problem.macros(workspace.case.dtype, workspace.case.size)
+        self.cubin = nvcc.compile_rung(rung, arch, self.parameters, macros)
         module = cp.cuda.function.Module()
         module.load(self.cubin.path.read_bytes())
         static = {name: resources.shared for name, resources in self.cubin.entries.items()}
@@ -310,53 +276,46 @@ class Runnable:
             for _ in range(bound.repeat - 1):
                 bound.enqueue()
 
-    def verify(self) -> list[Verdict]:
-        """Run once on poisoned outputs and compare every output with the reference.
+    def verify(self) -> float:
+        """Run once on poisoned outputs, and compare every output with the reference; returns
+        `worst`.
 
         Raises:
             KernelProblem: the launch failed, or an output is wrong; the message names rung, size,
                 element and bound.
         """
-        cp = cuda.cupy()
-        expected = self.workspace.expected()
-        self.workspace.poison()
+        space, worst = self.workspace, 0.0
+        expected, case = space.expected(), space.case
+        space.poison()
         self.run()
-        cuda.synchronize(f"'{self.rung.name}' at {self.workspace.size.label}")
-        verdicts = []
+        cuda.synchronize(f"'{self.rung.name}' at {case.size.label}")
         for name, reference in expected.items():
-            got = self.workspace.problem.decode(
-                cp, name, self.workspace.arrays[name], self.workspace.dtype
+            found = compare(
+                case.xp, name, space.problem.decode(case, space.arrays[name]), reference
             )
-            verdict = compare(cp, name, got, reference)
-            if not verdict.passed:
+            if not found.passed:
                 raise KernelProblem(
-                    f"'{self.rung.name}' computed a wrong result at {self.workspace.size.label} ({self.workspace.dtype}): {verdict.message}",
+                    f"'{self.rung.name}' computed a wrong result at {case.size.label} ({case.dtype}): {found.message}",
                     "It is not timed or profiled. Run it under compute-sanitizer: `make sanitize`",
                 )
-            verdicts.append(verdict)
-        self.worst = max((verdict.worst for verdict in verdicts), default=0.0)
-        return verdicts
+            worst = max(worst, found.worst)
+        self.worst = worst
+        return worst
 
 
 class _Bound:
     """One launch with its parameter block built once, so that enqueuing costs little on the CPU."""
 
     def __init__(
-        self,
-        module: Any,
-        launch: LaunchGeometry,
-        arguments: Sequence[Any],
-        static_shared: int,
-        who: str,
-    ) -> None:
+        self, module: Any, launch: LaunchGeometry, arguments: Sequence[Any], static_shared: int, who: str
+    ) -> None:  # fmt: skip
         cp = cuda.cupy()
         try:
             self._function = module.get_function(launch.kernel)
         except Exception as error:
-            raise KernelProblem(
-                f"'{who}' has no kernel '{launch.kernel}' in its compiled code ({error})",
-                'Declare it extern "C" __global__ under the name in [[launch]]',
-            ) from error
+            what = f"'{who}' has no kernel '{launch.kernel}' in its compiled code ({error})"
+            remedy = 'Declare it extern "C" __global__ under the name in [[launch]]'
+            raise KernelProblem(what, remedy) from error
         self._module, self.repeat, self._who = module, launch.repeat, who
         self._grid, self._block, self._shared = launch.grid, launch.block, launch.shared
         self.geometry = launch
@@ -380,14 +339,9 @@ class _Bound:
     def enqueue(self) -> None:
         try:
             self._launch(
-                self._function.ptr,
-                *self._grid,
-                *self._block,
-                self._shared,
-                self._stream().ptr,
-                ctypes.addressof(self._parameters),
-                0,
-            )
+                self._function.ptr, *self._grid, *self._block, self._shared, self._stream().ptr,
+                ctypes.addressof(self._parameters), 0,
+            )  # fmt: skip
         except Exception as error:
             raise KernelProblem(
                 f"'{self._who}' could not be launched with grid {self._grid}, block {self._block}, {self._shared} bytes of shared memory: {error}"
@@ -410,8 +364,8 @@ def _holder(argument: Any) -> Any:
 def bind_verified(rung: Rung, space: Workspace) -> Runnable:
     """A verified runnable on the arrays of `space`, or on its own where the rung computes another
     operation. Raises as `Runnable` and `Runnable.verify`."""
-    if dict(rung.problem) != dict(space.options):
-        space = Workspace(space.problem, space.size, space.dtype, rung.problem)
+    if dict(rung.problem) != dict(space.case.options):
+        space = Workspace(rung, space.case.size, space.case.dtype)
     bound = Runnable(rung, space)
     bound.verify()
     return bound

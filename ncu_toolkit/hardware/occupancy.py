@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 
@@ -31,7 +31,7 @@ class Occupancy:
     registers: int
     shared: int
     """Static plus dynamic bytes a block asks for, without the driver's part."""
-    limits: Mapping[str, int]
+    limits: Mapping[str, int] = field(hash=False)
     warps_per_block: int
     max_warps: int
     registers_allocated: int

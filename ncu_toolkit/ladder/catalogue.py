@@ -5,7 +5,6 @@ others."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.ladder.header import FILE_NAME, parse_rung
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, did_you_mean
+from ncu_toolkit.ladder.header import FILE_NAME, misnamed, parse_rung
 from ncu_toolkit.ladder.rung import Rung
 
 #: Set to a folder of ladders to use in place of the shipped ones.
@@ -61,11 +60,8 @@ def kernels_root() -> Path:
     for candidate in candidates:
         if (candidate / _COMMON).is_dir() or (chosen and candidate.is_dir()):
             return candidate.resolve()
-    remedy = (
-        f"Unset {ROOT_VARIABLE}, or point it to a folder of ladders"
-        if chosen
-        else "Reinstall ncu-toolkit"
-    )
+    unset = f"Unset {ROOT_VARIABLE}, or point it to a folder of ladders"
+    remedy = unset if chosen else "Reinstall ncu-toolkit"
     raise EnvironmentProblem(f"no folder of kernels at {candidates[-1]}", remedy)
 
 
@@ -115,9 +111,7 @@ def find_rung(name: str, root: Path | None = None) -> Rung:
     files = rung_files(root)
     found = [path for path in files if _name_of(path) == bare]
     if not found:
-        raise UsageProblem(
-            f"no kernel '{name}'", _suggest(name, [_name_of(path) for path in files])
-        )
+        raise UsageProblem(f"no kernel '{name}'", _suggest(name, [*map(_name_of, files)]))
     _check_names(found)
     return load_rung(found[0])
 
@@ -130,9 +124,8 @@ def comparison_of(rung: Rung, root: Path | None = None) -> Rung | None:
     """
     if not rung.compared_with:
         return None
-    name = (
-        rung.compared_with if "/" in rung.compared_with else f"{rung.family}/{rung.compared_with}"
-    )
+    name = rung.compared_with
+    name = name if "/" in name else f"{rung.family}/{name}"
     try:
         return find_rung(name, rung.path.parents[1] if root is None else root)
     except UsageProblem as error:
@@ -145,33 +138,26 @@ def load_rung(path: Path) -> Rung:
     Raises:
         InputProblem: unreadable, or a broken header.
     """
-    label = f"kernels/{path.parent.name}/{path.name}"
     try:
         state = path.stat()
+        return _load(path, state.st_mtime_ns, state.st_size)
     except OSError as error:
-        raise InputProblem(f"{label}: cannot be read: {error.strerror}", "") from error
-    return _load(path, label, state.st_mtime_ns, state.st_size)
+        raise InputProblem(f"{_label(path)}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputProblem(f"{_label(path)}: is not UTF-8 text") from error
 
 
 @lru_cache(maxsize=1024)
-def _load(path: Path, label: str, _mtime: int, _size: int) -> Rung:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputProblem(f"{label}: cannot be read: {error.strerror}", "") from error
-    except UnicodeDecodeError as error:
-        raise InputProblem(f"{label}: is not UTF-8 text", "") from error
-    return parse_rung(path, text, path.parent.name)
+def _load(path: Path, _mtime: int, _size: int) -> Rung:
+    return parse_rung(path, path.read_text(encoding="utf-8"), path.parent.name)
 
 
 def _check_names(files: Collection[Path]) -> None:
     places: dict[str, str] = {}
     for path in files:
-        label = f"kernels/{path.parent.name}/{path.name}"
+        label = _label(path)
         if FILE_NAME.fullmatch(path.name) is None:
-            raise InputProblem(
-                f"{label}: the file name must be NN_name.cu, such as 03_vectorized.cu", "Rename it"
-            )
+            raise misnamed(label)
         name = _name_of(path)
         if name in places:
             raise InputProblem(
@@ -185,14 +171,17 @@ def _check_names(files: Collection[Path]) -> None:
 _LISTED: Final = 25
 
 
+def _label(path: Path) -> str:
+    return f"kernels/{path.parent.name}/{path.name}"
+
+
 def _name_of(path: Path) -> str:
     return path.stem.partition("_")[2]
 
 
 def _suggest(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    if near:
-        return f"Did you mean '{near[0]}'?"
+    if near := did_you_mean(name, known, cutoff=0.5):
+        return near
     if len(known) > _LISTED:
         return "`ncu-toolkit list` shows them"
     return f"Known are {', '.join(sorted(known)) or 'none'}"

@@ -8,14 +8,14 @@ or lambda exists in it, so a header cannot reach anything but its names."""
 from __future__ import annotations
 
 import ast
-import difflib
+import contextlib
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.errors import InputProblem, did_you_mean
 
 Value = int | float | bool | str
 Function = Callable[..., Value]
@@ -27,9 +27,13 @@ MAX_LENGTH = 2000
 MAX_BITS = 256
 
 
-class Unknown(Exception):
+class Abstains(Exception):
     """Raised by a name or a function that has no value here. `or` and `and` go by their other parts
     where those decide."""
+
+
+class _Refused(ValueError):
+    """What is wrong with an expression, and what to do."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -59,36 +63,27 @@ _BINARY: Mapping[type[ast.operator], Callable[..., Value]] = {
 def evaluate(
     expression: str,
     names: Mapping[str, Value],
-    functions: Mapping[str, Function] | None = None,
+    functions: Mapping[str, Function] = FUNCTIONS,
     where: str = "",
 ) -> Value:
     """The value of an expression.
 
     `/` between integers that divide evenly gives an integer, else a float. An exception that a
     function raises on purpose (one that is no ArithmeticError, TypeError or ValueError, such as
-    `Unknown`) passes through, so that a check can abstain.
+    `Abstains`) passes through.
 
     Args:
         expression: the text, at most MAX_LENGTH characters.
         names: variables.
-        functions: callables by name; FUNCTIONS where None.
+        functions: callables by name.
         where: file and key for the error message.
 
     Raises:
         InputProblem: bad syntax, unknown name or function, division by zero, a result beyond
             MAX_BITS.
     """
-    tree = parse(expression, where)
-    try:
-        return _Evaluator(
-            expression, names, FUNCTIONS if functions is None else functions, where
-        ).value(tree)
-    except OverflowError as error:
-        raise problem(expression, where, "gives a number too large to mean anything", "") from error
-    except RecursionError as error:
-        raise problem(expression, where, "cannot be read: it is nested too deeply", "") from error
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise problem(expression, where, str(error), "") from error
+    with _named(expression, where):
+        return _Evaluator(names, functions).value(_parse(expression))
 
 
 def evaluate_int(expression: str, names: Mapping[str, Value], where: str = "") -> int:
@@ -97,24 +92,15 @@ def evaluate_int(expression: str, names: Mapping[str, Value], where: str = "") -
     Raises:
         InputProblem: as `evaluate`, and where the result is not an integer.
     """
-    value = evaluate(expression, names, where=where)
-    if isinstance(value, bool | str):
-        raise problem(
-            expression,
-            where,
-            f"gives {value!r}, not an integer",
-            "Write a count, such as ceil_div(N, BN)",
-        )
-    if isinstance(value, float):
-        if not value.is_integer():
-            raise problem(
-                expression,
-                where,
-                f"gives {value:g}, not an integer",
-                "Use // or ceil_div(a, b) where a division leaves a remainder",
-            )
+    with _named(expression, where):
+        value = _Evaluator(names, FUNCTIONS).value(_parse(expression))
+        if isinstance(value, bool | str):
+            example = "Write a count, such as ceil_div(N, BN)"
+            raise _Refused(f"gives {value!r}, not an integer", example)
+        if isinstance(value, float) and not value.is_integer():
+            hint = "Use // or ceil_div(a, b) where a division leaves a remainder"
+            raise _Refused(f"gives {value:g}, not an integer", hint)
         return int(value)
-    return value
 
 
 #: Factors that may follow a number in `quantity`: decimal and binary prefixes, with or without B or
@@ -150,24 +136,22 @@ def quantity(expression: str, where: str = "") -> int | float:
         if unit in ("if", "else", "and", "or"):
             return found.group()
         if unit not in UNITS:
-            raise problem(
-                expression,
-                where,
-                f"there is no unit '{unit}'",
-                "Write B, KiB, MB, GiB, GFLOP and so on",
-            )
+            hint = "Write B, KiB, MB, GiB, GFLOP and so on"
+            raise _Refused(f"there is no unit '{unit}'", hint)
         return f"({number}*{UNITS[unit]})"
 
-    if len(expression) > MAX_LENGTH:
-        parse(expression, where)
-    value = evaluate(_WITH_UNIT.sub(factor, expression), {}, where=where)
-    if isinstance(value, bool | str):
-        raise problem(expression, where, f"gives {value!r}, not a number", "")
-    return value
+    with _named(expression, where):
+        _check_length(expression)
+        plain = _WITH_UNIT.sub(factor, expression)
+    value = evaluate(plain, {}, where=where)
+    with _named(expression, where):
+        if isinstance(value, bool | str):
+            raise _Refused(f"gives {value!r}, not a number")
+        return value
 
 
 def check_syntax(
-    expression: str, functions: Iterable[str] = tuple(FUNCTIONS), where: str = ""
+    expression: str, functions: Collection[str] = tuple(FUNCTIONS), where: str = ""
 ) -> frozenset[str]:
     """The variable names an expression reads, after checking its syntax and the functions it calls,
     without values.
@@ -175,127 +159,98 @@ def check_syntax(
     Raises:
         InputProblem: bad syntax, or a call of a function that is not in `functions`.
     """
-    known = set(functions)
-    read = set()
-    called = set()
-    for node in ast.walk(parse(expression, where)):
-        if isinstance(node, ast.Call):
-            assert isinstance(node.func, ast.Name)  # parse() let nothing else through
-            called.add(node.func)
-            if node.func.id not in known:
-                raise problem(
-                    expression,
-                    where,
-                    f"there is no function '{node.func.id}'",
-                    _nearest(node.func.id, known),
-                )
-        elif isinstance(node, ast.Name):
-            read.add(node)
-    return frozenset(name.id for name in read - called)
+    with _named(expression, where):
+        nodes = list(ast.walk(_parse(expression)))
+        called = [node.func for node in nodes if isinstance(node, ast.Call)]
+        for function in called:
+            assert isinstance(function, ast.Name)  # _parse let nothing else through
+            if function.id not in functions:
+                raise _nearest(f"there is no function '{function.id}'", function.id, functions)
+        read = (node for node in nodes if isinstance(node, ast.Name) and node not in called)
+        return frozenset(name.id for name in read)
 
 
-#: Expressions that `parse` has let through.
-_allowed: set[str] = set()
+@contextlib.contextmanager
+def _named(expression: str, where: str) -> Iterator[None]:
+    """Raise InputProblem, with the expression and where it stands, for what is wrong with it."""
+    try:
+        yield
+    except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
+        what, *remedy = error.args if isinstance(error, _Refused) else (str(error),)
+        if isinstance(error, OverflowError):
+            what = _TOO_LARGE
+        elif isinstance(error, RecursionError):
+            what = "cannot be read: it is nested too deeply"
+        shown = expression if len(expression) <= MAX_LENGTH else expression[:40] + "…"
+        place = f"{where}: " if where else ""
+        raise InputProblem(f"{place}in '{shown}': {what}", *remedy) from error
+
+
+_TOO_LARGE = "gives a number too large to mean anything"
+
+
+def _check_length(expression: str) -> None:
+    if len(expression) > MAX_LENGTH:
+        what = f"is {len(expression)} characters long"
+        raise _Refused(what, f"At most {MAX_LENGTH} are read")
 
 
 @cache
 def _parse(expression: str) -> ast.expr:
-    return ast.parse(expression.strip(), mode="eval").body
-
-
-def parse(expression: str, where: str = "") -> ast.expr:
-    """The syntax tree of an expression in the whitelist.
-
-    Raises:
-        InputProblem: bad syntax, or a construct outside the whitelist.
-    """
-    if len(expression) > MAX_LENGTH:
-        raise problem(
-            expression[:40] + "…",
-            where,
-            f"is {len(expression)} characters long",
-            f"At most {MAX_LENGTH} are read",
-        )
+    """The syntax tree of an expression in the whitelist."""
+    _check_length(expression)
     try:
-        tree = _parse(expression)
+        tree = ast.parse(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        reason = (
-            error.msg if isinstance(error, SyntaxError) and error.msg else "it is not an expression"
-        )
-        raise problem(expression, where, f"cannot be read: {reason}", "") from error
-    if expression not in _allowed:
-        for node in ast.walk(tree):
-            _check_node(expression, node, where)
-        _allowed.add(expression)
+        reason = (isinstance(error, SyntaxError) and error.msg) or "it is not an expression"
+        raise _Refused(f"cannot be read: {reason}") from error
+    for node in ast.walk(tree):
+        if not _allowed(node):
+            raise _Refused(f"{type(node).__name__} is not allowed here", _ALLOWED)
     return tree
 
 
-def _check_node(expression: str, node: ast.AST, where: str) -> None:
-    """Raise for a construct outside the whitelist."""
-    if (isinstance(node, ast.BinOp) and type(node.op) in _BINARY) or (
-        isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY
-    ):
-        return
-    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
-        return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        return
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
-        return
-    if isinstance(
+_ALLOWED = "Numbers, names, + - * / // % **, comparisons, and/or/not, 'a if c else b' and calls such as ceil_div(N, BN) are allowed"
+
+
+def _allowed(node: ast.AST) -> bool:
+    match node:
+        case ast.BinOp(op=op):
+            return type(op) in _BINARY
+        case ast.UnaryOp(op=unary):
+            return type(unary) in _UNARY
+        case ast.Compare(ops=ops):
+            return all(type(op) in _COMPARE for op in ops)
+        case ast.Call(func=ast.Name(), keywords=[]):
+            return True
+        case ast.Constant(value=bool() | int() | float() | str()):
+            return True
+    return isinstance(
         node,
-        ast.Name
-        | ast.IfExp
-        | ast.BoolOp
-        | ast.expr_context
-        | ast.operator
-        | ast.unaryop
-        | ast.cmpop
-        | ast.boolop,
-    ):
-        return
-    hint = "Numbers, names, + - * / // % **, comparisons, and/or/not, 'a if c else b' and calls such as ceil_div(N, BN) are allowed"
-    raise problem(expression, where, f"{type(node).__name__} is not allowed here", hint)
+        ast.Name | ast.IfExp | ast.BoolOp | ast.expr_context | ast.operator | ast.unaryop | ast.cmpop | ast.boolop,
+    )  # fmt: skip
 
 
 class _Evaluator:
-    def __init__(
-        self,
-        expression: str,
-        names: Mapping[str, Value],
-        functions: Mapping[str, Function],
-        where: str,
-    ) -> None:
-        self.expression, self.names, self.functions, self.where = (
-            expression,
-            names,
-            functions,
-            where,
-        )
+    def __init__(self, names: Mapping[str, Value], functions: Mapping[str, Function]) -> None:
+        self.names, self.functions = names, functions
 
     def value(self, node: ast.expr) -> Value:
-        result = self._raw(node)
+        result = self._computed(node)
         if isinstance(result, int) and result.bit_length() > MAX_BITS:
-            raise problem(
-                self.expression, self.where, "gives a number too large to mean anything", ""
-            )
+            raise _Refused(_TOO_LARGE)
         return result
 
-    def _raw(self, node: ast.expr) -> Value:
+    def _computed(self, node: ast.expr) -> Value:
         match node:
             case ast.Constant(value=bool() | int() | float() | str() as constant):
                 return constant
             case ast.Name(id=name):
                 if name not in self.names:
-                    raise problem(
-                        self.expression,
-                        self.where,
-                        f"there is no '{name}' here",
-                        _nearest(name, self.names),
-                    )
+                    raise _nearest(f"there is no '{name}' here", name, self.names)
                 return self.names[name]
             case ast.BinOp(left=left, op=op, right=right):
-                return self._binary(op, self.value(left), self.value(right))
+                return _binary(op, _number(self.value(left)), _number(self.value(right)))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return not self.value(operand)
             case ast.UnaryOp(op=unary, operand=operand):
@@ -303,11 +258,11 @@ class _Evaluator:
             case ast.BoolOp(op=boolean, values=values):
                 stop = isinstance(boolean, ast.Or)
                 result: Value = not stop
-                unknown: Unknown | None = None
+                unknown: Abstains | None = None
                 for part in values:
                     try:
                         result = self.value(part)
-                    except Unknown as missing:
+                    except Abstains as missing:
                         unknown = unknown or missing
                         continue
                     if bool(result) is stop:
@@ -327,39 +282,21 @@ class _Evaluator:
                 return True
             case ast.Call(func=ast.Name(id=called), args=args):
                 if called not in self.functions:
-                    raise problem(
-                        self.expression,
-                        self.where,
-                        f"there is no function '{called}'",
-                        _nearest(called, self.functions),
-                    )
-                return self.functions[called](*(self.value(arg) for arg in args))
-        raise problem(self.expression, self.where, f"{type(node).__name__} is not allowed here", "")
+                    raise _nearest(f"there is no function '{called}'", called, self.functions)
+                return self.functions[called](*map(self.value, args))
+        raise AssertionError(node)  # _parse let nothing else through
 
-    def _binary(self, op: ast.operator, left: Value, right: Value) -> Value:
-        a, b = _number(left), _number(right)
-        if (
-            isinstance(op, ast.Pow)
-            and isinstance(a, int)
-            and isinstance(b, int)
-            and b > 0
-            and a.bit_length() * b > 2 * MAX_BITS
-        ):
-            raise problem(
-                self.expression, self.where, "gives a number too large to mean anything", ""
-            )
-        if (
-            isinstance(op, ast.Div)
-            and isinstance(a, int)
-            and isinstance(b, int)
-            and b != 0
-            and a % b == 0
-        ):
+
+def _binary(op: ast.operator, a: int | float, b: int | float) -> Value:
+    if isinstance(a, int) and isinstance(b, int):
+        if isinstance(op, ast.Pow) and b > 0 and a.bit_length() * b > 2 * MAX_BITS:
+            raise _Refused(_TOO_LARGE)
+        if isinstance(op, ast.Div) and b != 0 and a % b == 0:
             return a // b
-        result = _BINARY[type(op)](a, b)
-        if isinstance(result, complex):
-            raise ValueError("a root of a negative number")
-        return result
+    result = _BINARY[type(op)](a, b)
+    if isinstance(result, complex):
+        raise ValueError("a root of a negative number")
+    return result
 
 
 def _number(value: Value) -> int | float:
@@ -368,13 +305,7 @@ def _number(value: Value) -> int | float:
     return value
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _nearest(what: str, name: str, known: Iterable[str]) -> _Refused:
+    """A name or function that does not exist, with the nearest one."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"Did you mean '{close[0]}'?" if close else f"Known are {', '.join(names) or 'none'}"
-
-
-def problem(expression: str, where: str, what: str, remedy: str) -> InputProblem:
-    """An InputProblem that shows where the expression stands, the expression, and what is wrong
-    with it."""
-    return InputProblem(f"{where + ': ' if where else ''}in '{expression}': {what}", remedy)
+    return _Refused(what, did_you_mean(name, names) or f"Known are {', '.join(names) or 'none'}")

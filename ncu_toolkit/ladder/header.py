@@ -7,39 +7,33 @@ misspelt one most of the time."""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any
 
-from msgspec import Meta, field
+from msgspec.structs import asdict
 
-from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.core.errors import InputProblem, did_you_mean
 from ncu_toolkit.ladder.expressions import FUNCTIONS, check_syntax
 from ncu_toolkit.ladder.rung import (
+    DTYPES,
+    HEAD,
     KINDS,
-    Check,
-    Expectation,
+    SWIZZLES,
+    BottleneckId,
+    ComputeCapability,
     Expression,
     Filled,
+    Header,
     Identifier,
-    Kind,
-    LaunchSpec,
-    Measured,
+    NamedTable,
     OpcodePattern,
-    ProfileExpectation,
-    Requirement,
+    ProfileCheck,
     Rung,
-    SassExpectation,
-    Scratch,
-    Source,
-    TensorMap,
-    TimeModel,
     TomlTable,
 )
 from ncu_toolkit.model.codec import Misfit, convert
@@ -55,18 +49,6 @@ PROFILE_FUNCTIONS = ("executed", "stall", "stall_share", "metric")
 CHECK_FUNCTIONS = frozenset(FUNCTIONS) | {
     prefix + name for prefix in ("", "prev_") for name in PROFILE_FUNCTIONS
 }
-DTYPES = (
-    "bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8",
-)  # fmt: skip
-SWIZZLES = (0, 32, 64, 128)
-
-
-class BottleneckId(str):
-    """`shared-bank-conflict`, or "" for none."""
-
-
-class ComputeCapability(str):
-    """`8.0`."""
 
 
 #: What the text of a key must match, and what to say where it does not.
@@ -87,55 +69,11 @@ _PATTERNS: Mapping[type[str], tuple[str, str]] = {
 _CHOICES: Mapping[str, tuple[Any, ...]] = {"kind": KINDS, "dtype": DTYPES, "swizzle": SWIZZLES}
 
 
-class _Buffer(TomlTable, frozen=True):
-    dtype: Literal[DTYPES]  # type: ignore[valid-type]
-    count: Expression
-    zeroed: bool = False
-
-
-class _Map(TomlTable, frozen=True):
-    array: str
-    box: tuple[Expression, ...]
-    swizzle: Literal[SWIZZLES] = 0  # type: ignore[valid-type]
-
-
-class _Head(TomlTable, frozen=True):
-    """The block at the top: what the rung is."""
-
-    title: Filled
-    idea: Filled
-    kind: Kind
-    compared_with: str | None = None
-    removes: BottleneckId = BottleneckId("")
-
-
-class _Tail(TomlTable, frozen=True):
-    """The block at the end: how it is compiled and launched, and what must be true of it."""
-
-    minimum_cc: ComputeCapability
-    arch_specific: bool = False
-    library: str = ""
-    baseline: str = ""
-    shapes: tuple[Requirement, ...] = ()
-    source: Source = Source()
-    problem: dict[str, Any] = field(default_factory=dict)
-    parameters: dict[str, int] = field(default_factory=dict)
-    search: dict[str, Annotated[tuple[int, ...], Meta(min_length=1)]] = field(default_factory=dict)
-    constraint: tuple[Requirement, ...] = ()
-    model: TimeModel | None = None
-    launch: tuple[LaunchSpec, ...] = ()
-    scratch: dict[str, _Buffer] = field(default_factory=dict)
-    tensor_maps: dict[str, _Map] = field(default_factory=dict)
-    expect: Expectation = Expectation()
-    measured: tuple[Measured, ...] = ()
-
-
 _KNOWN = {
     name
-    for table in (_Head, _Tail, _Buffer, _Map, Expectation, LaunchSpec, Measured, ProfileExpectation, Requirement, SassExpectation, Source, TimeModel)
-    for name in table.__struct_fields__
-}  # fmt: skip
-_T = TypeVar("_T", _Head, _Tail)
+    for table in (*TomlTable.__subclasses__(), *NamedTable.__subclasses__())
+    for name in table.__struct_encode_fields__
+}
 
 
 def split(text: str) -> tuple[str, str, str]:
@@ -172,9 +110,7 @@ def parse_rung(path: Path, text: str, family: str) -> Rung:
     label = f"kernels/{family}/{path.name}"
     named = FILE_NAME.fullmatch(path.name)
     if named is None:
-        raise InputProblem(
-            f"{label}: the file name must be NN_name.cu, such as 03_vectorized.cu", "Rename it"
-        )
+        raise misnamed(label)
     above, code, below = split(text)
     if not above:
         raise InputProblem(
@@ -186,45 +122,55 @@ def parse_rung(path: Path, text: str, family: str) -> Rung:
             f"{label}: a second block that is not the end of the file, or does not end",
             "The tail block is the last of the file: a line /*+++, TOML, and a line +++*/",
         )
-    head = _block(label, "head", above, 0, _Head)
-    tail = _block(label, "tail", below, (above + code).count("\n"), _Tail)
-    _check(label, named["name"], family, head, tail, code)
-    major, _, minor = tail.minimum_cc.partition(".")
+    head = _block(label, "head", above, 0)
+    tail = _block(label, "tail", below, (above + code).count("\n"))
+    header = _header(label, head | tail)
+    _check(label, named["name"], family, header, code)
     return Rung(
         name=named["name"], family=family, order=int(named["order"]), path=path, text=text,
-        code=code.strip("\n") + "\n" if code.strip() else "",
-        title=head.title, idea=head.idea, kind=head.kind, compared_with=head.compared_with or "", removes=head.removes,
-        minimum_cc=(int(major), int(minor)), arch_specific=tail.arch_specific, shapes=tail.shapes, source=tail.source,
-        parameters=MappingProxyType(tail.parameters), search=MappingProxyType(tail.search), constraints=tail.constraint,
-        model=tail.model,
-        launches=tail.launch, scratch=tuple(Scratch(name, b.dtype, b.count, b.zeroed) for name, b in tail.scratch.items()),
-        tensor_maps=tuple(TensorMap(name, m.array, m.box, m.swizzle) for name, m in tail.tensor_maps.items()),
-        expect=tail.expect, measured=tail.measured, problem=MappingProxyType(tail.problem), baseline=tail.baseline,
-        library=tail.library,
+        code=code.strip("\n") + "\n" if code.strip() else "", **asdict(header),
     )  # fmt: skip
 
 
-def _block(label: str, which: str, text: str, line: int, kind: type[_T]) -> _T:
-    """The values of one block, below `line` lines of the file."""
+def misnamed(label: str) -> InputProblem:
+    """The error for a file whose name is not that of a rung."""
+    what = f"{label}: the file name must be NN_name.cu, such as 03_vectorized.cu"
+    return InputProblem(what, "Rename it")
+
+
+def _block(label: str, which: str, text: str, line: int) -> dict[str, Any]:
+    """The keys of one block, below `line` lines of the file."""
     found = _BLOCK.match(text)
     lines = line + text[: found.start("toml")].count("\n") if found else 0
     try:
         # empty lines above it, so that errors count as the file does
-        return convert(kind, tomllib.loads("\n" * lines + found["toml"] if found else ""), _read)
+        table = tomllib.loads("\n" * lines + found["toml"] if found else "")
     except tomllib.TOMLDecodeError as error:
         raise InputProblem(f"{label}: the {which} block is no valid TOML: {error}") from error
+    for key in table:
+        if key in Header.__struct_encode_fields__ and which != _place(key):
+            remedy = f"Move it to the {_place(key)} block"
+            raise InputProblem(f"{label}: {key} stands in the {which} block", remedy)
+    return table
+
+
+def _place(key: str) -> str:
+    """The block that a key stands in."""
+    return "head" if key in HEAD else "tail"
+
+
+def _header(label: str, table: dict[str, Any]) -> Header:
+    """The values of both blocks."""
+    try:
+        return convert(Header, table, _read)
     except Misfit as error:
         key, what = error.path, error.what
     name = re.sub(r"\[\d+\]$", "", key.rpartition(".")[2])
     remedy = ""
     if what == "is missing":
-        remedy = f"It stands in the {which} block; see kernels/README.md"
-    elif what == "is no known key" and key in (*_Head.__struct_fields__, *_Tail.__struct_fields__):
-        what = f"stands in the {which} block"
-        remedy = f"Move it to the {'tail' if which == 'head' else 'head'} block"
+        remedy = f"It stands in the {_place(key)} block; see kernels/README.md"
     elif what == "is no known key":
-        near = difflib.get_close_matches(name, _KNOWN, n=1)
-        remedy = f"Did you mean '{near[0]}'?" if near else "kernels/README.md lists the keys"
+        remedy = did_you_mean(name, _KNOWN) or "kernels/README.md lists the keys"
     elif name in _CHOICES:
         what = what.partition(",")[0]
         remedy = f"It is one of {', '.join(map(str, _CHOICES[name]))}"
@@ -237,7 +183,7 @@ def _read(kind: type[str], value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ValueError(f"is {value!r}, expected an expression")
         try:
-            check_syntax(str(value), CHECK_FUNCTIONS if kind is Check else FUNCTIONS)
+            check_syntax(str(value), CHECK_FUNCTIONS if kind is ProfileCheck else FUNCTIONS)
         except InputProblem as error:
             raise ValueError(f"is {str(error).removeprefix('in ')}") from error
     elif not isinstance(value, str):
@@ -247,44 +193,42 @@ def _read(kind: type[str], value: Any) -> str:
     return kind(value)
 
 
-def _check(label: str, name: str, family: str, head: _Head, tail: _Tail, code: str) -> None:
+def _check(label: str, name: str, family: str, header: Header, code: str) -> None:
     """Raise InputProblem where keys do not go together, or name what is not there."""
 
     def wrong(what: str, remedy: str = "") -> InputProblem:
         return InputProblem(f"{label}: {what}", remedy)
 
-    if head.compared_with is None and head.kind not in ("baseline", "roof", "probe"):
+    compared = header.comparison
+    if compared is None and header.kind not in ("baseline", "roof", "probe"):
         raise wrong("compared_with is missing", 'Name a rung of the family, or ""')
-    if head.compared_with in (name, f"{family}/{name}"):
+    if compared in (name, f"{family}/{name}"):
         raise wrong("compared_with names the rung itself")
-    if head.removes and not head.compared_with:
+    if header.removes and not compared:
         raise wrong("removes is set, but compared_with is not", "Name the rung that lacks the step")
-    if bool(tail.library) == bool(tail.launch):
+    if bool(header.library) == bool(header.launches):
         raise wrong(
             "launch and library: a rung has exactly one of the two",
             'Give [[launch]] tables, or library = "name" for a baseline',
         )
-    for key in tail.parameters:
+    for key in header.parameters:
         if not re.fullmatch(_PATTERNS[Identifier][0], key):
             raise wrong(f"parameters.{key} is no C identifier")
-    for key in tail.search:
-        if key not in tail.parameters:
-            known = ", ".join(tail.parameters) or "none"
-            raise wrong(f"search.{key} is no parameter of this rung", f"Parameters are {known}")
-    for key in (*tail.model.over, *tail.model.set) if tail.model else ():
-        if key not in tail.parameters:
-            known = ", ".join(tail.parameters) or "none"
-            raise wrong(f"model.{key} is no parameter of this rung", f"Parameters are {known}")
-    for launch in tail.launch:
+    model = (*header.model.over, *header.model.set) if header.model else ()
+    for table, keys in (("search", header.search), ("model", model)):
+        for key in keys:
+            if key not in header.parameters:
+                known = f"Parameters are {', '.join(header.parameters) or 'none'}"
+                raise wrong(f"{table}.{key} is no parameter of this rung", known)
+    for launch in header.launches:
         if not re.search(rf"\b{re.escape(launch.kernel)}\b", code):
             raise wrong(
                 f"launch.kernel: '{launch.kernel}' is not defined in the code",
                 'Name an extern "C" __global__ function',
             )
-    passed = {arg for launch in tail.launch for arg in launch.args}
-    for kind, names in (("scratch", tail.scratch), ("tensor_maps", tail.tensor_maps)):
+    passed = {arg for launch in header.launches for arg in launch.args}
+    for kind, names in (("scratch", header.scratch_tables), ("tensor_maps", header.map_tables)):
         for key in names:
             if key not in passed:
-                raise wrong(
-                    f"{kind}.{key}: no launch takes it", "Add it to args, or remove the table"
-                )
+                remedy = "Add it to args, or remove the table"
+                raise wrong(f"{kind}.{key}: no launch takes it", remedy)

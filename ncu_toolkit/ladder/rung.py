@@ -3,20 +3,24 @@ Reading headers is in `header.py`."""
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
-from ncu_toolkit.core.errors import InputProblem, UsageProblem
+from ncu_toolkit.core.errors import InputProblem, UsageProblem, did_you_mean
 from ncu_toolkit.ladder.expressions import Value, evaluate, evaluate_int
 
 Kind = Literal["step", "regression", "planted", "baseline", "roof", "probe"]
 KINDS: tuple[str, ...] = get_args(Kind)
+DTYPES = (
+    "bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8",
+)  # fmt: skip
+SWIZZLES = (0, 32, 64, 128)
 
 #: Launch limits common to CC 7.0 to 12.x (CUDA Programming Guide, "Technical Specifications per
 #: Compute Capability").
@@ -40,18 +44,27 @@ class OpcodePattern(str):
     """`LDS.128`, or `LDG.E.128|LDG.E.64` for either; see `model.matches_opcode`."""
 
 
+class BottleneckId(str):
+    """`shared-bank-conflict`, or "" for none."""
+
+
+class ComputeCapability(str):
+    """`8.0`."""
+
+
 class Expression(str):
     """An expression over parameters and dimensions; see `expressions`."""
 
 
-class Check(Expression):
+class ProfileCheck(Expression):
     """An expression that also calls the functions of profile checks."""
 
 
-Extents = Annotated[tuple[Expression, ...], msgspec.Meta(min_length=1, max_length=3)]
+Extents = Annotated[tuple[Expression, ...], Meta(min_length=1, max_length=3)]
+Choices = Annotated[tuple[int, ...], Meta(min_length=1)]
 
 
-class TomlTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TomlTable(Struct, frozen=True, forbid_unknown_fields=True):
     """A table of a kernel file's TOML."""
 
 
@@ -105,26 +118,28 @@ class LaunchGeometry:
         return self.block[0] * self.block[1] * self.block[2]
 
 
-@dataclass(frozen=True)
-class Scratch:
-    """A device buffer between launches: NumPy dtype name, element count as an expression, whether
-    to clear it before each run."""
+class NamedTable(TomlTable, frozen=True, kw_only=True):
+    """A table that has its name from the key above it, not from a key of its own."""
 
-    name: str
-    dtype: str
-    count: str
+    name: str = field(name="", default="")
+
+
+class Scratch(NamedTable, frozen=True, kw_only=True):
+    """A device buffer between launches: NumPy dtype name, element count, whether to clear it before
+    each run."""
+
+    dtype: Literal[DTYPES]  # type: ignore[valid-type]
+    count: Expression
     zeroed: bool = False
 
 
-@dataclass(frozen=True)
-class TensorMap:
+class TensorMap(NamedTable, frozen=True, kw_only=True):
     """A TMA descriptor: the array, the box as expressions (innermost first), the swizzle in
     bytes."""
 
-    name: str
     array: str
-    box: tuple[str, ...]
-    swizzle: int = 0
+    box: tuple[Expression, ...]
+    swizzle: Literal[SWIZZLES] = 0  # type: ignore[valid-type]
 
 
 class SassExpectation(TomlTable, frozen=True):
@@ -140,7 +155,7 @@ class ProfileExpectation(TomlTable, frozen=True):
     """One check of the dynamic signature; `sizes` empty means every recorded size."""
 
     says: Filled
-    check: Check
+    check: ProfileCheck
     sizes: tuple[str, ...] = ()
 
 
@@ -153,18 +168,18 @@ class Expectation(TomlTable, frozen=True):
     ratio_at_least: float | None = None
 
 
-class TimeModel(TomlTable, frozen=True):
+class SettingsModel(TomlTable, frozen=True):
     """How long a rung takes at a size, from which its parameters are chosen where no search has
     found them. Expressions read the parameters, the problem's scalars, `sm_count`, and names above
     them."""
 
     says: Filled
-    over: dict[str, Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]]
+    over: dict[str, Choices]
     """Values to choose among; the header's constraints hold for what they make together."""
     time_us: Expression
-    set: dict[str, Expression] = msgspec.field(default_factory=dict)
+    set: dict[str, Expression] = field(default_factory=dict)
     """Parameters that follow from the others and the size."""
-    let: dict[str, Expression] = msgspec.field(default_factory=dict)
+    let: dict[str, Expression] = field(default_factory=dict)
     """Names for what is computed on the way, in their order."""
 
 
@@ -175,44 +190,68 @@ class Measured(TomlTable, frozen=True):
     says: Filled
 
 
-@dataclass(frozen=True, eq=False)
-class Rung:
+class Header(TomlTable, frozen=True, kw_only=True, eq=False):
+    """The keys of a kernel file; those of HEAD stand in the block at the top."""
+
+    title: Filled
+    idea: Filled
+    kind: Kind
+    comparison: str | None = field(name="compared_with", default=None)
+    removes: BottleneckId = BottleneckId("")
+    """Id of the bottleneck that the step from `compared_with` removes, or ""."""
+    capability: ComputeCapability = field(name="minimum_cc")
+    arch_specific: bool = False
+    library: str = ""
+    """Name of the library baseline that runs in place of a kernel, or ""."""
+    baseline: str = ""
+    """Rung to be measured against in place of the family's baseline, or ""."""
+    shapes: tuple[Requirement, ...] = ()
+    source: Source = Source()
+    problem: dict[str, Any] = field(default_factory=dict)
+    """Options of the family's problem."""
+    parameters: dict[str, int] = field(default_factory=dict)
+    search: dict[str, Choices] = field(default_factory=dict)
+    constraints: tuple[Requirement, ...] = field(name="constraint", default=())
+    model: SettingsModel | None = None
+    launches: tuple[LaunchSpec, ...] = field(name="launch", default=())
+    scratch_tables: dict[str, Scratch] = field(name="scratch", default_factory=dict)
+    map_tables: dict[str, TensorMap] = field(name="tensor_maps", default_factory=dict)
+    expect: Expectation = Expectation()
+    measured: tuple[Measured, ...] = ()
+
+
+HEAD = ("title", "idea", "kind", "compared_with", "removes")
+
+
+class Rung(Header, frozen=True, kw_only=True, eq=False):
     """One kernel of a ladder, from one `.cu` file. Compared by identity: the ladder holds each
     once."""
 
     name: str
     family: str
     order: int
-    title: str
-    idea: str
-    kind: Kind
-    compared_with: str
-    """A rung of the same family, or `family/name`; "" for the first."""
-    removes: str
-    """Id of the bottleneck that the step from `compared_with` removes, or ""."""
-    minimum_cc: tuple[int, int]
-    arch_specific: bool
     path: Path
-    text: str = field(repr=False)
-    code: str = field(repr=False)
+    text: str
+    code: str
     """The device code, without the blocks before and after it."""
-    shapes: tuple[Requirement, ...] = ()
-    source: Source = field(default_factory=Source)
-    parameters: Mapping[str, int] = field(default_factory=dict)
-    search: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    constraints: tuple[Requirement, ...] = ()
-    model: TimeModel | None = None
-    launches: tuple[LaunchSpec, ...] = ()
-    scratch: tuple[Scratch, ...] = ()
-    tensor_maps: tuple[TensorMap, ...] = ()
-    expect: Expectation = field(default_factory=Expectation)
-    measured: tuple[Measured, ...] = ()
-    problem: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the family's problem: the header's [problem] table."""
-    baseline: str = ""
-    """Rung to be measured against in place of the family's baseline, or ""."""
-    library: str = ""
-    """Name of the library baseline that runs in place of a kernel, or ""."""
+
+    @property
+    def compared_with(self) -> str:
+        """A rung of the same family, or `family/name`; "" for the first."""
+        return self.comparison or ""
+
+    @property
+    def minimum_cc(self) -> tuple[int, int]:
+        major, minor = map(int, self.capability.split("."))
+        return major, minor
+
+    @property
+    def scratch(self) -> tuple[Scratch, ...]:
+        return tuple(replace(table, name=name) for name, table in self.scratch_tables.items())
+
+    @property
+    def tensor_maps(self) -> tuple[TensorMap, ...]:
+        return tuple(replace(table, name=name) for name, table in self.map_tables.items())
 
     @property
     def label(self) -> str:
@@ -222,10 +261,10 @@ class Rung:
     def unsupported_on(self, cc: tuple[int, int]) -> str:
         """Why this rung cannot run on a device of compute capability `cc`; "" where it can."""
         if self.arch_specific and cc != self.minimum_cc:
-            major, minor = self.minimum_cc
-            return f"{self.name} needs compute capability {major}.{minor} exactly (sm_{major}{minor}a), not {_cc(cc)}"
+            exactly = self.capability.replace(".", "")
+            return f"{self.name} needs compute capability {self.capability} exactly (sm_{exactly}a), not {_cc(cc)}"
         if cc < self.minimum_cc:
-            return f"{self.name} needs compute capability {_cc(self.minimum_cc)} or newer, not {_cc(cc)}"
+            return f"{self.name} needs compute capability {self.capability} or newer, not {_cc(cc)}"
         return ""
 
     def with_parameters(self, overrides: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -238,12 +277,7 @@ class Rung:
         values = dict(self.parameters)
         for name, value in (overrides or {}).items():
             if name not in values:
-                near = difflib.get_close_matches(name, values, n=1)
-                known = (
-                    f"Did you mean '{near[0]}'?"
-                    if near
-                    else f"It has {', '.join(values) or 'none'}"
-                )
+                known = did_you_mean(name, values) or f"It has {', '.join(values) or 'none'}"
                 raise UsageProblem(f"{self.name} has no parameter '{name}'", known)
             if value < 1 <= values[name] and value not in self.search.get(name, ()):
                 raise UsageProblem(
@@ -268,18 +302,16 @@ class Rung:
         Raises:
             InputProblem: an expression of the model is wrong.
         """
-        model = self.model
         found: list[tuple[float, dict[str, int]]] = []
-        for values in itertools.product(*model.over.values()) if model else ():
-            assert model is not None
+        if (model := self.model) is None:
+            return found
+        for values in itertools.product(*model.over.values()):
             names = {**scalars, **self.parameters, "sm_count": sm_count}
-            names.update(zip(model.over, values, strict=True))
+            names |= zip(model.over, values, strict=True)
             for name, expression in model.set.items():
                 names[name] = evaluate_int(expression, names, where=f"{self.label}: model.{name}")
             try:
-                parameters = self.with_parameters(
-                    {name: int(names[name]) for name in self.parameters}
-                )
+                parameters = self.with_parameters({p: int(names[p]) for p in self.parameters})
             except UsageProblem:
                 continue
             for name, expression in model.let.items():
@@ -316,12 +348,8 @@ class Rung:
     def launch_geometry(
         self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
     ) -> tuple[LaunchGeometry, ...]:
-        """The launches for one size, in order, checked against CUDA's limits.
-
-        Args:
-            scalars: the problem's scalars by name (`M`, `N`, `K`, …).
-            parameters: overrides of the rung's parameters.
-            sm_count: multiprocessors of the device.
+        """The launches for one size, in order, checked against CUDA's limits. `scalars` are the
+        problem's by name (`M`, `N`, `K`, …), `parameters` override the rung's.
 
         Raises:
             UsageProblem: a size or parameters that the rung does not take, or a launch beyond
@@ -338,15 +366,12 @@ class Rung:
         """Elements of each scratch buffer. Raises InputProblem where an expression is wrong or a
         count negative."""
         names = self.names(scalars, parameters, sm_count)
-        counts = {
-            s.name: evaluate_int(s.count, names, where=f"{self.label}: scratch.{s.name}.count")
-            for s in self.scratch
-        }
-        for name, count in counts.items():
+        counts = {}
+        for name, buffer in self.scratch_tables.items():
+            where = f"{self.label}: scratch.{name}.count"
+            counts[name] = count = evaluate_int(buffer.count, names, where=where)
             if count < 0:
-                raise InputProblem(
-                    f"{self.label}: scratch.{name}.count is {count}", "A count is 0 or more"
-                )
+                raise InputProblem(f"{where} is {count}", "A count is 0 or more")
         return counts
 
     def tensor_map_boxes(
@@ -356,15 +381,12 @@ class Rung:
         cuTensorMapEncodeTiled). Raises InputProblem beyond it."""
         names = self.names(scalars, parameters, sm_count)
         boxes = {}
-        for spec in self.tensor_maps:
-            where = f"{self.label}: tensor_maps.{spec.name}.box"
-            box = tuple(evaluate_int(extent, names, where=where) for extent in spec.box)
+        for name, table in self.map_tables.items():
+            where = f"{self.label}: tensor_maps.{name}.box"
+            boxes[name] = box = tuple(evaluate_int(e, names, where=where) for e in table.box)
             if not all(1 <= extent <= 256 for extent in box):
-                raise InputProblem(
-                    f"{where} is {list(box)}",
-                    "TMA takes boxes of 1 to 256 elements along each dimension",
-                )
-            boxes[spec.name] = box
+                hint = "TMA takes boxes of 1 to 256 elements along each dimension"
+                raise InputProblem(f"{where} is {list(box)}", hint)
         return boxes
 
     def _resolve(self, index: int, spec: LaunchSpec, names: Mapping[str, Value]) -> LaunchGeometry:
@@ -377,19 +399,15 @@ class Rung:
         geometry = LaunchGeometry(str(spec.kernel), grid, block, shared, spec.args, repeat)
         reason = _beyond_limits(geometry)
         if reason:
-            raise UsageProblem(
-                f"{self.name} cannot be launched: {where}: {reason}",
-                "Choose another size or other parameters",
-            )
+            hint = "Choose another size or other parameters"
+            raise UsageProblem(f"{self.name} cannot be launched: {where}: {reason}", hint)
         return geometry
 
 
 def _beyond_limits(launch: LaunchGeometry) -> str:
     """Which CUDA launch limit a geometry breaks, in words; "" where none."""
-    for kind, extents, limits in (
-        ("grid", launch.grid, MAX_GRID),
-        ("block", launch.block, MAX_BLOCK),
-    ):
+    limited = (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK))
+    for kind, extents, limits in limited:
         for axis, extent, limit in zip("xyz", extents, limits, strict=True):
             if not 1 <= extent <= limit:
                 return f"{kind} {axis} is {extent}, CUDA takes 1 to {limit}"

@@ -12,8 +12,6 @@ Comparison = Literal[">", ">=", "<", "<=", "==", ""]
 _COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "==": operator.eq,
 }  # fmt: skip
-#: A gain of less rounds to 1.00×: only a roof with useful work may have it.
-LEAST_GAIN: Final = 1.005
 
 
 @dataclass(frozen=True)

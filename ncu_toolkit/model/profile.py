@@ -192,6 +192,11 @@ class Instruction:
     shared_wavefronts, …)."""
 
     @property
+    def base(self) -> str:
+        """`LDG.E.128` gives `LDG`."""
+        return self.opcode.partition(".")[0]
+
+    @property
     def sample_count(self) -> int:
         return sum(self.samples.values()) if self.samples else 0
 

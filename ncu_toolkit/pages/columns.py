@@ -10,6 +10,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.figures import reason_name
@@ -28,7 +29,6 @@ from ncu_toolkit.document.views import (
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
-from ncu_toolkit.model.finding import LEAST_GAIN
 from ncu_toolkit.pages import palette
 from ncu_toolkit.pages.book import Book, Entry, Ladder, achieved
 

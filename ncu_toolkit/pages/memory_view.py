@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.document.card import Card, whole_percent
-from ncu_toolkit.document.views import Flow, Lane, Level, Link, Memory
+from ncu_toolkit.document.views import Flow, Fold, Lane, Level, Link, Memory
 from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages.columns import compact
+from ncu_toolkit.pages.page_tables import traffic_table
 from ncu_toolkit.sass.opcodes import base, width
 
 #: What follows a figure that no counter of the report has: lanes x bytes of executed instructions.
@@ -65,6 +67,24 @@ _UNITS: Final = 2
 _THIN, _THICK = 2.0, 14.0
 #: The atomic units are shown from this part of the time on.
 _SHOWN: Final = 0.01
+
+
+def memory_fold(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Fold:
+    """The picture, and the traffic as a table."""
+    picture = memory_view(profile, shown, used)
+    parts: list[tuple[str, Any]] = [("memory", picture)] if picture else []
+    said: list[str] = []
+    if picture:
+        links = (*(link for link, _ in picture.ends), picture.link)
+        said += [f"{link.busy} busy" for link in links if link.mark]
+        said += [unit for level in (picture.l2, picture.l1) for unit, _ in level.units[:1]]
+    for label, name in (("L1", "l1_hit_rate"), ("L2", "l2_hit_rate")):
+        if (rate := figures.value(profile, name)) is not None:
+            said.append(f"{label} hits {units.percent(rate, 2)}")
+    line = ", ".join(said) or "no memory counters in this report"
+    compulsory = profile.context.compulsory_bytes if profile.context else None
+    parts.append(("traffic", traffic_table(profile, compulsory, used)))
+    return Fold("memory", "Memory", line, tuple(parts), open=True)
 
 
 def memory_view(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Memory | None:
@@ -165,7 +185,7 @@ def _parts(
     data = used.get("l1_data")
     if data is None or not profile.value("shared_wavefronts"):
         return {}
-    shared = data.busy * shared_wavefront_part(profile)
+    shared = data.busy * shared_wavefront_part(Kernel.of(profile))
     others = [
         lane.name
         for lane in found

@@ -3,41 +3,46 @@ own rules, every metric."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
+from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.views import (
     Cell,
     Chart,
+    Fold,
+    Spec,
     Table,
     missing,
     number,
     plain_table,
+    table,
     text,
 )
 from ncu_toolkit.explain.busy import Use
-from ncu_toolkit.explain.sections import fact_cell
+from ncu_toolkit.explain.sections import fact_cell, fact_label, spec
 from ncu_toolkit.hardware.occupancy import (
     Occupancy,
-    limits_of,
     next_steps,
-    occupancy,
     what_if_block,
     what_if_registers,
     what_if_shared,
 )
 from ncu_toolkit.metrics.registry import REGISTRY, STALL_REASONS
-from ncu_toolkit.model import Profile
+from ncu_toolkit.model import Profile, RuleMessage
 from ncu_toolkit.pages import charts
-from ncu_toolkit.pages.columns import compact
+from ncu_toolkit.pages.columns import compact, limiter_words
 from ncu_toolkit.sass import attribution
 
+#: Opcodes and stall reasons that a fold's line names.
+_NAMED: Final = 3
 #: Opcodes listed by name; the rest are summed.
 _OPCODES_SHOWN: Final = 24
 #: Memory instructions whose widths are told apart, with what they do.
@@ -57,38 +62,41 @@ _MEMORY_OPCODES: Final = {
 }
 
 
-def stall_table(profile: Profile) -> Table | None:
+def stall_fold(profile: Profile) -> Fold | None:
     """The stall stack with what each reason means, and PC samples beside it. None where neither was
     collected."""
-    stack = dict(profile.stalls.reasons) if profile.stalls else {}
-    samples = profile.samples
-    reasons = sorted(
-        dict.fromkeys((*stack, *samples)),  # not a set: reasons that tie keep one order
-        key=lambda reason: (-stack.get(reason, 0.0), -samples.get(reason, 0)),
-    )
-    if not reasons:
+    ranked = figures.ranked_stalls(profile)[:_NAMED]
+    line = ", ".join(f"{reason_name(name)} {whole_percent(share)}" for name, share in ranked)
+    found = stall_table(profile)
+    return Fold("stall-section", "Stalls", line, (("table", found),)) if found else None
+
+
+def stall_table(profile: Profile) -> Table | None:
+    stack, samples = dict(profile.stalls.reasons) if profile.stalls else {}, profile.samples
+    if not stack and not samples:
         return None
     total, counted = sum(stack.values()), sum(samples.values())
-    rows = []
-    for reason in reasons:
-        cycles, hits = stack.get(reason), samples.get(reason, 0)
-        if not cycles and not hits:
-            continue
-        share = cycles / total if cycles is not None and total else None
-        rows.append(
-            [
-                Cell(reason_name(reason), reason.replace("_", " "), STALL_REASONS.get(reason, "")),
-                number(cycles, "cycles/inst", "not in the stall stack of this GPU"),
-                number(share, "fraction", "the stall stack was not collected", bar=share),
-                number(
-                    hits / counted if counted else None,
-                    "fraction",
-                    "no PC samples in this report",
-                    title=f"{units.count(hits)} of {units.count(counted)} samples",
-                ),
-                text(STALL_REASONS.get(reason, "This version does not know this stall reason.")),
-            ]
-        )
+
+    def weight(reason: str) -> tuple[float, int]:
+        return stack.get(reason, 0.0), samples.get(reason, 0)
+
+    def share(reason: str) -> Cell:
+        part = stack[reason] / total if reason in stack and total else None
+        return number(part, "fraction", "the stall stack was not collected", bar=part)
+
+    def sampled(reason: str) -> Cell:
+        hits = samples.get(reason, 0)
+        title = f"{units.count(hits)} of {units.count(counted)} samples"
+        none = "no PC samples in this report"
+        return number(hits / counted if counted else None, "fraction", none, title=title)
+
+    def cycles(reason: str) -> Cell:
+        return number(stack.get(reason), "cycles/inst", "not in the stall stack of this GPU")
+
+    def name(reason: str) -> Cell:
+        return Cell(reason_name(reason), reason.replace("_", " "), STALL_REASONS.get(reason, ""))
+
+    unknown = "This version does not know this stall reason."
     note = ""
     if profile.stalls and profile.stalls.residual is not None and profile.stalls.latency:
         apart = units.percent(abs(profile.stalls.residual) / profile.stalls.latency, 2)
@@ -97,111 +105,75 @@ def stall_table(profile: Profile) -> Table | None:
             f"{units.quantity(profile.stalls.latency, 'cycles/inst')}. They differ by "
             f"{apart.replace('<', 'less than')}, because the counters come from different replay passes."
         )
-    headings: list[str | tuple[str, str]] = [
-        "Reason",
-        ("Cycles", "cycles per issued instruction"),
-        "Share",
-        ("Samples", "share of the PC samples"),
-        "What the warp waits for",
+    specs = [
+        spec("Reason", name, words=True),
+        spec("Cycles", cycles, "cycles per issued instruction"),
+        spec("Share", share),
+        spec("Samples", sampled, "share of the PC samples"),
+        spec("What the warp waits for", lambda r: text(STALL_REASONS.get(r, unknown)), words=True),
     ]
-    return plain_table(
-        "stalls",
-        "Cycles between two instructions of a warp, by stall reason",
-        headings,
-        rows,
-        numeric=(1, 2, 3),
-        note=note,
+    # not a set: reasons that tie keep one order
+    ranked = sorted(
+        filter(lambda r: any(weight(r)), dict.fromkeys((*stack, *samples))),
+        key=weight,
+        reverse=True,
     )
+    caption = "Cycles between two instructions of a warp, by stall reason"
+    return table(caption, specs, ranked, note, "stalls")
+
+
+_PASSES: Final = "this row counts passes of shared memory and global accesses, not bytes"
+#: Levels and links: label, meaning, bytes, hit rate, and the unit with its counter. Without bytes or
+#: hit rate there is the reason why.
+_LEVELS: Final = (
+    ("L1 (global)", "Bytes in the sectors that global loads and stores request from L1.",
+     "l1_global_bytes", "l1_hit_rate", "l1_tag", "l1_tag_active"),
+    ("L1 data", "shared memory and global accesses together", "", _PASSES, "l1_data", "l1_data_pipe_active"),
+    ("L2 (from SMs)", "Bytes that SMs read from or wrote to L2.", "l2_bytes", "l2_hit_rate", "l2", "l2_utilization"),
+    ("L2 to SM", "the link from L2 to the SMs", "", "the bytes of L2", "fill", "l1_fill_active"),
+    ("DRAM", "Bytes read from and written to device memory.", "dram_bytes", "", "dram", "dram_utilization"),
+)  # fmt: skip
+#: What is told below the table, where it is known.
+_ACCESSES: Final = (
+    "ld_sectors_per_request", "st_sectors_per_request", "shared_wavefronts", "shared_conflict_excess", "local_sectors",
+)  # fmt: skip
 
 
 def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[str, Use]) -> Table:
     """Bytes by memory level, over the compulsory bytes, with hit rates, and how busy it was by
     `shares`, as in the picture and on the card."""
-
-    def busy(resource: str, counter: str) -> Cell:
-        use = shares.get(resource)
-        return fact_cell(profile, counter) if use is None else number(use.busy, "fraction")
-
+    known = {name: figures.value(profile, name) for _, _, name, *_ in _LEVELS if name}
+    largest = max((value for value in known.values() if value), default=0.0)
     no_floor = "the compulsory traffic is known only for rungs of a ladder"
-    levels: tuple[tuple[str, str, str, tuple[str, str], str], ...] = (
-        (
-            "L1 (global)",
-            "l1_global_bytes",
-            "l1_hit_rate",
-            ("l1_tag", "l1_tag_active"),
-            "Bytes in the sectors that global loads and stores request from L1.",
-        ),
-        (
-            "L2 (from SMs)",
-            "l2_bytes",
-            "l2_hit_rate",
-            ("l2", "l2_utilization"),
-            "Bytes that SMs read from or wrote to L2.",
-        ),
-        (
-            "DRAM",
-            "dram_bytes",
-            "",
-            ("dram", "dram_utilization"),
-            "Bytes read from and written to device memory.",
-        ),
-    )
-    values = {name: figures.value(profile, name) for _, name, _, _, _ in levels}
-    largest = max((value for value in values.values() if value), default=0.0)
-    rows = []
-    for label, name, hits, used, meaning in levels:
-        moved = values[name]
-        cell = fact_cell(profile, name)
-        over = number(
-            moved / compulsory if moved is not None and compulsory else None,
-            "ratio",
-            no_floor if not compulsory else cell.title,
-        )
-        shown = number(
-            moved,
-            "B",
-            cell.title,
-            title=meaning,
-            bar=moved / largest if moved and largest else None,
-        )
+    rows: list[list[Cell]] = []
+    for label, meaning, name, hits, unit, counter in _LEVELS:
+        use = shares.get(unit)
+        busy = fact_cell(profile, counter) if use is None else number(use.busy, "fraction")
+        if not name:
+            rows.append([text(label, meaning), *[missing(hits)] * 3, busy])
+            continue
+        moved, why = known[name], figures.fact(profile, name).why
+        over = moved / compulsory if moved is not None and compulsory else None
+        bar = moved / largest if moved and largest else None
         rows.append(
             [
                 text(label, meaning),
-                shown,
-                over,
+                number(moved, "B", why, title=meaning, bar=bar),
+                number(over, "ratio", why if compulsory else no_floor),
                 fact_cell(profile, hits, meaning=False)
                 if hits
                 else missing("device memory has no hit rate"),
-                busy(*used),
+                busy,
             ]
         )
-    together = "this row counts passes of shared memory and global accesses, not bytes"
-    for at, label, meaning, why, used in (
-        (2, "L2 to SM", "the link from L2 to the SMs", "the bytes of L2", ("fill", "l1_fill_active")),
-        (1, "L1 data", "shared memory and global accesses together", together, ("l1_data", "l1_data_pipe_active")),
-    ):  # fmt: skip
-        rows.insert(at, [text(label, meaning), *[missing(why)] * 3, busy(*used)])
     if compulsory:
-        rows.append(
-            [
-                text("compulsory", "each input read once, each output written once"),
-                number(compulsory, "B", bar=compulsory / largest if largest else None),
-                number(1.0, "ratio"),
-                missing("a bound, not a level"),
-                missing("a bound, not a level"),
-            ]
-        )
-    extra = (
-        "ld_sectors_per_request",
-        "st_sectors_per_request",
-        "shared_wavefronts",
-        "shared_conflict_excess",
-        "local_sectors",
-    )
-    facts = "; ".join(
-        f"{figures.small(figures.describe(name)[1])} {units.quantity(value, figures.describe(name)[0])}"
-        for name in extra
-        if (value := figures.value(profile, name)) is not None
+        least = number(compulsory, "B", bar=compulsory / largest if largest else None)
+        bound = [missing("a bound, not a level")] * 2
+        name_cell = text("compulsory", "each input read once, each output written once")
+        rows.append([name_cell, least, number(1.0, "ratio"), *bound])
+    told = (fact for name in _ACCESSES if (fact := figures.fact(profile, name)).value is not None)
+    note = "; ".join(
+        f"{figures.small(fact.label)} {units.quantity(fact.value, fact.unit)}" for fact in told
     )
     headings: list[str | tuple[str, str]] = [
         "Level",
@@ -210,138 +182,124 @@ def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[st
         ("Hit rate", "share of the accesses that hit at this level"),
         ("Busy", "as in the picture and on the card. Of L1 (global), its tag stage"),
     ]
-    return plain_table(
-        "traffic",
-        "Memory traffic, level by level",
-        headings,
-        rows,
-        numeric=(1, 2, 3, 4),
-        note=f"{facts[0].upper()}{facts[1:]}." if facts else "",
-    )
+    note = f"{note[0].upper()}{note[1:]}." if note else ""
+    caption = "Memory traffic, level by level"
+    return plain_table("traffic", caption, headings, rows, numeric=(1, 2, 3, 4), note=note)
+
+
+def instruction_fold(profile: Profile, code: Iterable[tuple[str, Any]]) -> Fold | None:
+    """Executed instructions, and what the `code` alone tells. None where nothing is known."""
+    mix = mix_tables(profile) if profile.launch.complete else None
+    parts = [*([("pair", mix)] if mix else []), *code]
+    line = "from the code alone"
+    if profile.mix.collected:
+        total = profile.mix.total
+        ranked = sorted(profile.mix.opcodes.items(), key=lambda item: -item[1])[:_NAMED]
+        named = ", ".join(f"{opcode} {whole_percent(n / (total or 1))}" for opcode, n in ranked)
+        line = f"{compact(total)} by warps: {named}"
+    return Fold("instructions", "Instructions", line, tuple(parts)) if parts else None
 
 
 def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
     """Executed instructions by kind and opcode, and the widths of memory instructions. None where
     not collected."""
-    if not profile.mix.collected:
+    mix = profile.mix
+    if not mix.collected:
         return None
-    total = profile.mix.total or 1
-    ranked = sorted(profile.mix.opcodes.items(), key=lambda item: -item[1])
-    rows = [
-        [
-            text(opcode, code=True),
-            text(attribution.kind(opcode)),
-            Cell(compact(n), n, units.count(n)),
-            number(n / total, "fraction", bar=n / total),
-            _lanes(profile, opcode, n),
-        ]
-        for opcode, n in ranked[:_OPCODES_SHOWN]
-    ]
+    total = mix.total or 1
+    ranked = sorted(mix.opcodes.items(), key=lambda item: -item[1])
     rest = sum(n for _, n in ranked[_OPCODES_SHOWN:])
-    if rest:
-        rows.append(
-            [
-                text(f"{len(ranked) - _OPCODES_SHOWN} others"),
-                text(""),
-                Cell(compact(rest), rest, units.count(rest)),
-                number(rest / total, "fraction", bar=rest / total),
-                missing("a sum of several opcodes"),
-            ]
-        )
-    mix = plain_table(
-        "mix",
-        f"{units.count(profile.mix.total)} warp-level instructions by opcode",
-        [
-            "Opcode",
-            "Kind",
-            "Executed",
-            "Share",
-            ("Active lanes", "threads active and not predicated off, of 32"),
-        ],
-        rows,
-        numeric=(2, 3, 4),
-    )
-    widths: list[list[Cell]] = []
-    for name, words in _MEMORY_OPCODES.items():
-        found: dict[int, int] = {}
-        for opcode, n in profile.mix.opcodes.items():
-            if n and attribution.base(opcode) == name:
-                found[attribution.width(opcode)] = found.get(attribution.width(opcode), 0) + n
-        whole = sum(found.values())
-        widths.extend(
-            [
-                text(name, code=True),
-                text(words),
-                number(width * 8, "count"),
-                Cell(compact(n), n, units.count(n)),
-                number(n / whole, "fraction", bar=n / whole),
-            ]
-            for width, n in sorted(found.items())
-            if whole
-        )
-    headings: list[str | tuple[str, str]] = [
-        "Opcode",
-        "What",
-        ("Bits", "bits per lane and instruction"),
-        "Executed",
-        ("Of these", "share among instructions of this opcode"),
+    shown = ranked[:_OPCODES_SHOWN] + ([("", rest)] if rest else [])
+
+    def name(opcode: str) -> Cell:
+        others = f"{len(ranked) - _OPCODES_SHOWN} others"
+        return text(opcode, code=True) if opcode else text(others)
+
+    def lanes(opcode: str, warps: int) -> Cell:
+        if not opcode:
+            return missing("a sum of several opcodes")
+        threads = mix.thread_opcodes.get(opcode)
+        known = threads / warps if threads is not None and warps else None
+        return number(known, "lanes", "thread-level counts were not collected")
+
+    opcodes: list[Spec[tuple[str, int]]] = [
+        spec("Opcode", lambda row: name(row[0]), words=True),
+        spec("Kind", lambda row: text(attribution.kind(row[0]) if row[0] else ""), words=True),
+        spec("Executed", lambda row: _count(row[1])),
+        spec("Share", lambda row: _part(row[1] / total)),
+        spec(
+            "Active lanes", lambda row: lanes(*row), "threads active and not predicated off, of 32"
+        ),
     ]
-    return mix, plain_table(
-        "widths", "Widths of memory instructions", headings, widths, numeric=(2, 3, 4)
+    found: list[tuple[str, int, int, int]] = []
+    for opcode in _MEMORY_OPCODES:
+        sizes: Counter[int] = Counter()
+        for name_of, n in mix.opcodes.items():
+            if n and attribution.base(name_of) == opcode:
+                sizes[attribution.width(name_of)] += n
+        found += [(opcode, size, n, sizes.total()) for size, n in sorted(sizes.items())]
+    widths: list[Spec[tuple[str, int, int, int]]] = [
+        spec("Opcode", lambda row: text(row[0], code=True), words=True),
+        spec("What", lambda row: text(_MEMORY_OPCODES[row[0]]), words=True),
+        spec("Bits", lambda row: number(row[1] * 8, "count"), "bits per lane and instruction"),
+        spec("Executed", lambda row: _count(row[2])),
+        spec(
+            "Of these",
+            lambda row: _part(row[2] / row[3]),
+            "share among instructions of this opcode",
+        ),
+    ]
+    caption = f"{units.count(mix.total)} warp-level instructions by opcode"
+    return (
+        table(caption, opcodes, shown, key="mix"),
+        table("Widths of memory instructions", widths, found, key="widths"),
     )
 
 
-def _lanes(profile: Profile, opcode: str, warps: int) -> Cell:
-    threads = profile.mix.thread_opcodes.get(opcode)
-    return number(
-        threads / warps if threads is not None and warps else None,
-        "lanes",
-        "thread-level counts were not collected",
-    )
+def _count(n: int) -> Cell:
+    return Cell(compact(n), n, units.count(n))
 
 
-def occupancy_section(profile: Profile) -> tuple[Table, tuple[Chart, ...], tuple[str, ...]]:
+def _part(share: float) -> Cell:
+    return number(share, "fraction", bar=share)
+
+
+def occupancy_fold(profile: Profile) -> Fold:
     """Block limits by what a block needs, the what-if charts, and the nearest changes that would fit
     one more block."""
-    limits: list[list[Cell]] = []
+    achieved, most = (
+        figures.value(profile, name) for name in ("achieved_occupancy", "theoretical_occupancy")
+    )
+    line = "what limits the blocks on an SM"
+    if achieved is not None and most is not None:
+        line = f"{whole_percent(achieved)} achieved of {whole_percent(most)} possible"
+        limits = limiter_words(profile)
+        line += f", limited by {limits}" if limits and most < 1 else ""
+    studies: tuple[Chart, ...] = ()
+    try:
+        base = figures.occupancy_needed(profile)
+        studies, steps = _studies(base), _next_steps(base) or (_all_fit(profile),)
+    except ToolkitError as error:
+        steps = (f"No what-if: {visible(error.message)}.",)
+    parts = [("table", occupancy_table(profile)), *(("text", step) for step in steps)]
+    parts += [("charts", studies)] if studies else []
+    return Fold("occupancy-section", "Occupancy what-if", line, tuple(parts))
+
+
+def occupancy_table(profile: Profile) -> Table:
     fewest, blocks = figures.occupancy_limiters(profile), figures.block_limits(profile)
+    rows: list[list[Cell]] = []
     for name, words in figures.BLOCK_LIMITS.items():
         cell = fact_cell(profile, name, meaning=False)
         if name in blocks and blocks[name] != cell.value:
             split = f"Nsight: {cell.text}, with the shared memory that the driver set apart for this launch"
             cell = number(blocks[name], "count", title=split)
-        limits.append([text(words), cell, text("limits" if name in fewest else "")])
-    limits.append(
-        [
-            text("theoretical occupancy"),
-            fact_cell(profile, "theoretical_occupancy", bar=True),
-            text(""),
-        ]
-    )
-    limits.append(
-        [text("achieved occupancy"), fact_cell(profile, "achieved_occupancy", bar=True), text("")]
-    )
-    limits.append([text("waves"), fact_cell(profile, "waves"), text("")])
-    table = plain_table(
-        "occupancy",
-        "Blocks an SM can hold, by resource",
-        ["Resource", "Blocks", ""],
-        limits,
-        numeric=(1,),
-    )
-    launch = profile.launch
-    try:
-        charts_and_steps = _studies(
-            profile.device.cc,
-            launch.threads_per_block,
-            launch.registers,
-            launch.shared_static,
-            launch.shared_dynamic,
-        )
-    except ToolkitError as error:
-        return table, (), (f"No what-if: {visible(error.message)}.",)
-    studies, steps = charts_and_steps
-    return table, studies, steps or (_all_fit(profile),)
+        rows.append([text(words), cell, text("limits" if name in fewest else "")])
+    for words in ("theoretical occupancy", "achieved occupancy", "waves"):
+        cell = fact_cell(profile, words.replace(" ", "_"), bar=True)
+        rows.append([text(words), cell, text("")])
+    caption, labels = "Blocks an SM can hold, by resource", ["Resource", "Blocks", ""]
+    return plain_table("occupancy", caption, labels, rows, numeric=(1,))
 
 
 #: From this distance on, an achieved occupancy below the one that resources allow is explained.
@@ -371,78 +329,51 @@ def _all_fit(profile: Profile) -> str:
 
 
 @lru_cache(maxsize=64)
-def _studies(
-    cc: tuple[int, int],
-    block_threads: int,
-    registers: int,
-    shared_static: int,
-    shared_dynamic: int,
-) -> tuple[tuple[Chart, ...], tuple[str, ...]]:
-    """The what-if charts and the nearest changes, for the arguments of `occupancy`: launches of one
-    program often share them. Raises UsageProblem."""
-    base = occupancy(cc, block_threads, registers, shared_static, shared_dynamic)
-    capacity = limits_of(cc).warps
-    studies: tuple[
-        tuple[str, str, Callable[[Occupancy], dict[int, Occupancy]], float, float], ...
-    ] = (
-        ("registers", "registers per thread", what_if_registers, base.registers, 1),
-        ("shared", "shared memory per block, KiB", what_if_shared, base.shared, 1024),
-        ("block", "threads per block", what_if_block, base.block_threads, 1),
-    )
+def _studies(base: Occupancy) -> tuple[Chart, ...]:
+    """The what-if charts. Launches of one program often share them."""
+    shared = what_if_shared(base)
     return (
-        tuple(
-            _what_if(
-                key, label, study(base), (now / scale, float(base.active_warps)), scale, capacity
-            )
-            for key, label, study, now, scale in studies
+        _what_if(
+            "registers", "registers per thread", what_if_registers(base), base.registers, base
         ),
-        _next_steps(base),
+        _what_if("shared", "shared memory per block, KiB", shared, base.shared, base, 1024),
+        _what_if("block", "threads per block", what_if_block(base), base.block_threads, base),
     )
 
 
 def _what_if(
-    key: str,
-    label: str,
-    found: dict[int, Occupancy],
-    now: tuple[float, float],
-    scale: float,
-    capacity: int,
+    key: str, label: str, found: dict[int, Occupancy], now: float, base: Occupancy, scale: int = 1
 ) -> Chart:
-    rows: list[list[Cell]] = []
-    previous = -1
-    for value, result in found.items():
-        if result.active_warps != previous:
-            rows.append(
-                [
-                    number(value / scale, "count" if scale == 1 else ""),
-                    number(result.active_warps, "count"),
-                    number(result.fraction, "fraction"),
-                    text(" and ".join(result.limiters) or "nothing, all warps fit"),
-                ]
-            )
-        previous = result.active_warps
-    table = plain_table(
-        f"what-if-{key}-data",
-        f"Resident warps per SM from each value of {label} on",
-        ["From", "Warps", "Occupancy", "Limited by"],
-        rows,
-        numeric=(0, 1, 2),
-    )
-    summary = f"Resident warps per SM (of {capacity}) by {label}, all else unchanged. The diamond is this launch."
+    """Resident warps by one resource, of which the launch has `now`; shown in units of `scale`."""
+    before = [None, *(result.active_warps for result in found.values())]
+    turns = [
+        turn
+        for turn, warps in zip(found.items(), before, strict=False)
+        if turn[1].active_warps != warps
+    ]
+    unit = "count" if scale == 1 else ""
+    specs: list[Spec[tuple[int, Occupancy]]] = [
+        spec("From", lambda turn: number(turn[0] / scale, unit)),
+        spec("Warps", lambda turn: number(turn[1].active_warps, "count")),
+        spec("Occupancy", lambda turn: number(turn[1].fraction, "fraction")),
+        spec(
+            "Limited by",
+            lambda turn: text(" and ".join(turn[1].limiters) or "nothing, all warps fit"),
+            words=True,
+        ),
+    ]
+    caption = f"Resident warps per SM from each value of {label} on"
+    summary = f"Resident warps per SM (of {base.max_warps}) by {label}, all else unchanged. The diamond is this launch."
     figure = charts.what_if(
         label,
         [value / scale for value in found],
         [float(result.active_warps) for result in found.values()],
-        now,
-        capacity,
+        (now / scale, float(base.active_warps)),
+        base.max_warps,
     )
-    return Chart(
-        f"what-if-{key}",
-        f"What if: {label.split(',')[0]}",
-        summary,
-        figure,
-        table,
-    )
+    title = f"What if: {label.split(',')[0]}"
+    data = table(caption, specs, turns, key=f"what-if-{key}-data")
+    return Chart(f"what-if-{key}", title, summary, figure, data)
 
 
 def _next_steps(base: Occupancy) -> tuple[str, ...]:
@@ -462,55 +393,36 @@ def _next_steps(base: Occupancy) -> tuple[str, ...]:
     )
 
 
-def rules_table(profile: Profile) -> Table | None:
+def rules_table(profile: Profile) -> Table:
     """Nsight Compute's own rule messages as the report holds them."""
-    if not profile.rules:
-        return None
-    rows = [
-        [
-            text(rule.rule),
-            text(
-                " ".join(f"{rule.title}: {rule.text}".split())
-                if rule.title
-                else " ".join(rule.text.split())
-            ),
-            text(rule.kind),
-            number(
-                rule.speedup / 100 if rule.speedup is not None else None,
-                "fraction",
-                "the rule gives no estimate",
-            ),
-            text(rule.scope or "–"),
-        ]
-        for rule in sorted(profile.rules, key=lambda r: -(r.speedup or 0.0))
+
+    def message(rule: RuleMessage) -> Cell:
+        return text(
+            " ".join(f"{rule.title}: {rule.text}".split() if rule.title else rule.text.split())
+        )
+
+    def gain(rule: RuleMessage) -> Cell:
+        part = rule.speedup / 100 if rule.speedup is not None else None
+        return number(part, "fraction", "the rule gives no estimate")
+
+    specs: list[Spec[RuleMessage]] = [
+        spec("Rule", lambda rule: text(rule.rule), words=True),
+        spec("Message", message, words=True),
+        spec("Kind", lambda rule: text(rule.kind), words=True),
+        spec("Estimate", gain, "Nsight Compute's estimated gain"),
+        spec("Scope", lambda rule: text(rule.scope or "–"), words=True),
     ]
-    headings: list[str | tuple[str, str]] = [
-        "Rule",
-        "Message",
-        "Kind",
-        ("Estimate", "Nsight Compute's estimated gain"),
-        "Scope",
-    ]
-    return plain_table(
-        "rules", "Messages of Nsight Compute's own rules", headings, rows, numeric=(3,)
-    )
+    ranked = sorted(profile.rules, key=lambda rule: -(rule.speedup or 0.0))
+    return table("Messages of Nsight Compute's own rules", specs, ranked, key="rules")
 
 
 def metrics_table(profile: Profile) -> Table:
     """Every registry metric with its value or the reason why there is none."""
-    rows = []
-    for name, entry in REGISTRY.items():
-        rows.append(
-            [
-                text(entry.label, entry.meaning),
-                fact_cell(profile, name, meaning=False),
-                text(entry.ncu[0], code=True),
-            ]
-        )
-    return plain_table(
-        "metrics",
-        "All figures read from the report",
-        ["Figure", "Value", "Nsight Compute's name"],
-        rows,
-        numeric=(1,),
-    )
+    specs: list[Spec[str]] = [
+        spec("Figure", fact_label, words=True),
+        spec("Value", lambda name: fact_cell(profile, name, meaning=False)),
+        spec(
+            "Nsight Compute's name", lambda name: text(REGISTRY[name].ncu[0], code=True), words=True
+        ),
+    ]
+    return table("All figures read from the report", specs, list(REGISTRY), key="metrics")

@@ -7,31 +7,42 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis import expectations, figures
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import (
     Cell,
-    Chart,
     Fact,
     FindingView,
+    Fold,
     Guess,
     PageView,
+    Spec,
     Table,
+    Tone,
     missing,
     number,
-    plain_table,
     shown_size,
+    table,
     text,
     without_empty,
 )
 from ncu_toolkit.explain.busy import resource_name, uses
-from ncu_toolkit.explain.sections import fact_cell
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Launch, Profile, Series
+from ncu_toolkit.explain.sections import fact_cell, spec
+from ncu_toolkit.model import (
+    Diagnosis,
+    Evidence,
+    Finding,
+    Frame,
+    Location,
+    NoFinding,
+    Profile,
+    Series,
+)
 from ncu_toolkit.pages.book import Book, Entry, problem_of
 from ncu_toolkit.pages.columns import (
     NOT_TIMED,
@@ -41,20 +52,18 @@ from ncu_toolkit.pages.columns import (
     gain_cell,
     rate_cell,
 )
-from ncu_toolkit.pages.folds import folds
-from ncu_toolkit.pages.hotspots import hot_spots
-from ncu_toolkit.pages.memory_view import memory_view
+from ncu_toolkit.pages.hotspots import code_fold
+from ncu_toolkit.pages.memory_view import memory_fold
 from ncu_toolkit.pages.page_tables import (
+    instruction_fold,
     metrics_table,
-    mix_tables,
-    occupancy_section,
+    occupancy_fold,
     rules_table,
-    stall_table,
-    traffic_table,
+    stall_fold,
 )
 from ncu_toolkit.pages.reproduce import beside, commands, opening
-from ncu_toolkit.pages.static_view import static_view
-from ncu_toolkit.pages.step_view import checks_table, step_view
+from ncu_toolkit.pages.static_view import registers, static_parts
+from ncu_toolkit.pages.step_view import step_fold
 from ncu_toolkit.pages.tune_view import differs
 
 #: Columns of a load over time.
@@ -66,84 +75,79 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     """Everything the report says of one launch. `neighbours` are the pages before and after where
     the launch is no rung."""
     entry = book.entry_of(profile)
-    diagnosis = book.diagnosis(profile)
-    compulsory = profile.context.compulsory_bytes if profile.context else None
-    used = uses(profile, diagnosis.bounds)
-    tables: dict[str, Table] = {}
-    charts: dict[str, Chart] = {}
-    notes = [note for note in diagnosis.notes if note != profile.launch.status]
-    if profile.launch.complete:
-        tables["traffic"] = traffic_table(profile, compulsory, used)
-        if profile.launch.single:
-            tables["occupancy"], studies, steps = occupancy_section(profile)
-            tables["next-steps"] = plain_table(
-                "next-steps", "", [""], [[text(step)] for step in steps]
-            )
-            charts |= {chart.key: chart for chart in studies}
-        found = mix_tables(profile)
-        if found:
-            tables["mix"], tables["widths"] = found
-        stalls = stall_table(profile)
-        if stalls:
-            tables["stalls"] = stalls
-    rules = rules_table(profile)
-    if rules:
-        tables["rules"] = rules
-    tables["metrics"] = metrics_table(profile)
-    previous, following = _neighbours(book, profile) if entry else neighbours
-    shown = book.card(profile)
-    main = entry if entry and profile is entry.main else None
-    step = step_view(main) if main else None
-    checks = checks_table(main) if main else None
+    info, which = (entry.info, _which(entry, profile)) if entry else (None, "")
+    shown, diagnosis = book.card(profile), book.diagnosis(profile)
     measured, facts = _facts(book, profile, entry)
-    once = entry is not None and entry.timing is not None and not _which(entry, profile)
-    page = PageView(
+    previous, following = _neighbours(book, entry) if entry else neighbours
+    once = entry is not None and entry.timing is not None and not which
+    step = step_fold(entry) if entry and profile is entry.main else None
+    folds = _folds(book, profile, entry, step, facts)
+    return PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
         kicker=_kicker(book, profile, entry),
-        idea=visible(entry.info.idea) if entry and entry.info else "",
-        kind=entry.kind if entry else "",
-        facts=tuple(facts),
-        measured=tuple(measured),
         card=replace(shown, time_us=None) if once else shown,
-        guess=_guess(shown, diagnosis) if entry else None,
-        former=f"{entry.info.label} changed after this recording. All figures and the code below are of the older version."
-        if entry and entry.info and entry.outdated
-        else "",
-        findings=tuple(_finding(f) for f in diagnosis.findings),
-        considered=_considered(diagnosis),
-        notes=tuple(visible(note) for note in notes),
-        bounds=_bounds(diagnosis, profile),
-        step=step,
-        claim=_claim(entry),
-        checks=checks,
+        folds=tuple(fold for fold in folds if fold is not None),
+        idea=visible(info.idea) if info and not step else "",
+        kind=entry.kind if entry else "",
         signature=_signature(profile, entry),
-        tables=tables,
-        charts=charts,
-        static=static_view(profile, diagnosis) if profile.launch.single else None,
-        hotspots=hot_spots(profile, diagnosis.findings, next(iter(shown.where), None)),
-        commands=commands(
-            book.run, entry.rung if entry else "", entry.variant.size if entry else ""
-        )
-        + opening(book.run, profile.origin.file),
-        files=_files(book, profile),
-        siblings=tuple(_siblings(book, profile, entry)),
+        former=f"{info.label} changed after this recording. All figures and the code below are of the older version."
+        if info and entry and entry.outdated
+        else "",
+        guess=_guess(shown, diagnosis) if entry else None,
+        measured=tuple(measured),
+        siblings=tuple(_siblings(book, profile, entry)) if entry else (),
         previous=previous,
         following=following,
-        memory=memory_view(profile, shown, used) if profile.launch.complete else None,
     )
-    return replace(page, folds=folds(page, profile))
+
+
+def _folds(
+    book: Book, profile: Profile, entry: Entry | None, step: Fold | None, facts: list[Fact]
+) -> Iterator[Fold | None]:
+    diagnosis, shown, launch = book.diagnosis(profile), book.card(profile), profile.launch
+    yield code_fold(profile, diagnosis.findings, next(iter(shown.where), None))
+    yield step
+    checks = checks_table(entry) if entry and profile is entry.main else None
+    if checks:
+        line = f"{plural(len(checks.rows), 'prediction')} from the kernel's header"
+        yield Fold("expected", "Expected", line, (("bare", checks),), spoils=True)
+    if launch.complete:
+        yield memory_fold(profile, shown, uses(profile, diagnosis.bounds))
+        yield stall_fold(profile)
+    yield instruction_fold(profile, static_parts(profile, diagnosis) if launch.single else ())
+    if launch.complete and launch.single:
+        yield occupancy_fold(profile)
+    yield _evidence(diagnosis, profile, shown)
+    yield _considered(diagnosis)
+    if profile.rules:
+        line = plural(len(profile.rules), "message")
+        rules = rules_table(profile)
+        yield Fold("rule-section", "Nsight's rules", line, (("bare", rules),), spoils=True)
+    metrics, claim = metrics_table(profile), _claim(entry)
+    parts = [("facts", facts), *([("claim", claim)] if claim else []), ("bare", metrics)]
+    yield Fold("figures", "All figures", plural(len(metrics.rows), "figure"), tuple(parts))
+    size = entry.variant.size if entry else ""
+    typed = commands(book.run, entry.rung if entry else "", size)
+    typed += opening(book.run, profile.origin.file)
+    how = (*(("command", command) for command in typed), ("files", _files(book, profile)))
+    yield Fold("reproduce", "Reproduce", plural(len(typed), "command"), how)
+
+
+def plural(n: int, one: str, many: str = "") -> str:
+    """As `units.counted`, with thin spaces in thousands."""
+    return f"{units.count(n)} {one if n == 1 else many or one + 's'}"
 
 
 #: Gains to choose from: up to which factor, in words.
-_GAINS = (
+_GAINS: Final = (
     (1.1, "less than 1.1×"),
     (1.5, "1.1× to 1.5×"),
     (3.0, "1.5× to 3×"),
     (float("inf"), "more than 3×"),
 )
 #: Bottlenecks to choose from, the verdict among them.
-_CHOICES = 4
+_CHOICES: Final = 4
 
 
 def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
@@ -173,9 +177,8 @@ def _title(profile: Profile, entry: Entry | None) -> str:
 def _signature(profile: Profile, entry: Entry | None) -> str:
     """The kernel's full name where the title is a shorter one, or a library's in our words."""
     launch = profile.launch
-    if entry is not None:
-        return visible(launch.kernel) if entry.kind == "baseline" else ""
-    return "" if launch.kernel == launch.function else visible(launch.kernel)
+    told = entry.kind != "baseline" if entry else launch.kernel == launch.function
+    return "" if told else visible(launch.kernel)
 
 
 def _which(entry: Entry, profile: Profile) -> str:
@@ -183,16 +186,12 @@ def _which(entry: Entry, profile: Profile) -> str:
     count = entry.launches.count
     if count == 1:
         return ""
-    at, repeats = 1, profile.context.repeat if profile.context else 1
-    for other in entry.profiles:
-        if other is profile:
-            break
-        at += other.context.repeat if other.context else 1
-    return (
-        f"launch {at} of {count}"
-        if repeats == 1
-        else f"launches {at} to {at + repeats - 1} of {count}, all alike"
-    )
+    repeats = [each.context.repeat if each.context else 1 for each in entry.profiles]
+    place = next((n for n, each in enumerate(entry.profiles) if each is profile), len(repeats))
+    at, repeat = 1 + sum(repeats[:place]), profile.context.repeat if profile.context else 1
+    if repeat == 1:
+        return f"launch {at} of {count}"
+    return f"launches {at} to {at + repeat - 1} of {count}, all alike"
 
 
 def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
@@ -204,8 +203,8 @@ def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
     problem, size = problem_of(entry.family), shown_size(entry.variant.size)
     if problem and entry.info:
         with contextlib.suppress(ToolkitError):  # a size that no rung of this version has
-            parsed = problem.parse_size(entry.variant.size)
-            worked_on = problem.worked_on(parsed, entry.info.problem)
+            case = problem.case(entry.variant.size, None, entry.info.problem)
+            worked_on = problem.worked_on(case)
             size += f" ({worked_on})" if worked_on else ""
     return visible(
         f"{problem.title if problem else entry.family} · size {size} · {entry.variant.dtype}"
@@ -215,136 +214,101 @@ def _kicker(book: Book, profile: Profile, entry: Entry | None) -> str:
 def _facts(book: Book, profile: Profile, entry: Entry | None) -> tuple[list[Fact], list[Fact]]:
     """What was timed without the profiler, and all else."""
     launch = profile.launch
-    measured: list[Fact] = []
-    facts = []
-    if entry:
-        baseline = entry.baseline_us
-        timing = entry.timing
-        spread = (
-            f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}"
-            if timing
-            else ""
-        )
-        which = _which(entry, profile)
-        if which:
-            facts.append(Fact("This page", text(f"{which}: {launch.function}")))
-            if entry.main and profile is not entry.main:
-                spoken = "the launch shown in the ladder's table and steps"
-                facts.append(
-                    Fact(
-                        "Longest launch",
-                        text(
-                            _which(entry, entry.main),
-                            spoken,
-                            href=entry.page,
-                        ),
-                    )
-                )
-        whole = f"Time of all {entry.launches.count} launches" if which else "Time"
-        whole += " without ncu"
-        measured += [
-            Fact(
-                whole, number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)
-            ),
-            Fact(
-                "Rate of all launches" if which else "Rate",
-                rate_cell(entry),
-            ),
-        ]
-        library = entry.baseline
-        if baseline and timing and library and library is not entry:
-            measured.append(
-                Fact(
-                    f"Against {visible(library.label)}",
-                    number(baseline / timing.median_us, "fraction"),
-                )
-            )
-        if timing and timing.energy_mj is not None:
-            facts.append(Fact("Energy", energy_cell(entry)))
-        if timing and timing.throttle:
-            facts.append(
-                Fact(
-                    "Throttled while timed",
-                    text(
-                        timing.throttle, "why the GPU ran below its clock while this rung was timed"
-                    ),
-                )
-            )
-        if entry.warm:
-            facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
+    measured, facts = _timed(profile, entry) if entry else ([], [])
+    which = _which(entry, profile) if entry else ""
     under = "profiled time: use it for shares and ratios, not for rates" if entry else "as profiled"
+    why = figures.fact(profile, "duration").why
     facts += [
         Fact(
-            "Duration under ncu, this launch"
-            if entry and _which(entry, profile)
-            else "Duration under ncu",
-            number(profile.duration_us, "us", figures.fact(profile, "duration").why, title=under),
+            "Duration under ncu, this launch" if which else "Duration under ncu",
+            number(profile.duration_us, "us", why, title=under),
         ),
-        *(_asked_for(launch) if not launch.workload else _inside(launch)),
+        *(_inside(profile) if launch.workload else _requested(profile)),
         Fact("SM clock", fact_cell(profile, "sm_clock", meaning=False)),
     ]
     if launch.cluster > 1:
         facts.append(Fact("Cluster", number(launch.cluster, "count")))
-    if entry and entry.parameters:
-        facts.append(
-            Fact(
-                "Parameters", text(", ".join(f"{name} {value}" for name, value in entry.parameters))
-            )
-        )
-        changed = differs(entry.info.parameters if entry.info else {}, dict(entry.parameters))
-        if changed:
-            how = "chosen by --param, by the kernel's model, or tuned for this GPU and size; the ladder's page then shows the landscape"
-            facts.append(Fact("Differs from the header", text(changed, how)))
-    if entry and entry.timing:
-        facts.append(
-            Fact(
-                "Verified",
-                Cell(
-                    f"error {units.percent(entry.timing.verified_worst, 2)} of its bound",
-                    entry.timing.verified_worst,
-                    "largest |result - reference| over its allowed bound, checked before timing",
-                ),
-            )
-        )
-    if entry is None:
-        facts += [
-            Fact("GPU", text(profile.device.name)),
-            Fact(
-                "Nsight Compute",
-                text(profile.origin.ncu_version)
-                if profile.origin.ncu_version
-                else missing("not in the report"),
-            ),
-        ]
-        facts += [_over_time(series) for series in profile.timeline]
-        if launch.stack:
-            facts.append(Fact("Call stack", text(" ← ".join(map(_call, launch.stack)))))
-        if launch.process:
-            facts.append(Fact("Process", text(str(launch.process))))
-        if launch.nvtx:
-            facts.append(Fact("NVTX ranges", text(" › ".join(launch.nvtx))))
+    facts += _of_rung(entry) if entry else _of_report(profile)
     if launch.kernel != launch.function:
         facts.append(Fact("Kernel", text(launch.kernel, code=True)))
     return measured, facts
 
 
-def _asked_for(launch: Launch) -> Iterator[Fact]:
+def _timed(profile: Profile, entry: Entry) -> tuple[list[Fact], list[Fact]]:
+    """What was timed of a rung, and what that time is of."""
+    timing = entry.timing
+    which, facts, spread = _which(entry, profile), [], ""
+    if which:
+        facts.append(Fact("This page", text(f"{which}: {profile.launch.function}")))
+        if entry.main and profile is not entry.main:
+            spoken = "the launch shown in the ladder's table and steps"
+            longest = text(_which(entry, entry.main), spoken, href=entry.page)
+            facts.append(Fact("Longest launch", longest))
+    if timing:
+        spread = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}"
+    whole = f"Time of all {entry.launches.count} launches" if which else "Time"
+    time = number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)
+    measured = [
+        Fact(f"{whole} without ncu", time),
+        Fact("Rate of all launches" if which else "Rate", rate_cell(entry)),
+    ]
+    baseline, library = entry.baseline_us, entry.baseline
+    if baseline and timing and library and library is not entry:
+        share = number(baseline / timing.median_us, "fraction")
+        measured.append(Fact(f"Against {visible(library.label)}", share))
+    if timing and timing.energy_mj is not None:
+        facts.append(Fact("Energy", energy_cell(entry)))
+    if timing and timing.throttle:
+        why = "why the GPU ran below its clock while this rung was timed"
+        facts.append(Fact("Throttled while timed", text(timing.throttle, why)))
+    if entry.warm:
+        facts.append(Fact("Time, warm L2", number(entry.warm.median_us, "us")))
+    return measured, facts
+
+
+def _requested(profile: Profile) -> Iterator[Fact]:
+    launch = profile.launch
     yield Fact("Grid", _dims(launch.grid))
     yield Fact("Block", _dims(launch.block))
-    yield Fact(
-        "Registers",
-        number(float(launch.registers), "count")
-        if launch.registers
-        else missing("not in the report"),
-    )
-    yield Fact(
-        "Shared memory",
-        number(
-            float(launch.shared_static + launch.shared_dynamic),
-            "B",
-            title=f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block",
-        ),
-    )
+    yield registers(profile)
+    title = f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block"
+    shared = float(launch.shared_static + launch.shared_dynamic)
+    yield Fact("Shared memory", number(shared, "B", title=title))
+
+
+def _inside(profile: Profile) -> Iterator[Fact]:
+    """The launches of a range or graph."""
+    launch = profile.launch
+    found = ", ".join(f"{name} ×{count}" for name, count in Counter(launch.inside).items())
+    cell = text(found) if launch.inside else missing("not in the report")
+    yield Fact(f"Launches in the {launch.workload}", cell)
+
+
+def _of_rung(entry: Entry) -> Iterator[Fact]:
+    if entry.parameters:
+        given = ", ".join(f"{name} {value}" for name, value in entry.parameters)
+        yield Fact("Parameters", text(given))
+        changed = differs(entry.info.parameters if entry.info else {}, dict(entry.parameters))
+        if changed:
+            how = "chosen by --param, by the kernel's model, or tuned for this GPU and size; the ladder's page then shows the landscape"
+            yield Fact("Differs from the header", text(changed, how))
+    if entry.timing:
+        worst = entry.timing.verified_worst
+        how = "largest |result - reference| over its allowed bound, checked before timing"
+        yield Fact("Verified", Cell(f"error {units.percent(worst, 2)} of its bound", worst, how))
+
+
+def _of_report(profile: Profile) -> Iterator[Fact]:
+    launch, version = profile.launch, profile.origin.ncu_version
+    yield Fact("GPU", text(profile.device.name))
+    yield Fact("Nsight Compute", text(version) if version else missing("not in the report"))
+    yield from map(_over_time, profile.timeline)
+    if launch.stack:
+        yield Fact("Call stack", text(" ← ".join(map(_call, launch.stack))))
+    if launch.process:
+        yield Fact("Process", text(str(launch.process)))
+    if launch.nvtx:
+        yield Fact("NVTX ranges", text(" › ".join(launch.nvtx)))
 
 
 def _over_time(series: Series) -> Fact:
@@ -353,15 +317,10 @@ def _over_time(series: Series) -> Fact:
     columns = min(_COLUMNS, len(values))
     bounds = [len(values) * at // columns for at in range(columns + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(bounds)]
-    peak = max(means)
     lasts = units.duration(len(values) * series.step_us)
-    return Fact(
-        f"{series.label[:1].upper()}{series.label[1:]} over time",
-        text(
-            f"{units.sparkline([0.0, *means])[1:]} up to {units.percent(peak, 2)}",
-            f"{lasts} of PM sampling, a sample each {units.duration(series.step_us)}",
-        ),
-    )
+    course = f"{units.sparkline([0.0, *means])[1:]} up to {units.percent(max(means), 2)}"
+    how = f"{lasts} of PM sampling, a sample each {units.duration(series.step_us)}"
+    return Fact(f"{series.label[:1].upper()}{series.label[1:]} over time", text(course, how))
 
 
 def _call(frame: Frame) -> str:
@@ -369,72 +328,66 @@ def _call(frame: Frame) -> str:
     return f"{name} ({frame.file}:{frame.line})" if frame.file else name
 
 
-def _inside(launch: Launch) -> Iterator[Fact]:
-    """The launches of a range or graph."""
-    found = (f"{name} ×{count}" for name, count in Counter(launch.inside).items())
-    yield Fact(
-        f"Launches in the {launch.workload}",
-        text(", ".join(found)) if launch.inside else missing("not in the report"),
-    )
-
-
 def _dims(extents: tuple[int, int, int]) -> Cell:
-    return (
-        text(" × ".join(units.count(extent) for extent in extents))
-        if all(extents)
-        else missing("the launch has none: it is incomplete")
-    )
+    if not all(extents):
+        return missing("the launch has none: it is incomplete")
+    return text(" × ".join(map(units.count, extents)))
 
 
 def _claim(entry: Entry | None) -> tuple[Fact, ...]:
     if entry is None or entry.info is None or not entry.info.source.document:
         return ()
     source = entry.info.source
-    claim = Fact(
-        "Claim",
-        text(source.claim) if source.claim else missing("the document has no figure for this rung"),
-    )
-    return (
-        Fact("Source", text(source.document)),
-        claim,
-        *((Fact("Measured there on", text(source.device)),) if source.device else ()),
-    )
+    none = missing("the document has no figure for this rung")
+    where = (Fact("Measured there on", text(source.device)),) if source.device else ()
+    claim = Fact("Claim", text(source.claim) if source.claim else none)
+    return (Fact("Source", text(source.document)), claim, *where)
 
 
-def _finding(finding: Finding) -> FindingView:
+def _evidence(diagnosis: Diagnosis, profile: Profile, shown: Card) -> Fold | None:
+    """Why the verdict is what it is, and the other causes found."""
+    if not diagnosis.findings:
+        return None
+    advise = shown.state != "roof"
+    first, *others = (_finding(found, advise) for found in diagnosis.findings)
+    line = plural(len(first.evidence.rows), "figure")
+    line += f", {plural(len(others), 'other cause')}" if others else ""
+    notes = [note for note in diagnosis.notes if note != profile.launch.status]
+    parts: list[tuple[str, Any]] = [("finding", first), *(("note", visible(n)) for n in notes)]
+    parts += [("heading", "Other causes found"), ("causes", others)] if others else []
+    bounds = _bounds(diagnosis, profile)
+    parts += [("table", bounds)] if bounds else []
+    return Fold("verdict", "Evidence", line, tuple(parts), spoils=True)
+
+
+def _finding(finding: Finding, advise: bool) -> FindingView:
     gain = gain_cell(finding)
     if not gain.missing and (finding.speedup or 1.0) >= 1.2:
         gain = replace(gain, tone="bad")
-    where = None
-    if finding.locations:
-        rows = [
-            [
-                number(place.share, "fraction", bar=place.share),
-                text(
-                    f"{place.file.rsplit('/', 1)[-1]}:{place.line}"
-                    if place.file
-                    else f"{place.address:#x}",
-                    place.file,
-                ),
-                text(place.sass, code=True),
-                text(place.what),
-            ]
-            for place in finding.locations
-        ]
-        where = plain_table(
-            "where", "Where", ["Share", "Line", "Instruction", "Of what"], rows, numeric=(0,)
+
+    def where(place: Location) -> Cell:
+        line = (
+            f"{place.file.rsplit('/', 1)[-1]}:{place.line}" if place.file else f"{place.address:#x}"
         )
+        return text(line, place.file)
+
+    specs: list[Spec[Location]] = [
+        spec("Share", lambda place: number(place.share, "fraction", bar=place.share)),
+        spec("Line", where, words=True),
+        spec("Instruction", lambda place: text(place.sass, code=True), words=True),
+        spec("Of what", lambda place: text(place.what), words=True),
+    ]
     return FindingView(
         cause(finding.bottleneck),
         visible(finding.summary),
         finding.confidence,
         finding.good,
         gain,
-        tuple(visible(line) for line in finding.arithmetic),
-        tuple(visible(line) for line in finding.advice),
-        visible(finding.look_for),
+        tuple(map(visible, finding.arithmetic)),
+        tuple(map(visible, finding.advice)) if advise else (),
+        visible(finding.look_for) if advise else "",
         evidence_table(finding.evidence, "Evidence"),
-        where,
+        table("Where", specs, finding.locations, key="where") if finding.locations else None,
     )
 
 
@@ -450,143 +403,134 @@ def _threshold(fact: Evidence) -> Cell:
 def evidence_table(evidence: tuple[Evidence, ...], caption: str) -> Table:
     """Measured facts with what they mean, the threshold of each, and whether it is met: not every
     fact of a finding need be."""
-    rows = [
-        [
-            text(fact.label, fact.metric),
-            number(fact.value, fact.unit),
-            _threshold(fact),
-            text(fact.meaning),
-        ]
-        for fact in evidence
+    specs: list[Spec[Evidence]] = [
+        spec("Figure", lambda fact: text(fact.label, fact.metric), words=True),
+        spec("Measured", lambda fact: number(fact.value, fact.unit)),
+        spec("Threshold", _threshold),
+        spec("Meaning", lambda fact: text(fact.meaning), words=True),
     ]
-    return without_empty(
-        plain_table(
-            "evidence",
-            caption,
-            ["Figure", "Measured", "Threshold", "Meaning"],
-            rows,
-            numeric=(1, 2),
-        )
-    )
+    return without_empty(table(caption, specs, evidence, key="evidence"))
 
 
-def _considered(diagnosis: Diagnosis) -> Table | None:
-    if not diagnosis.considered:
+def _considered(diagnosis: Diagnosis) -> Fold | None:
+    ruled_out = diagnosis.considered
+    if not ruled_out:
         return None
-    rows = []
-    for ruled in diagnosis.considered:
-        because = "; ".join(
-            [f"{fact.label} {units.quantity(fact.value, fact.unit)}" for fact in ruled.evidence]
-            + ([f"needs {', '.join(ruled.missing)}"] if ruled.missing else [])
-        )
-        rows.append(
-            [
-                cause_cell(ruled.bottleneck),
-                text(ruled.outcome, tone="muted" if ruled.outcome == "abstained" else ""),
-                text(ruled.reason),
-                text(because or "–"),
-            ]
-        )
-    return plain_table(
-        "considered",
-        "Considered and not found",
-        ["Bottleneck", "Outcome", "Reason", "Because"],
-        rows,
-    )
+
+    def because(ruled: NoFinding) -> Cell:
+        facts = [f"{fact.label} {units.quantity(fact.value, fact.unit)}" for fact in ruled.evidence]
+        needs = [f"needs {', '.join(ruled.missing)}"] if ruled.missing else []
+        return text("; ".join(facts + needs) or "–")
+
+    def outcome(ruled: NoFinding) -> Cell:
+        return text(ruled.outcome, tone="muted" if ruled.outcome == "abstained" else "")
+
+    specs: list[Spec[NoFinding]] = [
+        spec("Bottleneck", lambda ruled: cause_cell(ruled.bottleneck), words=True),
+        spec("Outcome", outcome, words=True),
+        spec("Reason", lambda ruled: text(ruled.reason), words=True),
+        spec("Because", because, words=True),
+    ]
+    heading = "Considered and not found"
+    skipped = sum(ruled.outcome == "abstained" for ruled in ruled_out)
+    line = f"{plural(len(ruled_out) - skipped, 'cause')} checked"
+    line += f", {skipped} skipped for lack of data" if skipped else ""
+    parts = (("table", table(heading, specs, ruled_out, key="considered")),)
+    return Fold("ruled-out", heading, line, parts, spoils=True)
 
 
 def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
     if not diagnosis.bounds:
         return None
     now = profile.duration_us
-    ranked = sorted(diagnosis.bounds.items(), key=lambda item: -item[1])
-    rows = [
-        [
-            Cell(resource_name(name), name.replace("_", " ")),
-            number(value, "us"),
-            number(
-                value / now if now else None,
-                "fraction",
-                "the launch has no duration",
-                bar=value / now if now else None,
-            ),
-        ]
-        for name, value in ranked
+
+    def share(bound: tuple[str, float]) -> Cell:
+        part = bound[1] / now if now else None
+        return number(part, "fraction", "the launch has no duration", bar=part)
+
+    specs: list[Spec[tuple[str, float]]] = [
+        spec("Resource", lambda b: Cell(resource_name(b[0]), b[0].replace("_", " ")), words=True),
+        spec("At least", lambda bound: number(bound[1], "us")),
+        spec("Share of the time", share),
     ]
-    note = (
-        "The least time that each resource needs for this launch's work. The launch takes at least the longest of these."
-        + (f" It took {units.duration(now)} under ncu." if now else "")
+    note = "The least time that each resource needs for this launch's work. The launch takes at least the longest of these."
+    note += f" It took {units.duration(now)} under ncu." if now else ""
+    ranked = sorted(diagnosis.bounds.items(), key=lambda item: -item[1])
+    return table("Lower bounds of the time model", specs, ranked, note, "bounds")
+
+
+_OUTCOMES: Final[dict[bool | None, tuple[str, Tone]]] = {
+    True: ("holds", "good"), False: ("does not hold", "bad"), None: ("not known", "muted"),
+}  # fmt: skip
+
+
+def checks_table(entry: Entry) -> Table | None:
+    """Expected and measured for one rung, and what its header says where the two disagree. None
+    where the header expects nothing."""
+    if entry.info is None:
+        return None
+    found = outcomes(entry)
+    if not found and not entry.info.measured:
+        return None
+
+    def word(check: expectations.Outcome) -> Cell:
+        said, tone = _OUTCOMES[check.passed]
+        return text(said, check.reason, tone=tone)
+
+    specs: list[Spec[expectations.Outcome]] = [
+        spec("Expected", lambda check: text(check.says), words=True),
+        spec("Outcome", word, words=True),
+        spec("Check", lambda check: text(check.check, code=True), words=True),
+        spec("Measured", lambda check: text(check.reason or check.measured or "–"), words=True),
+    ]
+    note = " ".join(
+        f"Measured on {visible(each.gpu)}: {visible(each.says)}" for each in entry.info.measured
     )
-    return plain_table(
-        "bounds",
-        "Lower bounds of the time model",
-        ["Resource", "At least", "Share of the time"],
-        rows,
-        numeric=(1, 2),
-        note=note,
-    )
+    return table("Expected and measured", specs, found, note, "checks")
+
+
+def outcomes(entry: Entry) -> tuple[expectations.Outcome, ...]:
+    """The checks of an entry's header; none where its rung is in no ladder."""
+    if entry.info is None:
+        return ()
+    before = entry.before.launches if entry.before else None
+    return expectations.checks_of(entry.info, entry.variant.size, entry.launches, before)
 
 
 def _files(book: Book, profile: Profile) -> tuple[Fact, ...]:
     """The raw report, linked only where it lies beside the page."""
-    name = profile.origin.file
-    key = Cell(
-        f"range {profile.origin.range_index}, launch {profile.origin.action_index}",
-        profile.origin.key,
-    )
+    origin = profile.origin
+    place = f"range {origin.range_index}, launch {origin.action_index}"
+    href = origin.file if beside(book.run, origin.file) else ""
     return (
-        Fact("Report file", text(name, href=name if beside(book.run, name) else "")),
-        Fact("Place in it", key),
+        Fact("Report file", text(origin.file, href=href)),
+        Fact("Place in it", Cell(place, origin.key)),
     )
 
 
-def _siblings(book: Book, profile: Profile, entry: Entry | None) -> list[Fact]:
-    if entry is None:
-        return []
-    links = []
+def _siblings(book: Book, profile: Profile, entry: Entry) -> Iterator[Fact]:
     for other in book.entries:
-        if (
-            other.family == entry.family
-            and other.rung == entry.rung
-            and other.main
-            and other is not entry
-        ):
-            links.append(
-                Fact(
-                    "Other size",
-                    text(
-                        f"{shown_size(other.variant.size)} {other.variant.dtype}",
-                        href=other.page,
-                    ),
-                )
-            )
-    for index, launch in enumerate(entry.profiles):
+        same = (other.family, other.rung) == (entry.family, entry.rung)
+        if same and other.main and other is not entry:
+            size = f"{shown_size(other.variant.size)} {other.variant.dtype}"
+            yield Fact("Other size", text(size, href=other.page))
+    for index, launch in enumerate(entry.profiles, 1):
         if launch is not profile:
-            links.append(
-                Fact(
-                    "Other launch",
-                    text(
-                        f"{index + 1}: {launch.launch.function}",
-                        href=book.page(launch),
-                    ),
-                )
-            )
-    return links
+            name = f"{index}: {launch.launch.function}"
+            yield Fact("Other launch", text(name, href=book.page(launch)))
 
 
-def _neighbours(book: Book, profile: Profile) -> Neighbours:
+def _neighbours(book: Book, entry: Entry) -> Neighbours:
     """Links along the ladder at the same size."""
-    entry = book.entry_of(profile)
-    if entry is None:
-        return None, None
     pages = [other for other in book.families[entry.family][entry.variant] if other.main]
     at = next((i for i, other in enumerate(pages) if other is entry), None)
     if at is None:
         return None, None
     before, after = pages[at - 1] if at else None, pages[at + 1] if at + 1 < len(pages) else None
-    return page_link(book, before.label, before.main) if before else None, page_link(
-        book, after.label, after.main
-    ) if after else None
+    return (
+        page_link(book, before.label, before.main) if before else None,
+        page_link(book, after.label, after.main) if after else None,
+    )
 
 
 def page_link(book: Book, label: str, profile: Profile | None) -> Cell | None:

@@ -14,14 +14,14 @@ from urllib.parse import quote
 from ncu_toolkit import __version__
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis.kernel import sentence
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._support import sentence
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.pages.json import written
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
-    from ncu_toolkit.analysis.gate import Comparison, Failure, Pair
+    from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Failure
     from ncu_toolkit.model import Finding
 
 SCHEMA: Final = (
@@ -93,7 +93,7 @@ def _gain(factor: float | None) -> str:
     return f"At most {units.ratio(factor, 2)} faster if only this is fixed." if factor else ""
 
 
-def _slower(pair: Pair, failure: Failure | None, level: _Level) -> dict[str, Any]:
+def _slower(pair: ComparedPair, failure: Failure | None, level: _Level) -> dict[str, Any]:
     differences = failure.differences if failure else tuple(filter(None, (pair.time,)))
     said = [
         f"{each.figure} {units.quantity(each.old, each.unit)} → {units.quantity(each.new, each.unit)}"

@@ -3,7 +3,8 @@ findings with their outcome."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
@@ -11,7 +12,6 @@ from ncu_toolkit.diagnosis.static import Outcome, ProfiledCode, checked, code_of
 from ncu_toolkit.document.views import (
     Cell,
     Fact,
-    StaticView,
     Table,
     Tone,
     missing,
@@ -28,18 +28,29 @@ from ncu_toolkit.sass.opcodes import WARP_SIZE
 #: Lines and kinds of instructions named for one loop.
 _NAMED: Final = 3
 _KINDS: Final = 4
+_UNKNOWN: Final = "Read from the SASS in the report. Trip counts, cache hits and waiting are not in the code, so nothing here is a time."
 _WORDS: Final[dict[Outcome, tuple[str, Tone]]] = {
     "confirmed": ("confirmed", "good"), "runner-up": ("confirmed as a runner-up", "good"), "refuted": ("refuted", "bad"),
     "not judged": ("not checked", "muted"), "not seen": ("not found", "muted"),
 }  # fmt: skip
 
 
-def static_view(profile: Profile, diagnosis: Diagnosis) -> StaticView | None:
-    """None where the report holds no code, or code whose branches cannot be followed."""
+def static_parts(profile: Profile, diagnosis: Diagnosis) -> Iterator[tuple[str, Any]]:
+    """Nothing where the report holds no code, or code whose branches cannot be followed."""
     code = code_of(profile)
     if code is None:
-        return None
-    return StaticView(tuple(_facts(profile, code)), _regions(code), _findings(code, diagnosis))
+        return
+    yield "heading", "What the code says without a run"
+    yield "facts", _facts(profile, code)
+    yield "table", _regions(code)
+    if (found := _findings(code, diagnosis)) is not None:
+        yield "table", found
+    yield "note", _UNKNOWN
+
+
+def registers(profile: Profile) -> Fact:
+    known = float(profile.launch.registers) or None
+    return Fact("Registers", number(known, "count", "not in the report"))
 
 
 def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
@@ -64,12 +75,7 @@ def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
         in_flight += " in the first loop"
     size = f"{units.count(len(facts.function.instructions))} instructions, {loops} loop{'' if loops == 1 else 's'}"
     return [
-        Fact(
-            "Registers",
-            number(float(launch.registers), "count")
-            if launch.registers
-            else missing("not in the report"),
-        ),
+        registers(profile),
         Fact(
             "Live registers",
             Cell(

@@ -1,28 +1,25 @@
 """What a rung did to the one before it: the code difference, which waits and traffic moved,
-predicted against achieved; and its expected signature with what was measured."""
+predicted against achieved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import stall_cycles
-from ncu_toolkit.diagnosis.expectations import Outcome, checks_of
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.steps import StepExplanation
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.views import (
     Cell,
     Fact,
-    StepView,
+    Fold,
     Table,
-    Tone,
     missing,
     number,
-    plain_table,
     text,
 )
 from ncu_toolkit.explain.differences import diff
@@ -44,21 +41,26 @@ _STALL_CYCLES: Final = 0.1
 _STALL_SHARE: Final = 0.1
 
 
-def step_view(entry: Entry) -> StepView | None:
+def step_fold(entry: Entry) -> Fold | None:
     """The step from the rung that `entry` is compared with; None for the first rung or where that
     one is not in the run."""
     before = entry.before
     if before is None or entry.info is None:
         return None
     step = explained(before, entry)
-    return StepView(
-        rung_link(before),
-        visible(entry.info.idea),
-        tuple(visible(line) for line in step.text) if step else (),
-        tuple(_facts(before, entry, step)),
-        _moved(before, entry),
-        _difference(before, entry),
-    )
+    facts, moved = tuple(_facts(before, entry, step)), _moved(before, entry)
+    speedup, difference = facts[0].cell, _difference(before, entry)
+    gain = "not timed" if speedup.missing else speedup.text
+    parts: list[tuple[str, Any]] = [
+        ("compared", (rung_link(before), visible(entry.info.idea))),
+        ("facts", facts),
+    ]
+    if step and step.text:
+        parts.append(("list", tuple(map(visible, step.text))))
+    parts += [("diff", difference)] if difference else []
+    parts += [("table", moved)] if moved else []
+    line = f"{gain}, compared with {visible(before.label)}"
+    return Fold("step", "What changed", line, tuple(parts), spoils=True)
 
 
 def explained(before: Entry, entry: Entry) -> StepExplanation | None:
@@ -151,41 +153,3 @@ def _difference(before: Entry, entry: Entry) -> tuple[tuple[str, str], ...]:
         return ()
     found = diff(before.info.code.splitlines(), entry.info.code.splitlines())
     return tuple((mark or " ", text) for mark, _, text in found)
-
-
-_WORDS: dict[bool | None, tuple[str, Tone]] = {
-    True: ("holds", "good"),
-    False: ("does not hold", "bad"),
-    None: ("not known", "muted"),
-}
-
-
-def checks_table(entry: Entry) -> Table | None:
-    """Expected and measured for one rung, and what its header says where the two disagree. None
-    where the header expects nothing."""
-    found = outcomes(entry)
-    measured = entry.info.measured if entry.info else ()
-    if not found and not measured:
-        return None
-    rows = []
-    for outcome in found:
-        word, tone = _WORDS[outcome.passed]
-        rows.append(
-            [
-                text(outcome.says),
-                text(word, outcome.reason, tone=tone),
-                text(outcome.check, code=True),
-                text(outcome.reason or outcome.measured or "–"),
-            ]
-        )
-    note = " ".join(f"Measured on {visible(of.gpu)}: {visible(of.says)}" for of in measured)
-    headings = ["Expected", "Outcome", "Check", "Measured"]
-    return plain_table("checks", "Expected and measured", headings, rows, note=note)
-
-
-def outcomes(entry: Entry) -> tuple[Outcome, ...]:
-    """The checks of an entry's header; none where its rung is in no ladder."""
-    if entry.info is None:
-        return ()
-    before = entry.before.launches if entry.before else None
-    return checks_of(entry.info, entry.variant.size, entry.launches, before)

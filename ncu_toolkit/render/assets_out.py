@@ -13,11 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.core.files import write_atomic
-from ncu_toolkit.render.glossary_view import entries_script
+from ncu_toolkit.core.safe import script_json
+from ncu_toolkit.document.glossary import Definition, Definitions
 
 FOLDER: Final = "assets"
 #: The glossary's page, beside the front page.
@@ -48,8 +50,6 @@ def content(name: str) -> bytes:
     Raises:
         EnvironmentProblem: plotly is not installed or holds no script.
     """
-    if name == TERMS:
-        return entries_script().encode()
     if name == CHARTS:
         return f'window.ncuCharts="{packed(_script(PLOTLY).encode())}";\n'.encode()
     if name != PLOTLY:
@@ -66,14 +66,33 @@ def content(name: str) -> bytes:
     return path.read_bytes()
 
 
-def write_assets(reports: Path) -> None:
+def write_assets(reports: Path, known: Definitions) -> None:
     """Put the assets into `reports/assets`, each only where it is absent or differs."""
     folder = reports / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*EARLY, *LATE, TERMS, CHARTS, STYLE):
-        path, data = folder / name, content(name)
+    assets = {name: content(name) for name in (*EARLY, *LATE, CHARTS, STYLE)}
+    for name, data in {**assets, TERMS: _terms(known).encode()}.items():
+        path = folder / name
         if not path.is_file() or path.stat().st_size != len(data) or path.read_bytes() != data:
             write_atomic(path, data)
+
+
+def _terms(known: Definitions) -> str:
+    """Title and paragraph of every entry, for the script that shows them where a word is chosen."""
+    found = {
+        key: (
+            term.title,
+            f"{escape(term.text)}{term_note(known, term)}".replace(units.THIN_SPACE, "\u202f"),
+        )
+        for key, term in known.terms.items()
+    }
+    return f"window.ncuTerms={script_json(found)};\n"
+
+
+def term_note(known: Definitions, term: Definition) -> Markup:
+    """Unit and source of an entry."""
+    note = known.note(term)
+    return Markup(' <span class="muted">{}</span>').format(note) if note else Markup("")
 
 
 def packed(data: bytes, sample: bytes = b"") -> str:

@@ -13,7 +13,7 @@ import recorded
 
 from ncu_toolkit.agents import digest
 from ncu_toolkit.agents.digest import Digest, Mark, encoded, lay_out
-from ncu_toolkit.agents.reports import Report
+from ncu_toolkit.agents.reports import ServedReport
 from ncu_toolkit.agents.tools import analysed
 from ncu_toolkit.analysis import answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
@@ -28,9 +28,9 @@ def tokens(data: bytes) -> int:
     return -(-len(data) // digest.BYTES)
 
 
-def report(*launches: LaunchResult, name: str = "a.ncu-rep") -> Report:
+def report(*launches: LaunchResult, name: str = "a.ncu-rep") -> ServedReport:
     file = FileResult(name, launches, declared=len(launches), read=len(launches))
-    return Report("0123456789", name, Analysis((file,)))
+    return ServedReport("0123456789", name, Analysis((file,)))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def launches() -> tuple[LaunchResult, ...]:
 
 
 @pytest.fixture(scope="module")
-def many(launches: tuple[LaunchResult, ...]) -> Report:
+def many(launches: tuple[LaunchResult, ...]) -> ServedReport:
     """A report of three hundred kernels."""
     found = []
     for n in range(300):
@@ -55,18 +55,20 @@ def many(launches: tuple[LaunchResult, ...]) -> Report:
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_the_budget_is_kept(budget: int, many: Report, launches: tuple[LaunchResult, ...]) -> None:
+def test_the_budget_is_kept(
+    budget: int, many: ServedReport, launches: tuple[LaunchResult, ...]
+) -> None:
     for each in (many, report(*launches), report(launches[0])):
         data = encoded(analysed(each, budget))
-        assert tokens(data) <= min(budget, digest.LAUNCH * len(each.groups))
+        assert tokens(data) <= min(budget, digest.LAUNCH * len(each.analysis.judged))
         shown = json.loads(data)
         assert shown["launches"]
         named = {launch["id"] for launch in shown["launches"]} | set(shown.get("left_out", ()))
         if "more" not in shown:
-            assert named == {f"{each.id}/{group.typical.key}" for group in each.groups}
+            assert named == {f"{each.id}/{group.typical.key}" for group in each.analysis.judged}
 
 
-def test_the_budget_is_used(many: Report) -> None:
+def test_the_budget_is_used(many: ServedReport) -> None:
     """Where something is left out, the room for it is gone: no further launch fits in short."""
     for budget in BUDGETS:
         data = encoded(analysed(many, budget))
@@ -74,7 +76,7 @@ def test_the_budget_is_used(many: Report) -> None:
         assert len(data) + shortest * 2 + 400 > digest.BYTES * budget
 
 
-def test_what_is_left_out_can_be_asked_for(many: Report) -> None:
+def test_what_is_left_out_can_be_asked_for(many: ServedReport) -> None:
     seen: list[str] = []
     while True:
         shown = analysed(many, 2000, len(seen))
@@ -83,7 +85,7 @@ def test_what_is_left_out_can_be_asked_for(many: Report) -> None:
             break
         assert shown.more.endswith(f"skip={len(seen)}")
     seen += list(shown.left_out)
-    assert seen == [f"{many.id}/{group.typical.key}" for group in many.groups]
+    assert seen == [f"{many.id}/{group.typical.key}" for group in many.analysis.judged]
 
 
 def test_the_same_report_gives_the_same_bytes(launches: tuple[LaunchResult, ...]) -> None:
@@ -91,10 +93,10 @@ def test_the_same_report_gives_the_same_bytes(launches: tuple[LaunchResult, ...]
     assert first == again
 
 
-def test_the_hottest_kernels_come_first_and_in_full(many: Report) -> None:
+def test_the_hottest_kernels_come_first_and_in_full(many: ServedReport) -> None:
     shown = analysed(many).launches
     assert [launch.kernel for launch in shown] == [
-        group.typical.function for group in many.groups[: len(shown)]
+        group.typical.function for group in many.analysis.judged[: len(shown)]
     ]
     assert not any(launch.short for launch in shown[:3])
     assert all(launch.cause and launch.title and launch.gain for launch in shown)
@@ -170,7 +172,7 @@ def test_a_finding_is_explained(launches: tuple[LaunchResult, ...]) -> None:
             assert not shown.left_out
 
 
-def test_schemas_describe_what_is_sent(many: Report) -> None:
+def test_schemas_describe_what_is_sent(many: ServedReport) -> None:
     schema = digest.schema(Digest)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["type"] == "object"

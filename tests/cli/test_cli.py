@@ -381,7 +381,11 @@ def test_a_recording_has_a_curve_of_the_library_and_the_fastest_rungs(
     monkeypatch.setattr(record.runner, "time_all", timed)
     boards = SimpleNamespace(device=lambda: manifest.device)
     session = Session(replace(manifest, timings=timings), tmp_path)
-    record._time_curve(session, ["gemm_fp32", "reduction"], None, False, None, 0.1, boards)  # type: ignore[arg-type]
+    families, none = ("gemm_fp32", "reduction"), None
+    asked_for = record.Recording(
+        families, tmp_path, none, none, none, 0.1, none, False, True, 60, False
+    )
+    record._time_curve(asked_for, session, None, boards)  # type: ignore[arg-type]
     assert {rung for rung, _ in asked} == {
         "cublas",
         "register_blocked",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ncu_toolkit.cli import COMMANDS, _common, cli, main
+from ncu_toolkit.cli import COMMANDS, _options, cli, main
 from ncu_toolkit.cli import probe as probe_command
 from ncu_toolkit.cli import profile as profile_command
 from ncu_toolkit.gpu import collect, trace
@@ -27,9 +27,9 @@ def test_every_command_says_the_same() -> None:
                 said[name] = option.help
     assert {"analyze", "view", "compare", "profile", "probe", "watch", "bench"} <= {*said}
     for name in ("analyze", "view", "compare"):
-        assert said[name] == _common.MATCHES
+        assert said[name] == _options.MATCHES
     for name in ("profile", "probe", "watch"):
-        assert said[name].startswith(_common.KERNEL)
+        assert said[name].startswith(_options.KERNEL)
     for name, text in said.items():
         assert re.search("demangled name|rung|kernel with a", text, re.IGNORECASE), name
 
@@ -99,5 +99,5 @@ def test_the_header_of_probe_counts_every_kernel() -> None:
 
 
 def test_one_pattern_is_left_as_it_is(tmp_path: Path) -> None:
-    assert _common.any_of(["a|b"]) == "a|b"
-    assert re.search(_common.any_of(["a|b", "^c"]), "b")
+    assert _options.any_of(["a|b"]) == "a|b"
+    assert re.search(_options.any_of(["a|b", "^c"]), "b")

@@ -9,8 +9,8 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis import time_model
 from ncu_toolkit.diagnosis.engine import diagnose, nearest
+from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.language import language
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules._access import loads_in_flight
@@ -22,7 +22,7 @@ QUEUE = {"selected": 1.0, "mio_throttle": 4.0, "short_scoreboard": 2.0, "wait": 
 
 def found(bottleneck: str, case: dict[str, Any]) -> Finding:
     profile = cases.build(case)
-    outcome = load_rules()[bottleneck].find(profile, time_model.build(profile))
+    outcome = cases.outcome(bottleneck, profile)
     assert isinstance(outcome, Finding), outcome.reason
     return outcome
 
@@ -75,12 +75,12 @@ def test_no_patch_where_nothing_is_multiplied() -> None:
 )
 def test_patch_side(loads: str, fused: int, side: float) -> None:
     profile = cases.build({"opcodes": {loads: 8, "FFMA": fused}})
-    assert patch_side(profile) == pytest.approx(side)
+    assert patch_side(Kernel.of(profile)) == pytest.approx(side)
 
 
 def test_no_patch_is_larger_than_the_registers_of_a_thread() -> None:
     """Few values of a product come from shared memory: the others come from elsewhere."""
-    assert patch_side(cases.build({"opcodes": {"LDS": 8, "FFMA": 4096}})) is None
+    assert patch_side(Kernel.of(cases.build({"opcodes": {"LDS": 8, "FFMA": 4096}}))) is None
 
 
 def waiting(*code: str, at: int) -> dict[str, Any]:
@@ -106,11 +106,11 @@ NINE = (*(LOAD.format(20 + i, 2) for i in range(9)), "FADD R8, R8, R20")
     ("code", "at", "expected"), [(ONE_BY_ONE, 3, 1.0), (TWO, 2, 2.0), (TWO, 3, 1.0), (NINE, 9, 9.0)]
 )
 def test_loads_in_flight(code: tuple[str, ...], at: int, expected: float) -> None:
-    assert loads_in_flight(cases.build(waiting(*code, at=at))) == expected
+    assert loads_in_flight(Kernel.of(cases.build(waiting(*code, at=at)))) == expected
 
 
 def test_loads_in_flight_are_not_known_without_samples() -> None:
-    assert loads_in_flight(cases.build({})) is None
+    assert loads_in_flight(Kernel.of(cases.build({}))) is None
 
 
 def test_memory_latency_counts_what_is_under_way() -> None:
@@ -344,7 +344,7 @@ def test_the_nearest_roof_names_the_kinds_of_instructions() -> None:
         "opcodes": {"IADD3": 500, "FFMA": 300, "LDG.E": 120, "BRA": 80},
     }
     profile = cases.build(case)
-    finding = nearest(profile, time_model.build(profile))
+    finding = nearest(Kernel.of(profile))
     assert finding is not None
     assert "integer, 30\u2009% FP32, 12\u2009% loads and stores" in finding.advice[0]
 
@@ -383,7 +383,7 @@ def with_source(case: dict[str, Any], text: str) -> Finding:
     row = Instruction(0, 0, "MUFU.SIN R4, R5", "MUFU.SIN", "/x/wave.cu", 2, 9, 288)
     profile = replace(profile, instructions=(row,), sources={"/x/wave.cu": f"// a wave\n{text}\n"})
     rule = load_rules()["special-function-pressure"]
-    outcome = rule.find(profile, time_model.build(profile))
+    outcome = cases.outcome(rule.ID, profile)
     assert isinstance(outcome, Finding), outcome.reason
     return outcome
 

@@ -17,8 +17,8 @@ from test_thin_reports import basic
 from benchmarks import readings
 from ncu_toolkit.diagnosis import time_model
 from ncu_toolkit.diagnosis.engine import diagnose, outcome_of
+from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._support import blame
 from ncu_toolkit.model import Finding, Profile
 
 SHARED = recorded.ROOT.parent / "shared"
@@ -76,8 +76,8 @@ def test_a_handful_of_fp64_instructions_are_no_cause() -> None:
     profile = cases.build(FEW_DOUBLES)
     assert profile.samples
     assert "double-precision" not in [f.bottleneck for f in diagnose(profile).findings]
-    assert blame(profile, "wait", ("fp64",)) < 0.001
-    assert blame(profile, "barrier", ("barrier",)) == 0.0, "none was executed"
+    assert Kernel.of(profile).blame("wait", "fp64") < 0.001
+    assert Kernel.of(profile).blame("barrier", "barrier") == 0.0, "none was executed"
 
 
 TAIL = cases.read("tail-effect")

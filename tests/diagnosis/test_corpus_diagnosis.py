@@ -9,7 +9,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.diagnosis.engine import IMPOSSIBLE, diagnose
-from ncu_toolkit.diagnosis.rules._support import COLLECT
+from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.report.reader import load_profiles
 

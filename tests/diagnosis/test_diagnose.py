@@ -11,7 +11,7 @@ import recorded
 
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.engine import IMPOSSIBLE, diagnose
-from ncu_toolkit.diagnosis.rules._support import COLLECT
+from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.ladder.catalogue import load_rung, rung_files
 from ncu_toolkit.model import RuleMessage

@@ -26,7 +26,7 @@ from ncu_toolkit.model import (
 )
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.step_view import outcomes
+from ncu_toolkit.pages.page_view import outcomes
 
 
 def launch(

@@ -13,7 +13,6 @@ import recorded
 
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.hardware.occupancy import occupancy, what_if_registers
 from ncu_toolkit.model import Finding
 from ncu_toolkit.pages.columns import gain_cell
@@ -22,7 +21,7 @@ from ncu_toolkit.sass import attribution
 
 def found(bottleneck: str, case: dict[str, Any]) -> Finding:
     profile = cases.build(case)
-    outcome = load_rules()[bottleneck].find(profile, time_model.build(profile))
+    outcome = cases.outcome(bottleneck, profile)
     assert isinstance(outcome, Finding), outcome.reason
     return outcome
 

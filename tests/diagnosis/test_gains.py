@@ -10,14 +10,13 @@ import pytest
 
 from ncu_toolkit.diagnosis import time_model
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import UNLOADED, Removal, queue_share
 from ncu_toolkit.model import Finding
 
 
 def found(bottleneck: str, case: dict[str, Any]) -> Finding:
     profile = cases.build(case)
-    result = load_rules()[bottleneck].find(profile, time_model.build(profile))
+    result = cases.outcome(bottleneck, profile)
     assert isinstance(result, Finding), result.reason
     return result
 
@@ -165,7 +164,7 @@ def test_a_small_tile_gains_by_a_large_one() -> None:
     assert "tiles" in finding.summary
     assert finding.saved > 0.4
     profile = cases.build(tiled(60 * 32 * 1e8))
-    outcome = load_rules()["missing-data-reuse"].find(profile, time_model.build(profile))
+    outcome = cases.outcome("missing-data-reuse", profile)
     assert "tiles of the product" not in getattr(outcome, "summary", "")
 
 
@@ -284,7 +283,7 @@ def test_loads_do_not_wait_for_what_shared_memory_keeps_busy() -> None:
     finding = found("memory-latency", one_stage(0.6 * passes))
     assert {"l1_data", "l1_writeback"} <= set(finding.relieves), "copies do not pass registers"
     profile = cases.build(one_stage(0.01 * passes))
-    outcome = load_rules()["memory-latency"].find(profile, time_model.build(profile))
+    outcome = cases.outcome("memory-latency", profile)
     assert "wait for bandwidth" in getattr(outcome, "reason", "")
 
 
@@ -302,7 +301,7 @@ def passed_on(reads: int) -> str:
         "instructions": through,
     }  # fmt: skip
     profile = cases.build(case)
-    outcome = load_rules()["missing-data-reuse"].find(profile, time_model.build(profile))
+    outcome = cases.outcome("missing-data-reuse", profile)
     return outcome.summary if isinstance(outcome, Finding) else outcome.reason
 
 

@@ -52,9 +52,9 @@ def test_every_term_of_the_renderer_has_an_entry() -> None:
         f"kind_share:{kind}" for kind in KINDS
     ]
     shown += [f"resource:{name.replace('_', ' ')}" for name in time_model.RESOURCES]
-    assert [words for words in shown if not glossary.find(words)] == []
+    assert [words for words in shown if not glossary.definitions().find(words)] == []
     for words in shown:
-        assert glossary.find(words) in glossary.terms()
+        assert glossary.definitions().find(words) in glossary.definitions().terms
 
 
 def test_every_label_of_a_card_has_an_entry() -> None:
@@ -62,26 +62,26 @@ def test_every_label_of_a_card_has_an_entry() -> None:
     up."""
     labels = [*map(verdict.resource_name, time_model.RESOURCES), "headroom", "MIO queue", "other"]
     labels += [figures.reason_name(reason) for reason in registry.STALL_REASONS]
-    assert [label for label in labels if not glossary.find(label)] == []
+    assert [label for label in labels if not glossary.definitions().find(label)] == []
 
 
 def test_titles_keep_the_capitals_of_abbreviations() -> None:
-    titles = {term.title for term in glossary.terms().values()}
+    titles = {term.title for term in glossary.definitions().terms.values()}
     assert {"MIO throttle", "LG throttle", "IMC miss", "FP64 instructions"} <= titles
     assert not [title for title in titles if re.match(r"(?:Mio|Lg|Imc|Tex|Gmma|Fp\d\d)\b", title)]
 
 
 def test_no_entry_says_a_sentence_twice() -> None:
-    for term in glossary.terms().values():
+    for term in glossary.definitions().terms.values():
         said = re.split(r"(?<=[.!?]) ", term.text)
         assert len(said) == len(set(said)), term.key
 
 
 def test_headings_open_entries_that_there_are() -> None:
-    assert all(spec.column.title for spec in COLUMNS)
-    assert set(glossary_terms.HEADINGS["ladder"]) <= {spec.column.key for spec in COLUMNS}
+    assert all(spec.title for spec in COLUMNS)
+    assert set(glossary_terms.HEADINGS["ladder"]) <= {spec.key for spec in COLUMNS}
     assert {key for found in glossary_terms.HEADINGS.values() for key in found.values()} <= set(
-        glossary.terms()
+        glossary.definitions().terms
     )
 
 
@@ -89,14 +89,14 @@ def test_no_entry_is_left_over() -> None:
     known = set(registry.REGISTRY) | set(figures.DERIVED)
     assert set(ALIASES.values()) <= known
     assert (
-        len(glossary.terms())
+        len(glossary.definitions().terms)
         == len({term.key for term in glossary._all()})
         == len(list(glossary._all()))
     )
 
 
-@pytest.mark.parametrize("term", glossary.terms().values(), ids=lambda term: term.key)
-def test_an_entry_is_a_paragraph(term: glossary.Term) -> None:
+@pytest.mark.parametrize("term", glossary.definitions().terms.values(), ids=lambda term: term.key)
+def test_an_entry_is_a_paragraph(term: glossary.Definition) -> None:
     assert re.fullmatch(r"[a-z0-9-]+", term.key)
     assert term.group in glossary.GROUPS
     assert len(term.text.split()) >= 4
@@ -120,7 +120,7 @@ def test_every_word_that_opens_an_entry_has_it_in_the_glossary(reports: Path) ->
     """Terms link entries of the glossary's page and of the script beside it; every page links the
     glossary."""
     listed = set(re.findall(r'<dt id="term-([a-z0-9-]+)"', (reports / "glossary.html").read_text()))
-    assert listed == set(glossary.terms())
+    assert listed == set(glossary.definitions().terms)
     script = (reports / "assets" / "terms.js").read_text()
     assert set(json.loads(script.partition("=")[2].rstrip(";\n"))) == listed
     for path in reports.rglob("*.html"):

@@ -8,6 +8,7 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
+from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules._arithmetic import is_widening, widened
 
 
@@ -56,7 +57,7 @@ def test_counted_are_those_that_bring_a_load_to_float_arithmetic() -> None:
         "IMAD.U32 R9, R5, 0x10000, RZ",
         "FFMA R10, R8, R9, R10",
     )
-    assert widened(cases.build({"instructions": product})) == (20, 640)
+    assert widened(Kernel.of(cases.build({"instructions": product}))) == (20, 640)
 
 
 def test_a_hash_is_no_bfloat16() -> None:
@@ -65,12 +66,12 @@ def test_a_hash_is_no_bfloat16() -> None:
         "SHF.L.U32 R8, R4, 0x10, RZ",
         "LOP3.LUT R10, R8, R4, R10, 0x96, !PT",
     )
-    assert widened(cases.build({"instructions": mixed})) == (0, 0)
+    assert widened(Kernel.of(cases.build({"instructions": mixed}))) == (0, 0)
 
 
 def test_an_index_that_becomes_an_offset_is_no_bfloat16() -> None:
     computed = rows("S2R R4, SR_TID.X", "SHF.L.U32 R8, R4, 0x10, RZ", "FADD R10, R8, R10")
-    assert widened(cases.build({"instructions": computed})) == (0, 0)
+    assert widened(Kernel.of(cases.build({"instructions": computed}))) == (0, 0)
 
 
 def test_conversions_of_halves_count_as_before() -> None:
@@ -78,4 +79,4 @@ def test_conversions_of_halves_count_as_before() -> None:
         "LDG.E.U16 R4, desc[UR4][R2.64]", "HADD2.F32 R8, -RZ, R4.H0_H0", "FFMA R10, R8, R8, R10"
     )
     counted = {"opcodes": {"HADD2.F32": 10}, "thread_opcodes": {"HADD2.F32": 320}}
-    assert widened(cases.build({"instructions": halves, **counted})) == (10, 320)
+    assert widened(Kernel.of(cases.build({"instructions": halves, **counted}))) == (10, 320)

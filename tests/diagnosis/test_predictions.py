@@ -8,16 +8,14 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis import time_model
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules.double_precision import LITERAL_MOVE
 from ncu_toolkit.model import Finding
 
 
 def outcome(bottleneck: str, case: dict[str, Any]) -> Any:
     profile = cases.build(case)
-    return load_rules()[bottleneck].find(profile, time_model.build(profile))
+    return cases.outcome(bottleneck, profile)
 
 
 def found(bottleneck: str, case: dict[str, Any]) -> Finding:

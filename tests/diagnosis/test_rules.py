@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import re
-import string
 import subprocess
 import sys
 from pathlib import Path
@@ -127,25 +126,6 @@ def test_no_file_names_a_rule_of_another() -> None:
     for path in (ROOT / "ncu_toolkit").rglob("*.[hj]*"):
         quoted = re.findall(r"[\"'`]([a-z0-9-]+)[\"'`]", path.read_text(encoding="utf-8"))
         assert path.suffix == ".json" or not set(quoted) & ids, f"{path.name} names a rule"
-
-
-@pytest.mark.parametrize("name", bottleneck_ids())
-def test_words_stand_beside_the_logic(name: str) -> None:
-    """Sentences are declared in `Words`, each is used, and each use gives what it asks for."""
-    path = ROOT / "ncu_toolkit" / "diagnosis" / "rules" / f"{name.replace('-', '_')}.py"
-    source = path.read_text(encoding="utf-8")
-    declared = vars(getattr(load_rules()[name], "Words", object))
-    words = {key: text for key, text in declared.items() if not key.startswith("__")}
-    assert set(words) - set(vars(object)) == set(re.findall(r"\bWords\.(\w+)", source))
-    parts = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    for call in (n for part in parts for n in ast.walk(part) if isinstance(n, ast.Call)):
-        said = re.fullmatch(r"Words\.(\w+)\.format", ast.unparse(call.func))
-        if said:
-            fields = {field for _, field, _, _ in string.Formatter().parse(words[said[1]]) if field}
-            assert fields == {keyword.arg for keyword in call.keywords}, said[0]
-        elif ast.unparse(call.func) in ("ruled_out", "finding", "roof", "StaticFinding"):
-            sentences = [a for a in call.args[1:] if isinstance(a, ast.Constant | ast.JoinedStr)]
-            assert not [a for a in sentences if len(ast.unparse(a)) > 40], f"{name}: into Words"
 
 
 @pytest.mark.parametrize(

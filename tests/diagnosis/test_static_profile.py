@@ -12,7 +12,7 @@ import render_fixture
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.static import LONGEST, checked, code_of
 from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
-from ncu_toolkit.pages.static_view import static_view
+from ncu_toolkit.pages.static_view import static_parts
 from ncu_toolkit.sass import liveness
 
 needs_recording = pytest.mark.skipif(
@@ -89,32 +89,22 @@ def test_findings_stand_beside_the_verdict() -> None:
 
 @needs_recording
 def test_the_section_of_a_page() -> None:
-    view = static_view(of("vectorized"), diagnose(of("vectorized")))
-    assert view is not None
-    shown = {fact.label: fact.cell.text for fact in view.facts}
+    found = list(static_parts(of("vectorized"), diagnose(of("vectorized"))))
+    shown = {fact.label: fact.cell.text for fact in dict(found)["facts"]}
     assert shown["Registers"] == "80"
     assert "limited by registers" in shown["Theoretical occupancy"]
     assert "4 loops" in shown["Code"]
-    assert len(view.regions.rows) == 3
-    assert view.findings is not None
+    regions, findings = (value for name, value in found if name == "table")
+    assert len(regions.rows) == 3
+    assert findings.rows
 
 
 def test_a_report_without_code_has_no_section() -> None:
     profile = render_fixture.profile("naive", 4096)
     verdict = render_fixture.diagnosis(profile)
-    assert static_view(replace(profile, instructions=()), verdict) is None
-    assert (
-        static_view(
-            replace(
-                profile,
-                instructions=tuple(
-                    replace(row, sass="", opcode="") for row in profile.instructions
-                ),
-            ),
-            verdict,
-        )
-        is None
-    )
+    bare = tuple(replace(row, sass="", opcode="") for row in profile.instructions)
+    for rows in ((), bare):
+        assert not list(static_parts(replace(profile, instructions=rows), verdict))
     long = render_fixture.instructions(LONGEST + 1)
     assert code_of(replace(profile, instructions=long)) is None
     straight = code_of(profile)  # invented code without a branch: one region, no loop

@@ -10,9 +10,9 @@ import pytest
 
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules._access import warp_latency
-from ncu_toolkit.diagnosis.rules._support import COLLECT
 from ncu_toolkit.model import Diagnosis
 
 #: What the speed-of-light section does not hold: `--set basic` has it, the launch and the
@@ -204,6 +204,9 @@ def test_local_sectors_from_instructions_where_tables_are_missing() -> None:
 def test_latency_without_a_stall_stack() -> None:
     """Little's law: 48 of 64 warps are 12 a scheduler, which issues in 30% of the cycles: 40 cycles
     an instruction."""
-    assert warp_latency(cases.build({"stalls": {}})) == pytest.approx(40.0)
-    assert warp_latency(cases.build({"stalls": {"selected": 1.0, "wait": 2.0}})) == 3.0
-    assert warp_latency(cases.build({"stalls": {}, "metrics": {"issue_active": None}})) is None
+    assert warp_latency(Kernel.of(cases.build({"stalls": {}}))) == pytest.approx(40.0)
+    assert warp_latency(Kernel.of(cases.build({"stalls": {"selected": 1.0, "wait": 2.0}}))) == 3.0
+    assert (
+        warp_latency(Kernel.of(cases.build({"stalls": {}, "metrics": {"issue_active": None}})))
+        is None
+    )

@@ -25,7 +25,7 @@ from ncu_toolkit.model import Diagnosis, Finding, Presence, Profile, Reading
 from ncu_toolkit.pages import json as documents
 from ncu_toolkit.pages.memory_view import memory_view
 from ncu_toolkit.pages.page_tables import traffic_table
-from ncu_toolkit.render import card_html, markdown
+from ncu_toolkit.render import html, markdown
 from ncu_toolkit.render.text import lines, plain_text
 
 SHARED = recorded.ROOT.parent / "shared"
@@ -131,7 +131,7 @@ def one_figure(name: str, profile: Profile, diagnosis: Diagnosis, shown: Card) -
         for label, bar in bars.items():
             for text in drawn:
                 if re.match(rf"{label} \d", text):
-                    assert text == f"{label} {card_html.whole_percent(bar.busy)}", where
+                    assert text == f"{label} {html.whole_percent(bar.busy)}", where
     rows = {row[0].text: row[4].value for row in traffic_table(profile, None, used).rows}
     for label, resource in (("DRAM", "dram"), ("L1 data", "l1_data"), ("L2 to SM", "fill")):
         if resource in used:
@@ -174,7 +174,7 @@ def test_a_bar_is_what_was_measured_with_the_models_floor_in_it() -> None:
     shown = card(profile, replace(diagnose(profile), bounds={"l2": 26.0}))
     (bar,) = (bar for bar in shown.bars if bar.resource == "l2")
     assert (bar.busy, bar.share, bar.beyond) == (0.94, 0.26, True)
-    page = card_html._environment().get_template("card.html").module.card(shown)  # type: ignore[attr-defined]
+    page = html._environment().get_template("card.html").module.card(shown)  # type: ignore[attr-defined]
     assert 'style="width:94.0%"><i style="width:28%"' in page
 
 

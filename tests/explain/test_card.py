@@ -23,7 +23,8 @@ from rich.console import Console
 import ncu_toolkit
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules._support import COLLECT
+from ncu_toolkit.diagnosis.glossary import definitions
+from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.document.answer import Kind, answer
 from ncu_toolkit.document.card import NAME, Bar, Card, Wait, kernel_name, short_name
@@ -40,7 +41,8 @@ from ncu_toolkit.model import (
     Reading,
 )
 from ncu_toolkit.pages import json as documents
-from ncu_toolkit.render import card_html, markdown
+from ncu_toolkit.render import html as pages
+from ncu_toolkit.render import markdown
 from ncu_toolkit.render.text import AnswerText, card_lines, plain_text
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
@@ -92,7 +94,7 @@ def in_terminal(value: Card, width: int, encoding: str = "utf-8", terminal: bool
 def every_writer(value: Card) -> Iterator[str]:
     whole = answer([Kind(value)])
     yield from (plain_text(whole, width) for width in WIDTHS)
-    yield from (markdown.markdown(whole), markdown.brief(whole), card_html.fragment(whole))
+    yield from (markdown.markdown(whole), markdown.brief(whole), pages.fragment(whole))
     yield json.dumps(documents.card(value))
 
 
@@ -250,7 +252,7 @@ def test_an_instruction_is_named_with_samples_that_are_its_own(
 ) -> None:
     line = waiting("long_scoreboard", code).where[0]
     assert (line.place, line.sass, line.cost.replace("\u2009", " ")) == (place, sass, cost)
-    assert "<small> ·" not in card_html.fragment(answer([Kind(waiting("long_scoreboard", code))]))
+    assert "<small> ·" not in pages.fragment(answer([Kind(waiting("long_scoreboard", code))]))
 
 
 def test_a_wait_for_copies_comes_before_the_line_behind_it() -> None:
@@ -379,16 +381,16 @@ def test_one_command_stands_once() -> None:
     thin = replace(value, do=verdict._steps(advice.advice, COLLECT), next=COLLECT)
     assert thin.do == ("Read this.", "Collect the full set.")
     kinds = [Kind(thin, 13, 300.0), Kind(replace(thin, time_us=90.0), 1, 100.0)]
-    page = card_html.fragment(answer(kinds))
+    page = pages.fragment(answer(kinds))
     assert page.count("<span>YOUR_PROGRAM</span>") == 1
     assert "13 launches, this one 100\u202fµs, 75\u202f% of the time" in page
     assert "90.0\u202fµs, 25\u202f% of the time" in page
-    alone = card_html.fragment(answer([Kind(replace(value, do=advice.advice, next=""))]))
+    alone = pages.fragment(answer([Kind(replace(value, do=advice.advice, next=""))]))
     assert '<code class="nc-command"><span>ncu-toolkit</span> <span>profile</span>' in alone
 
 
 def test_a_page_of_an_answer_holds_the_glossary() -> None:
-    page = card_html.page(answer([Kind(shown())]), "Comparison")
+    page = pages.answer_page(answer([Kind(shown())]), "Comparison", definitions())
     assert '<a class="glossary" href="#page-glossary">' in page
     assert 'id="term-metric-achieved-occupancy"' in page
     assert "achieved occupancy" in page.split('id="page-glossary"')[0]
@@ -531,7 +533,7 @@ def test_hostile_names_are_inert() -> None:
     for text in every_writer(value):
         assert not [c for c in text if not c.isprintable() and c not in "\n\u2009\u202f\u2060"]
     tags = Tags()
-    tags.feed(card_html.fragment(answer([Kind(value)])))
+    tags.feed(pages.fragment(answer([Kind(value)])))
     assert not tags.found & {"script", "img", "a", "iframe", "svg", "link"}
     assert not [name for name in tags.attributes if name.startswith("on")]
     outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", markdown.markdown(answer([Kind(value)])))
@@ -599,7 +601,7 @@ def test_several_files_are_told_apart() -> None:
         assert "before" in table[1] or width < 100
         assert table[1].split()[1] != table[2].split()[1]
         assert all(len(line) <= width for line in table)
-    for writer in (plain_text, markdown.markdown, markdown.brief, card_html.fragment):
+    for writer in (plain_text, markdown.markdown, markdown.brief, pages.fragment):
         text = writer(found)
         for file in files:
             plain = text.replace("\\", "")
@@ -642,10 +644,10 @@ def test_real_cards_are_whole_and_short(real: list[Card]) -> None:
 
 
 def test_a_page_with_another_time_says_how_the_cards_was_measured() -> None:
-    macros: Any = card_html._environment().get_template("card.html").module
+    macros: Any = pages._environment().get_template("card.html").module
     value = shown()
-    assert f" · {card_html.unbroken(value.time)}</span>" in macros.card(value)
-    assert f" · {card_html.unbroken(value.time)} under ncu</span>" in macros.card(
+    assert f" · {pages.unbroken(value.time)}</span>" in macros.card(value)
+    assert f" · {pages.unbroken(value.time)} under ncu</span>" in macros.card(
         value, clock=" under ncu"
     )
 

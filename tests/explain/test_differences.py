@@ -15,12 +15,14 @@ from rich.console import Console
 
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.document.views import Answer, Table
 from ncu_toolkit.explain import differences
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages import json as documents
-from ncu_toolkit.render import card_html, markdown
+from ncu_toolkit.pages.html import write_answer
+from ncu_toolkit.render import html, markdown
 from ncu_toolkit.render.text import AnswerText, Fitted, plain_text
 
 
@@ -57,7 +59,11 @@ def test_every_writer_shows_what_changed(compared: Answer) -> None:
     assert {"Stalls", "Memory", "Instructions"} <= set(heads)
     assert compared.labels == ("old", "new")
     assert (compared.cards[0].next, bool(compared.cards[1].next)) == ("", True)
-    texts = [plain_text(compared), markdown.markdown(compared), card_html.page(compared, "C")]
+    texts = [
+        plain_text(compared),
+        markdown.markdown(compared),
+        html.answer_page(compared, "C", definitions()),
+    ]
     for text in texts:
         plain = text.replace("\\", "").replace("\u202f", "\u2009")
         assert compared.headline.replace("\u202f", "\u2009") in " ".join(plain.split("\n"))
@@ -107,7 +113,7 @@ def test_what_has_no_partner_is_told_by_the_total(launches: tuple[Profile, Profi
     assert (row["launches"], row["new"], row["change"]) == ("2", "–", "gone")
     assert "What follows is of fused alone" in shown.kernels.note
     assert not any("only in the old" in note for note in shown.notes), "the row says it"
-    for text in (markdown.markdown(shown), card_html.page(shown, "C")):
+    for text in (markdown.markdown(shown), html.answer_page(shown, "C", definitions())):
         assert "Total: " in text
         assert "gone" in text
     document = json.loads(documents.comparison_document(found))
@@ -191,7 +197,11 @@ def test_the_prediction_is_on_every_output(launches: tuple[Profile, Profile]) ->
     found = gate.compare({(1,): side(launches[0])}, {(1,): side(launches[1])})
     shown = answers.of_comparison(found)
     (line,) = (point for point in shown.points if ", predicted: " in point)
-    for text in (plain_text(shown, 200), markdown.markdown(shown), card_html.page(shown, "C")):
+    for text in (
+        plain_text(shown, 200),
+        markdown.markdown(shown),
+        html.answer_page(shown, "C", definitions()),
+    ):
         assert "predicted: about" in text.replace("\u202f", " ")
     (pair,) = json.loads(documents.comparison_document(found))["pairs"]
     low, high = pair["prediction"]["interval"]
@@ -269,7 +279,7 @@ def test_the_page_opens_on_both_answers(
     """The change and, where two cards fit side by side, both titles and gains; nothing is clipped,
     nothing asked for."""
     chromium = require_chromium()
-    page = card_html.write_page(compared, "Comparison", tmp_path / "comparison.html")
+    page = write_answer(compared, "Comparison", tmp_path / "comparison.html")
     bottoms = """(() => Array.from(document.querySelectorAll('h1, .nc-kernels td:last-child, .nc-title, .nc-gain'))
 .filter(e => e.offsetParent).map(e => e.getBoundingClientRect().bottom))()"""
     with Browser(chromium) as browser:

@@ -26,7 +26,7 @@ from ncu_toolkit.gpu.runner import TARGET
 from ncu_toolkit.gpu.selection import case_of
 from ncu_toolkit.gpu.target import Plan, read_progress, write_plan
 from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.ladder.problems import Problem, Size, problem_for
+from ncu_toolkit.ladder.problems import Case, Problem, Size, problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model.run import RunCase
 
@@ -80,7 +80,7 @@ def _cases(problem: Problem, rungs: Sequence[Rung], dtype: str, sm_count: int) -
     among such."""
 
     def fits(size: Size, rung: Rung, limit: float) -> bool:
-        return problem.compulsory_bytes(size, dtype, rung.problem) <= limit
+        return problem.compulsory_bytes(Case(size, dtype, rung.problem)) <= limit
 
     sizes = [problem.parse_size(size) for size in problem.test_sizes]
     cases = [

@@ -14,13 +14,13 @@ from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EnvironmentProblem
 from ncu_toolkit.gpu import collect, doctor
 
 
-def by_name(checks: tuple[doctor.Check, ...]) -> dict[str, doctor.Check]:
+def by_name(checks: tuple[doctor.MachineCheck, ...]) -> dict[str, doctor.MachineCheck]:
     return {check.name: check for check in checks}
 
 
 def test_every_check_that_fails_has_a_remedy_or_a_reason() -> None:
     checks = doctor.examine()
-    assert [check.name for check in checks] == [name for name, _ in doctor._CHECKS]
+    assert [check.name for check in checks] == list(doctor._CHECKS)
     for check in checks:
         assert check.found
         if check.state == "missing":
@@ -120,8 +120,8 @@ def test_text_and_json_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         doctor,
         "examine",
         lambda: (
-            doctor.Check("report module", "ok", "x"),
-            doctor.Check("ncu", "missing", "none\x1b[31m", "profile", "Install it"),
+            doctor.MachineCheck("report module", "ok", "x"),
+            doctor.MachineCheck("ncu", "missing", "none\x1b[31m", "profile", "Install it"),
         ),
     )
     text = CliRunner().invoke(command, [], standalone_mode=False)

@@ -35,9 +35,7 @@ TIMES = {"naive": 4000, "fast": 1000, "cublas": 900}
 
 def runnable(name: str) -> Any:
     problem = problem_for("gemm_fp32")
-    space = SimpleNamespace(
-        problem=problem, size=problem.parse_size("1024"), dtype="float32", options={}
-    )
+    space = SimpleNamespace(problem=problem, case=problem.case("1024"))
     rung = SimpleNamespace(name=name, family="gemm_fp32")
     return SimpleNamespace(
         rung=rung,

@@ -548,7 +548,7 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     def build_many(requests: list[nvcc.BuildRequest], *_: object) -> list[nvcc.BuildOutcome]:
         compiled.append(len(requests))
         entries = {"autotuned": Resources(128)}
-        cubin = nvcc.Cubin(tmp_path / "k.cubin", "sm_90", entries, {}, "", (), "")
+        cubin = nvcc.BuiltCubin(tmp_path / "k.cubin", "sm_90", entries, {}, "", (), "")
         return [nvcc.BuildOutcome(request, cubin) for request in requests]
 
     class Bench:
@@ -673,11 +673,10 @@ def bench(
     monkeypatch.setattr(
         tune,
         "_baseline",
-        lambda *arguments: tune.Runnable(find_rung("naive"), arguments[2]),
+        lambda rung, space: tune.Runnable(find_rung("naive"), space),
     )
     fake.behaviours["naive"] = fake_gpu.product
-    request = tune.TuneRequest(autotuned(), size_of("5x6x8"))
-    return tune._Bench(request, problem_for("gemm_fp32"), "float32", deadline), fake
+    return tune._Bench(autotuned(), size_of("5x6x8"), "float32", deadline), fake
 
 
 def test_a_setting_is_verified_once_and_timed_beside_the_baseline(

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy
 import pytest
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.ladder.problems import compare, families, problem_for
+from ncu_toolkit.ladder.problems import Case, compare, families, problem_for
 from ncu_toolkit.ladder.problems.base import ITEMSIZE, Array, Expected, Options, Problem, Size
 from ncu_toolkit.ladder.problems.gemm_fp32 import GemmFp32
 from ncu_toolkit.ladder.rung import Rung
@@ -53,11 +52,11 @@ def violations(problem: Problem, rungs: Sequence[Rung]) -> Iterator[str]:
 
 def useful_work(problem: Problem, size: Size, options: Options) -> Iterator[str]:
     """FLOPs are positive where the ladder is ranked by them, and bytes always are."""
-    flops = problem.flops(size, options)
+    flops = problem.flops(Case(size, problem.dtypes[0], options))
     if not (math.isfinite(flops) and (flops > 0 or (flops == 0 and problem.rate == "byte"))):
         yield f"{size.label} {dict(options)}: {flops} FLOPs"
     for dtype in problem.dtypes:
-        moved = problem.compulsory_bytes(size, dtype, options)
+        moved = problem.compulsory_bytes(Case(size, dtype, options))
         if not (math.isfinite(moved) and moved > 0):
             yield f"{size.label} {dtype} {dict(options)}: {moved} compulsory bytes"
 
@@ -66,11 +65,12 @@ def on_numpy(problem: Problem, size: Size, dtype: str, options: Options) -> Iter
     """Inputs have the shapes and types that they are declared with and depend on the seed alone;
     the reference gives every output within a bound that a wrong result does not meet."""
     where = f"{size.label} {dtype} {dict(options)}"
-    arrays = problem.arrays(size, dtype, options)
+    case = Case(size, dtype, options, numpy)
+    arrays = problem.arrays(case)
     given = [name for name, spec in arrays.items() if spec.role != "output"]
-    inputs = problem.make_inputs(numpy, 1, size, dtype, options, given)
-    again = problem.make_inputs(numpy, 1, size, dtype, options, given)
-    other = problem.make_inputs(numpy, 2, size, dtype, options, given)
+    inputs = problem.make_inputs(case, 1, given)
+    again = problem.make_inputs(case, 1, given)
+    other = problem.make_inputs(case, 2, given)
     if missing := set(given) - set(inputs):
         yield f"{where}: no input {', '.join(sorted(missing))}"
     for name, made in inputs.items():
@@ -81,7 +81,7 @@ def on_numpy(problem: Problem, size: Size, dtype: str, options: Options) -> Iter
             yield f"{where}: {name} is not the same for the same seed"
     if inputs and all(numpy.array_equal(inputs[name], other[name]) for name in inputs):
         yield f"{where}: the inputs do not depend on the seed"
-    expected = problem.reference(numpy, inputs, size, dtype, options)
+    expected = problem.reference(case, inputs)
     outputs = {name for name, spec in arrays.items() if spec.role == "output"}
     if not expected or not set(expected) <= outputs:
         yield f"{where}: the reference is of {sorted(expected)}, outputs are {sorted(outputs)}"
@@ -112,16 +112,12 @@ def test_every_ladder_has_a_family() -> None:
 
 
 class Raises(GemmFp32):
-    def reference(
-        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
-    ) -> dict[str, Expected]:
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         raise NotImplementedError("later")
 
 
 class Nothing(GemmFp32):
-    def reference(
-        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
-    ) -> dict[str, Expected]:
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         return {}
 
 
@@ -130,27 +126,23 @@ class NoBaseline(GemmFp32):
 
 
 class Negative(GemmFp32):
-    def flops(self, size: Size, options: Options) -> float:
+    def flops(self, case: Case) -> float:
         return -1.0
 
 
 class Weightless(GemmFp32):
-    def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
+    def compulsory_bytes(self, case: Case) -> float:
         return 0.0
 
 
 class NoInputs(GemmFp32):
-    def make_inputs(
-        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
-    ) -> dict[str, Array]:
+    def make_inputs(self, case: Case, seed: int, names: Sequence[str]) -> dict[str, Array]:
         return {}
 
 
 class AnythingGoes(GemmFp32):
-    def reference(
-        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
-    ) -> dict[str, Expected]:
-        right = super().reference(xp, inputs, size, dtype, options)
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
+        right = super().reference(case, inputs)
         return {name: Expected(e.values, float("inf"), "") for name, e in right.items()}
 
 

@@ -13,7 +13,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.ladder import catalogue, header
 from ncu_toolkit.ladder.expressions import check_syntax
 from ncu_toolkit.ladder.header import CHECK_FUNCTIONS
-from ncu_toolkit.ladder.problems import families, problem_for
+from ncu_toolkit.ladder.problems import Case, families, problem_for
 from ncu_toolkit.ladder.rung import SassExpectation, Scratch
 
 HEADER = """\
@@ -146,7 +146,9 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
     rung = catalogue.load_rung(
         write(tmp_path, "01_a.cu", replaced('["A", "M"]', '["map_a", "partial", "M"]') + extra)
     )
-    assert rung.scratch == (Scratch("partial", "int32", "ceil_div(M, 256)", True),)
+    assert rung.scratch == (
+        Scratch(name="partial", dtype="int32", count="ceil_div(M, 256)", zeroed=True),
+    )
     assert rung.scratch_counts({"M": 1000}, {}, 1) == {"partial": 4}
     assert rung.tensor_map_boxes({"M": 1000}, {}, 1) == {"map_a": (4, 64)}
     with pytest.raises(InputProblem, match="boxes of 1 to 256"):
@@ -234,7 +236,7 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         (HEADER.replace('kind = "step"\n', ""), "kind is missing. It stands in the head block"),
         (
             replaced('kind = "step"\n', "").replace("minimum_cc", 'kind = "step"\nminimum_cc'),
-            "kind is missing",
+            "kind stands in the tail block. Move it to the head block",
         ),
         (replaced("minimum_cc", 'removes = ""\nminimum_cc'), "removes stands in the tail block"),
         (replaced("+++*/\nCODE\n/*+++\n", ""), "minimum_cc stands in the head block"),
@@ -415,9 +417,9 @@ def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
         size, dtype = problem.parse_size(text), problem.dtypes[0]
         scalars = {
             name: scalar.value
-            for name, scalar in problem.scalars(size, dtype, rung.problem).items()
+            for name, scalar in problem.scalars(Case(size, dtype, rung.problem)).items()
         }
-        arrays = problem.arrays(size, dtype, rung.problem)
+        arrays = problem.arrays(Case(size, dtype, rung.problem))
         try:
             launches = rung.launch_geometry(scalars, {}, 132)
         except UsageProblem:

@@ -16,16 +16,16 @@ from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import runner
 from ncu_toolkit.gpu.selection import case_of, size_of
 from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import Size, compare, problem_for
+from ncu_toolkit.ladder.problems import Case, Size, compare, problem_for
 from ncu_toolkit.ladder.problems.attention import PROBLEM, batch, heads
-from ncu_toolkit.ladder.problems.gemm_tensor import from_bits, to_bits
+from ncu_toolkit.ladder.problems.base import from_bits, to_bits
 from ncu_toolkit.model.run import Run
 
 DTYPE = "bfloat16"
 
 
 def inputs_of(size: Size, seed: int = 3) -> dict[str, np.ndarray]:
-    return PROBLEM.make_inputs(np, seed, size, DTYPE, {}, ("Q", "K", "V"))
+    return PROBLEM.make_inputs(Case(size, DTYPE, xp=np), seed, ("Q", "K", "V"))
 
 
 def attend(
@@ -105,7 +105,10 @@ def test_long_sequences_make_up_the_same_work() -> None:
     for text, sequences, count in (("1024x128", 16, 256), ("16384x64", 1, 32), ("200x64", 1, 3)):
         size = PROBLEM.parse_size(text)
         assert (batch(size), heads(size)) == (sequences, count)
-    full, causal = (PROBLEM.flops(PROBLEM.parse_size(f"4096x128{m}"), {}) for m in ("", "xcausal"))
+    full, causal = (
+        PROBLEM.flops(Case(PROBLEM.parse_size(f"4096x128{m}"), PROBLEM.dtypes[0]))
+        for m in ("", "xcausal")
+    )
     assert full == 4 * 4096 * 4096 * 128 * 64
     assert causal / full == pytest.approx(0.5, rel=1e-3)
 
@@ -138,7 +141,7 @@ def test_each_head_size_is_built() -> None:
 def test_right_results_pass(text: str) -> None:
     size = PROBLEM.parse_size(text)
     inputs = inputs_of(size)
-    expected = PROBLEM.reference(np, inputs, size, DTYPE, {})["O"]
+    expected = PROBLEM.reference(Case(size, DTYPE, xp=np), inputs)["O"]
     assert np.allclose(expected.values, attend(size, inputs), atol=1e-12)
     for rounded in (False, True):
         result = compare(np, "O", stored(attend(size, inputs, rounded)), expected)
@@ -150,7 +153,7 @@ def test_right_results_pass(text: str) -> None:
 def test_wrong_results_fail(text: str) -> None:
     size = PROBLEM.parse_size(text)
     inputs = inputs_of(size)
-    expected = PROBLEM.reference(np, inputs, size, DTYPE, {})["O"]
+    expected = PROBLEM.reference(Case(size, DTYPE, xp=np), inputs)["O"]
     right = attend(size, inputs)
     one, unwritten = right.copy(), right.copy()
     one[-1, -1] += 0.05
@@ -216,7 +219,7 @@ def test_cudnn_gets_the_arrays_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "cudnn", fake_cudnn(log))
     size = PROBLEM.parse_size("4096x64xcausal")
     arrays = {name: fake_array(index) for index, name in enumerate("QKVO")}
-    call = PROBLEM.library(fake_cupy(), "cudnn", arrays, size, DTYPE, {})
+    call = PROBLEM.library(Case(size, DTYPE, xp=fake_cupy()), "cudnn", arrays)
     layout = ([4, 32, 4096, 64], [32 * 4096 * 64, 4096 * 64, 64, 1])
     assert log[:3] == [(name, *layout) for name in "QKV"]
     assert log[3]["use_causal_mask"]
@@ -230,15 +233,15 @@ def test_a_missing_or_refusing_cudnn_is_named(monkeypatch: pytest.MonkeyPatch) -
     size = PROBLEM.parse_size("4096x64")
     monkeypatch.setitem(sys.modules, "cudnn", None)
     with pytest.raises(EnvironmentProblem, match="cuDNN") as missing:
-        PROBLEM.library(fake_cupy(), "cudnn", {}, size, DTYPE, {})
+        PROBLEM.library(Case(size, DTYPE, xp=fake_cupy()), "cudnn", {})
     assert "pip install nvidia-cudnn-frontend" in missing.value.remedy
     broken = fake_cudnn([])
     broken.create_handle = lambda: 1 / 0
     monkeypatch.setitem(sys.modules, "cudnn", broken)
     with pytest.raises(EnvironmentProblem, match="4096x64: division by zero"):
-        PROBLEM.library(fake_cupy(), "cudnn", {}, size, DTYPE, {})
+        PROBLEM.library(Case(size, DTYPE, xp=fake_cupy()), "cudnn", {})
     with pytest.raises(UsageProblem, match="no library baseline"):
-        PROBLEM.library(np, "cub", {}, size, DTYPE, {})
+        PROBLEM.library(Case(size, DTYPE, xp=np), "cub", {})
 
 
 @pytest.mark.parametrize("text", sorted({*PROBLEM.test_sizes, *PROBLEM.bench_sizes}))

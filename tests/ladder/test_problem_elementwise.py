@@ -10,7 +10,7 @@ import pytest
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.problems import Case, compare, problem_for
 from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("elementwise")
@@ -21,7 +21,7 @@ F = np.float32
 
 
 def reference(options: dict[str, str], inputs: dict[str, np.ndarray]) -> object:
-    (expected,) = PROBLEM.reference(np, inputs, SIZE, "float32", options).values()
+    (expected,) = PROBLEM.reference(Case(SIZE, "float32", options, np), inputs).values()
     return expected
 
 
@@ -30,7 +30,7 @@ def argument(x: np.ndarray) -> np.ndarray:
 
 
 def test_gelu_by_tanh_and_by_logistic_are_within_the_bound() -> None:
-    inputs = PROBLEM.make_inputs(np, 3, SIZE, "float32", GELU, ["x", "y"])
+    inputs = PROBLEM.make_inputs(Case(SIZE, "float32", GELU, np), 3, ["x", "y"])
     x = inputs["x"]
     assert x.shape == (123, 457)
     assert (float(x.min()) < -5.9, float(x.max()) > 5.9) == (True, True)
@@ -41,7 +41,9 @@ def test_gelu_by_tanh_and_by_logistic_are_within_the_bound() -> None:
 
 def test_gelu_reference_is_the_scalar_formula() -> None:
     x = np.array([[-3.0, -0.5, 0.0, 0.25, 2.0]], dtype=F)
-    values = PROBLEM.reference(np, {"x": x}, PROBLEM.parse_size("1x5"), "float32", GELU)["y"].values
+    values = PROBLEM.reference(Case(PROBLEM.parse_size("1x5"), "float32", GELU, np), {"x": x})[
+        "y"
+    ].values
     by_hand = [
         0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
         for v in x[0].tolist()
@@ -59,12 +61,12 @@ def test_gelu_reference_is_the_scalar_formula() -> None:
     ],
 )
 def test_gelu_bound_tells_other_functions_apart(wrong: object) -> None:
-    inputs = PROBLEM.make_inputs(np, 4, SIZE, "float32", GELU, ["x"])
+    inputs = PROBLEM.make_inputs(Case(SIZE, "float32", GELU, np), 4, ["x"])
     assert not compare(np, "y", wrong(inputs["x"]).astype(F), reference(GELU, inputs)).passed  # type: ignore[operator]
 
 
 def test_gray_is_exact() -> None:
-    inputs = PROBLEM.make_inputs(np, 5, SIZE, "float32", GRAY, ["rgb"])
+    inputs = PROBLEM.make_inputs(Case(SIZE, "float32", GRAY, np), 5, ["rgb"])
     rgb = inputs["rgb"]
     assert (rgb.shape, rgb.dtype) == ((123, 457, 3), np.uint8)
     expected = reference(GRAY, inputs)
@@ -82,27 +84,29 @@ def test_gray_is_exact() -> None:
 
 def test_black_and_white_stay_so() -> None:
     rgb = np.array([[[0, 0, 0], [255, 255, 255]]], dtype=np.uint8)
-    values = PROBLEM.reference(np, {"rgb": rgb}, PROBLEM.parse_size("1x2"), "float32", GRAY)[
+    values = PROBLEM.reference(Case(PROBLEM.parse_size("1x2"), "float32", GRAY, np), {"rgb": rgb})[
         "gray"
     ].values
     assert values.tolist() == [[0, 255]]
 
 
 def test_traffic_is_counted_by_operation() -> None:
-    assert PROBLEM.compulsory_bytes(SIZE, "float32", GELU) == 8 * 123 * 457
-    assert PROBLEM.compulsory_bytes(SIZE, "float32", GRAY) == 4 * 123 * 457
+    assert PROBLEM.compulsory_bytes(Case(SIZE, "float32", GELU)) == 8 * 123 * 457
+    assert PROBLEM.compulsory_bytes(Case(SIZE, "float32", GRAY)) == 4 * 123 * 457
     for options in (GELU, GRAY):
-        nbytes = sum(spec.nbytes for spec in PROBLEM.arrays(SIZE, "float32", options).values())
-        assert nbytes == PROBLEM.compulsory_bytes(SIZE, "float32", options)
-        assert PROBLEM.flops(SIZE, options) > 0
-        assert PROBLEM.reference_bytes(SIZE, "float32", options) > 0
+        nbytes = sum(
+            spec.nbytes for spec in PROBLEM.arrays(Case(SIZE, "float32", options)).values()
+        )
+        assert nbytes == PROBLEM.compulsory_bytes(Case(SIZE, "float32", options))
+        assert PROBLEM.flops(Case(SIZE, PROBLEM.dtypes[0], options)) > 0
+        assert PROBLEM.reference_bytes(Case(SIZE, "float32", options)) > 0
 
 
 def test_unknown_operations_and_baselines_are_refused() -> None:
     with pytest.raises(UsageProblem, match="no operation 'relu'"):
-        PROBLEM.arrays(SIZE, "float32", {"op": "relu"})
+        PROBLEM.arrays(Case(SIZE, "float32", {"op": "relu"}))
     with pytest.raises(UsageProblem, match="no library baseline 'torch'"):
-        PROBLEM.library(np, "torch", {}, SIZE, "float32", GELU)
+        PROBLEM.library(Case(SIZE, "float32", GELU, np), "torch", {})
 
 
 class FakeCupy:
@@ -125,15 +129,15 @@ def test_library_kernels_write_into_the_output(
 ) -> None:
     arrays = {
         key: np.zeros(spec.shape, spec.dtype)
-        for key, spec in PROBLEM.arrays(SIZE, "float32", options).items()
+        for key, spec in PROBLEM.arrays(Case(SIZE, "float32", options)).items()
     }
     cupy = FakeCupy()
-    run = PROBLEM.library(cupy, name, arrays, SIZE, "float32", options)
+    run = PROBLEM.library(Case(SIZE, "float32", options, cupy), name, arrays)
     assert run() is None
     assert len(cupy.calls[0]) == arguments
     output = next(
         key
-        for key, spec in PROBLEM.arrays(SIZE, "float32", options).items()
+        for key, spec in PROBLEM.arrays(Case(SIZE, "float32", options)).items()
         if spec.role == "output"
     )
     assert cupy.calls[0][-1] is arrays[output]
@@ -150,10 +154,10 @@ def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {
         name: scalar.value
-        for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()
+        for name, scalar in PROBLEM.scalars(Case(size, "float32", rung.problem)).items()
     }
     known = {
-        *PROBLEM.arrays(size, "float32", rung.problem),
+        *PROBLEM.arrays(Case(size, "float32", rung.problem)),
         *scalars,
         *rung.scratch_counts(scalars, None, 132),
     }

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder.problems import compare, problem_for
-from ncu_toolkit.ladder.problems.base import Expected, Verdict
+from ncu_toolkit.ladder.problems import Case, compare, problem_for
+from ncu_toolkit.ladder.problems.base import Expected, Verified
 from ncu_toolkit.ladder.problems.gemm_fp32 import PROBLEM
 
 
 def made(size_text: str, seed: int = 1) -> tuple[np.ndarray, np.ndarray, Expected]:
     size = PROBLEM.parse_size(size_text)
-    inputs = PROBLEM.make_inputs(np, seed, size, "float32", {}, ["A", "B"])
-    return inputs["A"], inputs["B"], PROBLEM.reference(np, inputs, size, "float32", {})["C"]
+    inputs = PROBLEM.make_inputs(Case(size, "float32", xp=np), seed, ["A", "B"])
+    return inputs["A"], inputs["B"], PROBLEM.reference(Case(size, "float32", xp=np), inputs)["C"]
 
 
-def judged(c: np.ndarray, expected: Expected) -> Verdict:
+def judged(c: np.ndarray, expected: Expected) -> Verified:
     return compare(np, "C", c.astype(np.float32), expected)
 
 
@@ -60,23 +60,23 @@ def test_an_index_one_tile_past_the_end_still_fits_int32() -> None:
 def test_inputs_do_not_depend_on_what_is_asked_for_with_them() -> None:
     size = PROBLEM.parse_size("5x6x7")
     names = ["A", "B", "B_col", "A_pitched", "B_pitched"]
-    everything = PROBLEM.make_inputs(np, 3, size, "float32", {}, names)
+    everything = PROBLEM.make_inputs(Case(size, "float32", xp=np), 3, names)
     for name in everything:
-        alone = PROBLEM.make_inputs(np, 3, size, "float32", {}, [name])
+        alone = PROBLEM.make_inputs(Case(size, "float32", xp=np), 3, [name])
         assert list(alone) == [name]
         np.testing.assert_array_equal(alone[name], everything[name])
-    specs = PROBLEM.arrays(size, "float32", {})
+    specs = PROBLEM.arrays(Case(size, "float32"))
     assert {name: (array.shape, array.dtype.name) for name, array in everything.items()} == {
         name: (spec.shape, spec.dtype) for name, spec in specs.items() if name != "C"
     }
-    other = PROBLEM.make_inputs(np, 4, size, "float32", {}, ["A", "B"])
+    other = PROBLEM.make_inputs(Case(size, "float32", xp=np), 4, ["A", "B"])
     assert not np.array_equal(other["A"], everything["A"])
     assert not np.array_equal(other["B"], everything["B"])
 
 
 def test_b_col_holds_element_k_n_at_n_times_depth_plus_k() -> None:
     size = PROBLEM.parse_size("2x3x5")
-    made_both = PROBLEM.make_inputs(np, 1, size, "float32", {}, ["B", "B_col"])
+    made_both = PROBLEM.make_inputs(Case(size, "float32", xp=np), 1, ["B", "B_col"])
     flat = made_both["B_col"].ravel()
     assert made_both["B_col"].flags.c_contiguous
     for k in range(5):
@@ -88,7 +88,7 @@ def test_b_col_holds_element_k_n_at_n_times_depth_plus_k() -> None:
 def test_pitched_copies_hold_the_same_numbers_and_zeros(text: str) -> None:
     size = PROBLEM.parse_size(text)
     names = ("A", "B", "A_pitched", "B_pitched")
-    made = PROBLEM.make_inputs(np, 1, size, "float32", {}, names)
+    made = PROBLEM.make_inputs(Case(size, "float32", xp=np), 1, names)
     for name, columns in (("A", size["K"]), ("B", size["N"])):
         pitched = made[f"{name}_pitched"]
         assert pitched.shape[1] in range(columns, columns + 4)
@@ -106,10 +106,10 @@ def test_inputs_spread_over_minus_one_to_one() -> None:
 
 def test_work_is_counted_per_the_shape() -> None:
     size = PROBLEM.parse_size("2x3x5")
-    assert PROBLEM.flops(size, {}) == 2 * 2 * 3 * 5
-    assert PROBLEM.compulsory_bytes(size, "float32", {}) == 4 * (2 * 5 + 5 * 3 + 2 * 3)
-    assert PROBLEM.reference_bytes(size, "float32", {}) > PROBLEM.compulsory_bytes(
-        size, "float32", {}
+    assert PROBLEM.flops(Case(size, PROBLEM.dtypes[0])) == 2 * 2 * 3 * 5
+    assert PROBLEM.compulsory_bytes(Case(size, "float32")) == 4 * (2 * 5 + 5 * 3 + 2 * 3)
+    assert PROBLEM.reference_bytes(Case(size, "float32")) > PROBLEM.compulsory_bytes(
+        Case(size, "float32")
     )
 
 
@@ -147,7 +147,7 @@ def test_a_deep_product_in_float32_passes_with_room(parts: int) -> None:
 def test_magnitudes_that_only_add_up_pass_too_where_the_bound_is_the_worst_case() -> None:
     size = PROBLEM.parse_size("4x4x64")
     inputs = {"A": np.full((4, 64), 0.7, np.float32), "B": np.full((64, 4), 0.3, np.float32)}
-    expected = PROBLEM.reference(np, inputs, size, "float32", {})["C"]
+    expected = PROBLEM.reference(Case(size, "float32", xp=np), inputs)["C"]
     assert judged(summed_in_order(inputs["A"], inputs["B"], np.arange(64), 1), expected).passed
 
 
@@ -262,7 +262,7 @@ def test_cublas_is_called_so_that_row_major_c_comes_out_in_place(
         name: SimpleNamespace(data=SimpleNamespace(ptr=x.ctypes.data))
         for name, x in (("A", a), ("B", b), ("C", c))
     }
-    run = PROBLEM.library(xp, "cublas", arrays, PROBLEM.parse_size("5x7x3"), "float32", {})
+    run = PROBLEM.library(Case(PROBLEM.parse_size("5x7x3"), "float32", xp=xp), "cublas", arrays)
     assert fake.calls == 0
     run()
     assert judged(c, expected).passed
@@ -272,4 +272,4 @@ def test_cublas_is_called_so_that_row_major_c_comes_out_in_place(
 
 def test_another_library_is_refused() -> None:
     with pytest.raises(UsageProblem, match="gemm_fp32 has no library baseline 'mkl'"):
-        PROBLEM.library(np, "mkl", {}, PROBLEM.parse_size("4"), "float32", {})
+        PROBLEM.library(Case(PROBLEM.parse_size("4"), "float32", xp=np), "mkl", {})

@@ -12,15 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder.problems import Size, compare, problem_for
-from ncu_toolkit.ladder.problems.gemm_tensor import (
-    PROBLEM,
-    UNIT,
-    accumulation_bound,
-    from_bits,
-    partial_sum_bound,
-    to_bits,
-)
+from ncu_toolkit.ladder.problems import Case, Size, compare, problem_for
+from ncu_toolkit.ladder.problems.base import UNIT, from_bits, to_bits
+from ncu_toolkit.ladder.problems.gemm_tensor import PROBLEM, accumulation_bound, partial_sum_bound
 
 DTYPES = ("bfloat16", "float16")
 
@@ -36,14 +30,14 @@ def value(pattern: int) -> float:
 def inputs_for(
     size: Size, dtype: str, names: tuple[str, ...] = ("A", "B"), seed: int = 3
 ) -> dict[str, np.ndarray]:
-    return PROBLEM.make_inputs(np, seed, size, dtype, {}, names)
+    return PROBLEM.make_inputs(Case(size, dtype, xp=np), seed, names)
 
 
 def verdict_of(c: np.ndarray, inputs: dict[str, np.ndarray], size: Size, dtype: str) -> bool:
     """Store a float result as the kernel would and verify it."""
     stored = to_bits(np, c.astype(np.float32), dtype)
-    expected = PROBLEM.reference(np, inputs, size, dtype, {})["C"]
-    return compare(np, "C", PROBLEM.decode(np, "C", stored, dtype), expected).passed
+    expected = PROBLEM.reference(Case(size, dtype, xp=np), inputs)["C"]
+    return compare(np, "C", PROBLEM.decode(Case(size, dtype, xp=np), stored), expected).passed
 
 
 def test_the_module_is_found_by_its_family_name() -> None:
@@ -90,7 +84,7 @@ def test_float16_is_numpys_own() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_arrays_have_the_declared_shapes_and_types(dtype: str) -> None:
     size = PROBLEM.parse_size("5x7x13")
-    specs = PROBLEM.arrays(size, dtype, {})
+    specs = PROBLEM.arrays(Case(size, dtype))
     names = tuple(name for name, spec in specs.items() if spec.role != "output")
     made = inputs_for(size, dtype, names)
     assert set(made) == set(names) == {"A", "B", "A_pitched", "B_t", "A_lines", "B_lines"}
@@ -215,12 +209,12 @@ def test_cutting_to_bfloat16_in_place_of_rounding_fails() -> None:
     inputs = inputs_for(size, "bfloat16")
     a, b = (from_bits(np, inputs[name], "bfloat16").astype(np.float64) for name in "AB")
     cut = ((a @ b).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    expected = PROBLEM.reference(np, inputs, size, "bfloat16", {})["C"]
-    assert not compare(np, "C", PROBLEM.decode(np, "C", cut, "bfloat16"), expected).passed
+    expected = PROBLEM.reference(Case(size, "bfloat16", xp=np), inputs)["C"]
+    assert not compare(np, "C", PROBLEM.decode(Case(size, "bfloat16", xp=np), cut), expected).passed
 
 
 def test_poison_is_not_a_number_when_decoded() -> None:
-    assert np.isnan(PROBLEM.decode(np, "C", np.full(3, 0xFFFF, np.uint16), "bfloat16")).all()
+    assert np.isnan(PROBLEM.decode(PROBLEM.case("3", xp=np), np.full(3, 0xFFFF, np.uint16))).all()
 
 
 def test_the_bound_grows_with_k_and_stays_below_the_values() -> None:
@@ -242,12 +236,12 @@ def test_partial_sums_stay_inside_their_bound() -> None:
 
 def test_work_counts() -> None:
     size = PROBLEM.parse_size("2x3x5")
-    assert PROBLEM.flops(size, {}) == 2 * 2 * 3 * 5
-    assert PROBLEM.compulsory_bytes(size, "bfloat16", {}) == 2 * (10 + 15 + 6)
+    assert PROBLEM.flops(Case(size, PROBLEM.dtypes[0])) == 2 * 2 * 3 * 5
+    assert PROBLEM.compulsory_bytes(Case(size, "bfloat16")) == 2 * (10 + 15 + 6)
     assert {
-        name: scalar.value for name, scalar in PROBLEM.scalars(size, "bfloat16", {}).items()
+        name: scalar.value for name, scalar in PROBLEM.scalars(Case(size, "bfloat16")).items()
     } == {"M": 2, "N": 3, "K": 5}
-    assert PROBLEM.reference_bytes(size, "bfloat16", {}) > 8 * 6
+    assert PROBLEM.reference_bytes(Case(size, "bfloat16")) > 8 * 6
 
 
 @pytest.mark.parametrize("text", ["0", "-4", "x", "3x4", "2147483647"])
@@ -265,7 +259,7 @@ def test_unknown_dtype_and_library_are_refused() -> None:
     with pytest.raises(UsageProblem, match="int8"):
         PROBLEM.dtype("int8")
     with pytest.raises(UsageProblem, match="magma"):
-        PROBLEM.library(np, "magma", {}, PROBLEM.parse_size("4"), "bfloat16", {})
+        PROBLEM.library(Case(PROBLEM.parse_size("4"), "bfloat16", xp=np), "magma", {})
 
 
 class _FakeCublas:
@@ -330,6 +324,8 @@ def test_the_cublas_call_computes_the_row_major_product(monkeypatch: pytest.Monk
         name: SimpleNamespace(data=SimpleNamespace(ptr=array.ctypes.data))
         for name, array in arrays.items()
     }
-    PROBLEM.library(xp, "cublas", on_device, size, "float16", {})()
-    expected = PROBLEM.reference(np, inputs, size, "float16", {})["C"]
-    assert compare(np, "C", PROBLEM.decode(np, "C", arrays["C"], "float16"), expected).passed
+    PROBLEM.library(Case(size, "float16", xp=xp), "cublas", on_device)()
+    expected = PROBLEM.reference(Case(size, "float16", xp=np), inputs)["C"]
+    assert compare(
+        np, "C", PROBLEM.decode(Case(size, "float16", xp=np), arrays["C"]), expected
+    ).passed

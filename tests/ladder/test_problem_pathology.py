@@ -12,8 +12,8 @@ import pytest
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import ArraySpec, Expected, compare, problem_for
-from ncu_toolkit.ladder.problems.pathology import OPERATIONS
+from ncu_toolkit.ladder.problems import ArraySpec, Case, Expected, compare, problem_for
+from ncu_toolkit.ladder.problems._operations import OPERATIONS
 from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("pathology")
@@ -32,14 +32,16 @@ def case(n: int, **options: Any) -> tuple[dict[str, np.ndarray], Expected]:
     """Inputs and the expected output of one operation; inputs must be as specified and the same for
     the same seed."""
     size = PROBLEM.parse_size(str(n))
-    specs = PROBLEM.arrays(size, "float32", options)
-    inputs = PROBLEM.make_inputs(np, 7, size, "float32", options, list(specs))
+    specs = PROBLEM.arrays(Case(size, "float32", options))
+    inputs = PROBLEM.make_inputs(Case(size, "float32", options, np), 7, list(specs))
     assert {name: (a.shape, str(a.dtype)) for name, a in inputs.items()} == {
         k: (s.shape, s.dtype) for k, s in specs.items() if s.role == "input"
     }
     for name, a in inputs.items():
-        assert np.array_equal(a, PROBLEM.make_inputs(np, 7, size, "float32", options, [name])[name])
-    ((output, expected),) = PROBLEM.reference(np, inputs, size, "float32", options).items()
+        assert np.array_equal(
+            a, PROBLEM.make_inputs(Case(size, "float32", options, np), 7, [name])[name]
+        )
+    ((output, expected),) = PROBLEM.reference(Case(size, "float32", options, np), inputs).items()
     assert (specs[output].role, specs[output].shape) == ("output", expected.values.shape)
     return inputs, expected
 
@@ -60,7 +62,7 @@ def agrees(got: Any, expected: Expected) -> bool:
 )
 def test_a_rung_says_what_it_works_on_where_its_size_does_not(rung: str, words: str) -> None:
     (found,) = (each for each in RUNGS if each.name == rung)
-    told = PROBLEM.worked_on(PROBLEM.parse_size("16777216"), found.problem)
+    told = PROBLEM.worked_on(Case(PROBLEM.parse_size("16777216"), PROBLEM.dtypes[0], found.problem))
     assert told.replace(units.THIN_SPACE, " ") == words
 
 
@@ -256,7 +258,7 @@ def test_lane_layout_of_an_8_by_8_block() -> None:
 
 def test_a_wrong_reference_is_told_by_name() -> None:
     with pytest.raises(UsageProblem, match="no reference 'afine'"):
-        PROBLEM.arrays(PROBLEM.parse_size("4"), "float32", {"reference": "afine"})
+        PROBLEM.arrays(Case(PROBLEM.parse_size("4"), "float32", {"reference": "afine"}))
 
 
 def test_every_defect_has_its_pair_and_every_roof_its_kernel() -> None:
@@ -291,8 +293,8 @@ def test_headers_fit_the_problem(rung: Rung) -> None:
         assert rung.parameters.get(key.upper(), value) == value, key
     for text in PROBLEM.test_sizes:
         size = PROBLEM.parse_size(text)
-        specs: dict[str, ArraySpec] = dict(PROBLEM.arrays(size, "float32", rung.problem))
-        scalars = PROBLEM.scalars(size, "float32", rung.problem)
+        specs: dict[str, ArraySpec] = dict(PROBLEM.arrays(Case(size, "float32", rung.problem)))
+        scalars = PROBLEM.scalars(Case(size, "float32", rung.problem))
         values = {name: scalar.value for name, scalar in scalars.items()}
         assert all(
             abs(value) < 2 ** (63 if scalars[name].dtype == "int64" else 31)
@@ -304,7 +306,7 @@ def test_headers_fit_the_problem(rung: Rung) -> None:
             assert set(launch.args) <= {*specs, *scalars, *scratch}
         used = {argument for launch in launches for argument in launch.args}
         assert set(specs) <= used, "every input is read and every output written"
-        assert PROBLEM.flops(size, rung.problem) > 0
-        assert PROBLEM.compulsory_bytes(size, "float32", rung.problem) == sum(
+        assert PROBLEM.flops(Case(size, PROBLEM.dtypes[0], rung.problem)) > 0
+        assert PROBLEM.compulsory_bytes(Case(size, "float32", rung.problem)) == sum(
             spec.nbytes for spec in specs.values()
         )

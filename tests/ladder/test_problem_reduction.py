@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.problems import Case, compare, problem_for
 from ncu_toolkit.ladder.problems.reduction import rounding_bound
 from ncu_toolkit.ladder.rung import Rung
 
@@ -19,7 +19,7 @@ H200_SMS = 132
 
 
 def inputs_of(n: int, dtype: str, seed: int = 1) -> dict[str, np.ndarray]:
-    return PROBLEM.make_inputs(np, seed, PROBLEM.parse_size(str(n)), dtype, {}, ["x"])
+    return PROBLEM.make_inputs(Case(PROBLEM.parse_size(str(n)), dtype, xp=np), seed, ["x"])
 
 
 def blocked_sum(x: np.ndarray, threads: int) -> np.float32:
@@ -73,9 +73,9 @@ def test_own_sizes_are_accepted(text: str) -> None:
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=50))
 def test_integer_sums_wrap_around(values: list[int]) -> None:
     x = np.array(values, dtype=np.int32)
-    expected = PROBLEM.reference(np, {"x": x}, PROBLEM.parse_size(str(len(values))), "int32", {})[
-        "y"
-    ]
+    expected = PROBLEM.reference(
+        Case(PROBLEM.parse_size(str(len(values))), "int32", xp=np), {"x": x}
+    )["y"]
     assert int(expected.values[0]) == (sum(values) + 2**31) % 2**32 - 2**31
     wrapped = (
         x.view(np.uint32).sum(dtype=np.uint32).reshape(1).view(np.int32)
@@ -90,7 +90,7 @@ def test_float_bound_admits_rounding_and_catches_a_lost_element(n: int, threads:
     x = inputs_of(n, "float32", seed=n)["x"]
     assert float(x.min()) >= -1.0
     assert float(x.max()) < 1.0
-    expected = PROBLEM.reference(np, {"x": x}, PROBLEM.parse_size(str(n)), "float32", {})["y"]
+    expected = PROBLEM.reference(Case(PROBLEM.parse_size(str(n)), "float32", xp=np), {"x": x})["y"]
     assert compare(np, "y", np.array([blocked_sum(x, threads)]), expected).passed
     lost = x.copy()
     lost[int(np.argmax(np.abs(x)))] = 0
@@ -107,7 +107,7 @@ def test_nothing_sums_to_zero() -> None:
     for dtype, zero in (("int32", np.int32), ("float32", np.float32)):
         inputs = inputs_of(0, dtype)
         assert inputs["x"].shape == (0,)
-        expected = PROBLEM.reference(np, inputs, PROBLEM.parse_size("0"), dtype, {})["y"]
+        expected = PROBLEM.reference(Case(PROBLEM.parse_size("0"), dtype, xp=np), inputs)["y"]
         assert compare(np, "y", np.zeros(1, dtype=zero), expected).passed
         assert not compare(np, "y", np.ones(1, dtype=zero), expected).passed
 
@@ -118,16 +118,16 @@ def test_inputs_follow_the_seed_and_cover_all_bits() -> None:
     assert (a == b).all()
     assert (a != c).any()
     assert 0 < int((a < 0).sum()) < a.size
-    assert PROBLEM.make_inputs(np, 1, PROBLEM.parse_size("8"), "int32", {}, []) == {}
+    assert PROBLEM.make_inputs(Case(PROBLEM.parse_size("8"), "int32", xp=np), 1, []) == {}
 
 
 def test_work_and_traffic() -> None:
     size = PROBLEM.parse_size("2^20")
-    assert PROBLEM.flops(size, {}) == 2**20 - 1
-    assert PROBLEM.compulsory_bytes(size, "int32", {}) == 4 * 2**20 + 4
-    assert PROBLEM.flops(PROBLEM.parse_size("0"), {}) == 0
+    assert PROBLEM.flops(Case(size, PROBLEM.dtypes[0])) == 2**20 - 1
+    assert PROBLEM.compulsory_bytes(Case(size, "int32")) == 4 * 2**20 + 4
+    assert PROBLEM.flops(Case(PROBLEM.parse_size("0"), PROBLEM.dtypes[0])) == 0
     with pytest.raises(UsageProblem, match="thrust"):
-        PROBLEM.library(np, "thrust", {}, size, "int32", {})
+        PROBLEM.library(Case(size, "int32", xp=np), "thrust", {})
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_work_and_traffic() -> None:
 @pytest.mark.parametrize("text", ["0", "1", "127", "2^22", "16777259", "2147483647"])
 def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
-    scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(size, "int32", {}).items()}
+    scalars = {name: scalar.value for name, scalar in PROBLEM.scalars(Case(size, "int32")).items()}
     scratch = rung.scratch_counts(scalars, None, H200_SMS)
-    known = {*PROBLEM.arrays(size, "int32", rung.problem), *scalars, *scratch}
+    known = {*PROBLEM.arrays(Case(size, "int32", rung.problem)), *scalars, *scratch}
     launches = rung.launch_geometry(scalars, None, H200_SMS)
     assert all(set(launch.args) <= known for launch in launches)
     assert all(min(launch.grid) >= 1 for launch in launches)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.problems import Case, compare, problem_for
 from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("scan")
@@ -20,7 +20,7 @@ RUNGS = [rung for rung in catalogue.find_family("scan").rungs if not rung.librar
 def test_sums_wrap_around(values: list[int]) -> None:
     x = np.array(values, dtype=np.int32)
     size = PROBLEM.parse_size(str(len(values)))
-    expected = PROBLEM.reference(np, {"x": x}, size, "int32", {})["y"]
+    expected = PROBLEM.reference(Case(size, "int32", xp=np), {"x": x})["y"]
     for i, value in enumerate(expected.values):
         assert int(value) == (sum(values[: i + 1]) + 2**31) % 2**32 - 2**31
     right = np.cumsum(x.view(np.uint32), dtype=np.uint32).view(np.int32)  # as the kernels compute
@@ -31,12 +31,12 @@ def test_sums_wrap_around(values: list[int]) -> None:
 
 def test_inputs_cover_all_bits_and_work_is_positive() -> None:
     size = PROBLEM.parse_size("2^12")
-    x = PROBLEM.make_inputs(np, 1, size, "int32", {}, ["x"])["x"]
+    x = PROBLEM.make_inputs(Case(size, "int32", xp=np), 1, ["x"])["x"]
     assert x.dtype == np.int32
     assert 0 < int((x < 0).sum()) < x.size
-    assert PROBLEM.make_inputs(np, 1, size, "int32", {}, []) == {}
-    assert PROBLEM.flops(size, {}) == 2**12 - 1
-    assert PROBLEM.compulsory_bytes(size, "int32", {}) == 8 * 2**12
+    assert PROBLEM.make_inputs(Case(size, "int32", xp=np), 1, []) == {}
+    assert PROBLEM.flops(Case(size, PROBLEM.dtypes[0])) == 2**12 - 1
+    assert PROBLEM.compulsory_bytes(Case(size, "int32")) == 8 * 2**12
 
 
 @pytest.mark.parametrize(("text", "says"), [("0", "too small"), ("2^31", "too large")])
@@ -47,7 +47,7 @@ def test_impossible_sizes_are_refused(text: str, says: str) -> None:
 
 def test_another_library_is_refused() -> None:
     with pytest.raises(UsageProblem, match="no library baseline"):
-        PROBLEM.library(np, "thrust", {}, PROBLEM.parse_size("8"), "int32", {})
+        PROBLEM.library(Case(PROBLEM.parse_size("8"), "int32", xp=np), "thrust", {})
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
@@ -56,7 +56,7 @@ def test_another_library_is_refused() -> None:
 )
 def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
-    scalars = {name: s.value for name, s in PROBLEM.scalars(size, "int32", {}).items()}
+    scalars = {name: s.value for name, s in PROBLEM.scalars(Case(size, "int32")).items()}
     scratch = rung.scratch_counts(scalars, None, 132)
     launches = rung.launch_geometry(scalars, None, 132)
     known = {"x", "y", *scalars, *scratch}

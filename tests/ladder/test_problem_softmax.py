@@ -7,7 +7,7 @@ import pytest
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.problems import Case, compare, problem_for
 from ncu_toolkit.ladder.problems.base import Size
 from ncu_toolkit.ladder.problems.softmax import relative_bound
 from ncu_toolkit.ladder.rung import Rung
@@ -17,7 +17,7 @@ RUNGS = [rung for rung in catalogue.find_family("softmax").rungs if not rung.lib
 
 
 def inputs_of(size: Size) -> np.ndarray:
-    return PROBLEM.make_inputs(np, 1, size, "float32", {}, ["x"])["x"]
+    return PROBLEM.make_inputs(Case(size, "float32", xp=np), 1, ["x"])["x"]
 
 
 def in_order(x: np.ndarray) -> np.ndarray:
@@ -33,7 +33,7 @@ def in_order(x: np.ndarray) -> np.ndarray:
 def test_the_bound_admits_rounding_and_catches_a_lost_element(text: str) -> None:
     size = PROBLEM.parse_size(text)
     x = inputs_of(size)
-    expected = PROBLEM.reference(np, {"x": x}, size, "float32", {})["y"]
+    expected = PROBLEM.reference(Case(size, "float32", xp=np), {"x": x})["y"]
     assert np.allclose(expected.values.sum(axis=1), 1, rtol=1e-12)
     assert compare(np, "y", in_order(x), expected).passed
     if size["cols"] > 1:
@@ -46,7 +46,7 @@ def test_the_bound_admits_rounding_and_catches_a_lost_element(text: str) -> None
 def test_a_forgotten_maximum_overflows() -> None:
     size = PROBLEM.parse_size("64x8")
     x = inputs_of(size)
-    expected = PROBLEM.reference(np, {"x": x}, size, "float32", {})["y"]
+    expected = PROBLEM.reference(Case(size, "float32", xp=np), {"x": x})["y"]
     with np.errstate(over="ignore", invalid="ignore"):
         e = np.exp(x)
         assert not compare(np, "y", e / e.sum(axis=1, keepdims=True), expected).passed
@@ -60,17 +60,17 @@ def test_the_bound_of_long_rows_is_small() -> None:
 def test_work_and_refusals() -> None:
     size = PROBLEM.parse_size("2^3x70")
     assert size.label == "8x70"
-    assert PROBLEM.compulsory_bytes(size, "float32", {}) == 8 * 8 * 70
-    assert PROBLEM.make_inputs(np, 1, size, "float32", {}, []) == {}
+    assert PROBLEM.compulsory_bytes(Case(size, "float32")) == 8 * 8 * 70
+    assert PROBLEM.make_inputs(Case(size, "float32", xp=np), 1, []) == {}
     with pytest.raises(UsageProblem, match="no library baseline"):
-        PROBLEM.library(np, "cudnn", {}, size, "float32", {})
+        PROBLEM.library(Case(size, "float32", xp=np), "cudnn", {})
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 @pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes, *PROBLEM.bench_sizes])
 def test_every_rung_has_threads_for_every_row(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
-    scalars = {name: s.value for name, s in PROBLEM.scalars(size, "float32", {}).items()}
+    scalars = {name: s.value for name, s in PROBLEM.scalars(Case(size, "float32")).items()}
     (launch,) = rung.launch_geometry(scalars, None, 132)
     assert set(launch.args) <= {"x", "y", *scalars}
     blocks, threads = launch.grid[0], launch.block[0]

@@ -8,7 +8,7 @@ import pytest
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import compare, problem_for
+from ncu_toolkit.ladder.problems import Case, compare, problem_for
 from ncu_toolkit.ladder.rung import Rung
 
 PROBLEM = problem_for("transpose")
@@ -18,12 +18,12 @@ SIZE = PROBLEM.parse_size("33x70")
 
 @pytest.mark.parametrize("options", [{}, COPY], ids=["transpose", "copy"])
 def test_reference(options: dict[str, str]) -> None:
-    inputs = PROBLEM.make_inputs(np, 1, SIZE, "float32", options, ["x", "y"])
+    inputs = PROBLEM.make_inputs(Case(SIZE, "float32", options, np), 1, ["x", "y"])
     x = inputs["x"]
     assert (x.shape, x.dtype) == ((33, 70), np.float32)
-    expected = PROBLEM.reference(np, inputs, SIZE, "float32", options)["y"]
+    expected = PROBLEM.reference(Case(SIZE, "float32", options, np), inputs)["y"]
     right = x.copy() if options else np.ascontiguousarray(x.T)
-    assert PROBLEM.arrays(SIZE, "float32", options)["y"].shape == right.shape
+    assert PROBLEM.arrays(Case(SIZE, "float32", options))["y"].shape == right.shape
     assert compare(np, "y", right, expected).passed
     wrong = right.copy()
     wrong[-1, -1] = np.nextafter(wrong[-1, -1], np.float32(2))
@@ -33,18 +33,18 @@ def test_reference(options: dict[str, str]) -> None:
 
 
 def test_work_is_traffic_only() -> None:
-    assert PROBLEM.flops(SIZE, {}) == 0
-    assert PROBLEM.compulsory_bytes(SIZE, "float32", {}) == 8 * 33 * 70
-    assert PROBLEM.make_inputs(np, 1, SIZE, "float32", {}, []) == {}
+    assert PROBLEM.flops(Case(SIZE, PROBLEM.dtypes[0])) == 0
+    assert PROBLEM.compulsory_bytes(Case(SIZE, "float32")) == 8 * 33 * 70
+    assert PROBLEM.make_inputs(Case(SIZE, "float32", xp=np), 1, []) == {}
 
 
 def test_refusals() -> None:
     with pytest.raises(UsageProblem, match="no operation 'rotate'"):
-        PROBLEM.arrays(SIZE, "float32", {"op": "rotate"})
+        PROBLEM.arrays(Case(SIZE, "float32", {"op": "rotate"}))
     with pytest.raises(UsageProblem, match="too large"):
         PROBLEM.parse_size("1x1073741825")
     with pytest.raises(UsageProblem, match="no library baseline"):
-        PROBLEM.library(np, "geam", {}, SIZE, "float32", {})
+        PROBLEM.library(Case(SIZE, "float32", xp=np), "geam", {})
 
 
 @pytest.mark.parametrize("rung", catalogue.find_family("transpose").rungs, ids=lambda r: r.name)
@@ -53,9 +53,9 @@ def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {
         name: scalar.value
-        for name, scalar in PROBLEM.scalars(size, "float32", rung.problem).items()
+        for name, scalar in PROBLEM.scalars(Case(size, "float32", rung.problem)).items()
     }
-    known = {*PROBLEM.arrays(size, "float32", rung.problem), *scalars}
+    known = {*PROBLEM.arrays(Case(size, "float32", rung.problem)), *scalars}
     for launch in rung.launch_geometry(scalars, None, 132):
         assert set(launch.args) <= known
 

@@ -136,10 +136,9 @@ def violations(rung: Rung, code: dict[str, Code]) -> list[str]:
                 f"{kernel} spills: {used.spill_stores} bytes stored, {used.spill_loads} loaded, with {used.registers} registers"
             )
     problem, macros = problem_for(rung.family), macros_of(rung)
-    sizes = map(problem.parse_size, problem.record_sizes)
-    size = next(each for each in sizes if problem.macros(problem.dtypes[0], each) == macros)
-    scalars = problem.scalars(size, problem.dtypes[0], rung.problem)
-    names = {**{name: each.value for name, each in scalars.items()}, **size.as_dict()}
+    cases = (problem.case(text, None, rung.problem) for text in problem.record_sizes)
+    case = next(each for each in cases if problem.macros(each.dtype, each.size) == macros)
+    names = problem.values(case)
     threads = {each.kernel: each.threads for each in rung.launch_geometry(names, None, 132)}
     return [*found, *check_register_pool(code, threads), *check_signature(rung.expect.sass, code)]
 

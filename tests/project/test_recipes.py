@@ -281,9 +281,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.model import Evidence, Finding, Profile, NoFinding
-from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, ruled_out
-from ncu_toolkit.diagnosis.time_model import TimeModel
+from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.model import Evidence, Finding, NoFinding
 
 ID: Final = "register-moves"
 TITLE: Final = "Register moves"
@@ -292,13 +292,13 @@ OPTIONAL: Final = ()
 MANY: Final = Threshold(0.5, "half of what is issued, chosen for this test")
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    if not profile.mix.collected:
-        return abstain(ID, REQUIRES)
-    part = profile.mix.executed("MOV") / profile.mix.total
+def find(k: Kernel) -> Finding | NoFinding:
+    if not k.profile.mix.collected:
+        return k.abstain(*REQUIRES)
+    part = k.profile.mix.executed("MOV") / k.profile.mix.total
     fact = Evidence("moves", "Moves", part, "fraction", "Part of the instructions.", MANY.value, ">", MANY.source)
     if part <= MANY.value:
-        return ruled_out(ID, "Few instructions are moves.", fact)
+        return k.ruled_out("Few instructions are moves.", fact)
     bound = 1 / (1 - part)
     return Finding(ID, "Most instructions are moves.", "low", (fact,), bound, (f"1 / (1 - {part:.3g})",), ("Unroll by the number of buffers.",))
 '''
@@ -345,10 +345,9 @@ PROBLEM = '''
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from ncu_toolkit.ladder.problems.base import Array, ArraySpec, Expected, Options, Problem, Scalar, Size
+from ncu_toolkit.ladder.problems.base import Array, ArraySpec, Case, Expected, Problem
 
 
 class Scale(Problem):
@@ -358,30 +357,19 @@ class Scale(Problem):
     title = "Scaling"
     story = "Moves data."
     dimensions = ("n",)
-    dtypes = ("float32",)
-    rate = "byte"
     baseline = ""
-    roof = "copy"
     bench_sizes = record_sizes = ("1024",)
     test_sizes = ("1", "7")
 
-    def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
-        return {"x": ArraySpec((size["n"],), dtype), "y": ArraySpec((size["n"],), dtype, "output")}
+    def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
+        shape = (case["n"],)
+        return {"x": ArraySpec(shape, case.dtype), "y": ArraySpec(shape, case.dtype, "output")}
 
-    def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
-        return {"n": Scalar(size["n"])}
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
+        return {"y": Expected(inputs["x"].astype("float64") * 2, 0.0, "scaling by two is exact")}
 
-    def make_inputs(self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]) -> dict[str, Array]:
-        return {"x": xp.random.default_rng(seed).random(size["n"], dtype=xp.float32)} if "x" in names else {}
-
-    def reference(self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options) -> dict[str, Expected]:
-        return {"y": Expected(inputs["x"].astype(xp.float64) * 2, 0.0, "scaling by two is exact")}
-
-    def flops(self, size: Size, options: Options) -> float:
-        return float(size["n"])
-
-    def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
-        return 8.0 * size["n"]
+    def flops(self, case: Case) -> float:
+        return float(case["n"])
 
 
 PROBLEM = Scale()
@@ -426,11 +414,11 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
         cases = selection.select([], ["scale"], False, None, None, default_sizes=lambda problem: problem.record_sizes)
         assert {case.size for case in cases} == {"1024"}
         problem = problem_for("scale")
-        size = problem.parse_size("7")
-        inputs = problem.make_inputs(numpy, 1, size, "float32", {}, ["x"])
+        case = problem.case("7", xp=numpy)
+        inputs = problem.make_inputs(case, 1, ["x"])
         import test_families
         assert not list(test_families.violations(problem, ladder.load_families()["scale"].rungs))
-        assert compare(numpy, "y", inputs["x"] * 2, problem.reference(numpy, inputs, size, "float32", {})["y"]).passed
+        assert compare(numpy, "y", inputs["x"] * 2, problem.reference(case, inputs)["y"]).passed
         """,
     )
     assert quick(copy, "a ladder", "tests/ladder/test_ladder.py", "tests/ladder/test_families.py")

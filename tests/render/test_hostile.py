@@ -23,9 +23,10 @@ from ncu_toolkit.analysis import analyze, answers, gate
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import InputProblem
+from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.pages import json as documents
 from ncu_toolkit.pages.analysis_run import as_run
-from ncu_toolkit.render import card_html, markdown
+from ncu_toolkit.render import html, markdown
 from ncu_toolkit.render.text import AnswerText
 from ncu_toolkit.report import reader
 
@@ -147,7 +148,7 @@ def test_comparison(analysis: Analysis) -> None:
     for text in (in_terminal(AnswerText(shown)), documents.comparison_document(found)):
         harmless(text)
     harmless(markdown.markdown(shown), keep="\n\u2060")
-    harmless(card_html.page(shown, "Comparison"), keep="\n\u2060")
+    harmless(html.answer_page(shown, "Comparison", definitions()), keep="\n\u2060")
 
 
 def test_no_path_in_a_report_is_followed(analysis: Analysis, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import render_fixture
 
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.document.card import Bar
 from ncu_toolkit.document.views import Table
 from ncu_toolkit.explain.busy import Use
@@ -27,7 +28,8 @@ from ncu_toolkit.pages.memory_view import memory_view
 from ncu_toolkit.pages.page_tables import (
     _all_fit,
     _what_if,
-    occupancy_section,
+    occupancy_fold,
+    occupancy_table,
     stall_table,
     traffic_table,
 )
@@ -36,7 +38,6 @@ from ncu_toolkit.pages.reproduce import commands, opening
 from ncu_toolkit.pages.roofline import Point, _crosses, roofline
 from ncu_toolkit.pages.roofs import roofs
 from ncu_toolkit.pages.run_view import run_view
-from ncu_toolkit.render.glossary_view import cell_term, column_term, columns_explained, kind_of
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +109,7 @@ def test_whole_things_are_counted_whole() -> None:
         ("threads per block", what_if_block(base)),
         ("registers per thread", what_if_registers(base)),
     ):
-        values = [
-            row[0].text for row in _what_if("x", label, found, (32.0, 64.0), 1, 64).table.rows
-        ]
+        values = [row[0].text for row in _what_if("x", label, found, 32.0, base).table.rows]
         assert not [
             text for text in values if "." in text or float(text.replace("\u2009", "")) not in found
         ]
@@ -134,10 +133,12 @@ def test_headings_are_explained_by_their_table(book: Book) -> None:
     """One word means another thing in another table: a speedup that was achieved is no
     occupancy."""
     found = {
-        kind_of(table): table
+        definitions().kind(table): table
         for table in sorted(tables(run_view(book)), key=lambda table: len(table.columns))
     }
-    explained = {kind: dict(columns_explained(found[kind])) for kind in ("ladder", "calibration")}
+    explained = {
+        kind: dict(definitions().columns(found[kind])) for kind in ("ladder", "calibration")
+    }
     assert "occupancy" not in explained["calibration"]["Achieved"].lower()
     assert "warps" in explained["ladder"]["Achieved occupancy"].lower()
     for texts in explained.values():
@@ -146,7 +147,7 @@ def test_headings_are_explained_by_their_table(book: Book) -> None:
             column.label for column in found["ladder" if "Rung" in texts else "calibration"].columns
         }
     assert all(
-        column_term(found["traffic"], column) != "metric-memory-throughput"
+        definitions().of_column(found["traffic"], column) != "metric-memory-throughput"
         for column in found["traffic"].columns
     )
 
@@ -156,9 +157,9 @@ def test_a_column_is_not_explained_twice(book: Book) -> None:
     table = next(
         found
         for found in sorted(tables(run_view(book)), key=lambda table: -len(table.columns))
-        if kind_of(found) == "ladder"
+        if definitions().kind(found) == "ladder"
     )
-    assert dict(columns_explained(table))["Time"].count("unprofiled") == 1
+    assert dict(definitions().columns(table))["Time"].count("unprofiled") == 1
 
 
 def test_resources_have_the_names_of_their_bars(book: Book) -> None:
@@ -167,7 +168,7 @@ def test_resources_have_the_names_of_their_bars(book: Book) -> None:
     table = _bounds(replace(book.diagnosis(profile), bounds=bounds), profile)
     assert table is not None
     assert [row[0].text for row in table.rows] == ["L1 return", "L2 to SM", "block start"]
-    assert all(cell_term(table, table.columns[0], row[0]) for row in table.rows)
+    assert all(definitions().of_cell(table, table.columns[0], row[0]) for row in table.rows)
 
 
 def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> None:
@@ -243,7 +244,7 @@ def test_times_under_the_profiler_are_not_explained_as_unprofiled() -> None:
         for table in tables(run_view(open_book(strangers, render_fixture.diagnosis)))
         if table.key == "launches"
     )
-    explained = dict(columns_explained(launches))
+    explained = dict(definitions().columns(launches))
     for label in ("Time", "Median"):
         assert "under ncu" in explained[label]
         assert "unprofiled" not in explained[label]
@@ -290,7 +291,7 @@ def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert "Ladders" not in text
-        for link in re.findall(r'href="([^"#]+)"', text):
+        for link in re.findall(r'href="(?!data:)([^"#]+)"', text):
             assert (page.parent / unquote(link)).is_file(), (page, link)
 
 
@@ -369,7 +370,7 @@ def test_commands_can_be_typed(book: Book) -> None:
 def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
     """Not at the nearest value that was tried: one register more may halve the warps."""
     for profile in book.run.profiles[:4]:
-        _, studies, _ = occupancy_section(profile)
+        studies = dict(occupancy_fold(profile).parts)["charts"]
         launch = profile.launch
         now = occupancy(
             profile.device.cc,
@@ -416,7 +417,7 @@ def test_the_split_that_the_driver_chose_is_no_limit() -> None:
     assert figures.block_limits(profile)["block_limit_shared"] == 2
     assert figures.occupancy_limiters(profile) == ("block_limit_registers",)
     assert figures.value(profile, "blocks_per_sm") == 1
-    table, _, _ = occupancy_section(profile)
+    table = occupancy_table(profile)
     rows = {row[0].text: row for row in table.rows}
     assert (rows["shared memory"][1].value, rows["shared memory"][2].text) == (2.0, "")
     assert rows["shared memory"][1].title.startswith("Nsight: 1,")

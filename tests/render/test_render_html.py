@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
@@ -22,6 +23,11 @@ from ncu_toolkit.pages.book import open_book
 from ncu_toolkit.pages.html import write_run
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
+
+
+#: The icon lies in the page itself.
+_BASE = resources.files("ncu_toolkit.render").joinpath("templates", "base.html").read_text()
+ICON = _BASE.partition('rel="icon" href="')[2].partition('"')[0]
 
 
 class Page(HTMLParser):
@@ -54,7 +60,7 @@ class Page(HTMLParser):
             self.attributes.append((tag, name, value or ""))
             if name == "id":
                 self.ids.append(value or "")
-            if name in ("href", "src"):
+            if name in ("href", "src") and value != ICON:
                 self.links.append(value or "")
 
     def handle_endtag(self, tag: str) -> None:
@@ -196,9 +202,9 @@ def test_pages_hold_what_they_have_in_common_once(reports: Path) -> None:
     shared = json.loads((folder / "shared.js").read_text().partition("=")[2].rstrip(";\n"))
     samples = json.loads(unpacked(shared["samples"]))
     text = (folder / "gemm_fp32-vectorized-4096.html").read_text()
-    found = re.findall(r'class="part" data-key="([a-z]+)">([^<]+)<', text)
+    found = re.findall(r'class="part" data-key="([a-z-]+)">([^<]+)<', text)
     parts = {key: unpacked(body, samples[key]) for key, body in found}
-    assert {"changed", "stalls", "occupancy", "verdict", "figures", "reproduce"} <= parts.keys()
+    assert {"step", "stall-section", "occupancy-section", "verdict", "figures"} <= parts.keys()
     assert "DRAM throughput" in parts["figures"]
     assert "vectorized" in parts["reproduce"]
     assert len(text) < sum(map(len, parts.values()))

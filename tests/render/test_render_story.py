@@ -7,6 +7,7 @@ import re
 
 import pytest
 import recorded
+from render_fixture import page_facts
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug
@@ -218,7 +219,7 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     assert pages[3].title.endswith("(launch 4 of 8)")
     assert pages[3].slug.endswith("-launch4")
     for profile, page in zip(entry.profiles, pages, strict=True):
-        facts = {fact.label: fact.cell for fact in (*page.measured, *page.facts)}
+        facts = {label: fact.cell for label, fact in page_facts(page).items()}
         assert facts["Time of all 8 launches without ncu"].text == units.duration(
             timing_of(books, "gelu_unfused", "16384").median_us
         )
@@ -234,9 +235,7 @@ def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
     assert "launch" not in fused.title
     assert fused.card.time_us is None, "the first screen has the time without ncu alone"
     assert pages[3].card.time_us == entry.profiles[3].duration_us
-    assert {"Time without ncu", "Duration under ncu"} <= {
-        fact.label for fact in (*fused.measured, *fused.facts)
-    }
+    assert {"Time without ncu", "Duration under ncu"} <= page_facts(fused).keys()
     chain, repeated = entry_of(books, "launch_overhead", "16777216")
     assert page_view(chain, repeated.profiles[1]).title.endswith(
         "(launches 2 to 64 of 64, all alike)"

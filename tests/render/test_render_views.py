@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import render_fixture
+from msgspec import structs
 from rich.console import Console
 
 from ncu_toolkit.diagnosis.figures import inputs
@@ -19,15 +20,15 @@ from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.pages import charts, run_text
+from ncu_toolkit.pages import charts
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.family_view import _traffic_chart
-from ncu_toolkit.pages.html import table_csv
 from ncu_toolkit.pages.roofline import Point, roofline
 from ncu_toolkit.pages.roofs import roofs
-from ncu_toolkit.pages.run_view import PAGES, paged, run_view
-from ncu_toolkit.render.markup import reasons_of
+from ncu_toolkit.pages.run_view import PAGES, paged, run_summary, run_view
+from ncu_toolkit.render.html import reasons_of, table_csv
+from ncu_toolkit.render.text import RunText
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def every_chart(view: RunView) -> Iterator[Chart]:
         for panel in family.panels:
             yield from panel.charts
     for page in view.pages:
-        yield from page.charts.values()
+        yield from (chart for charts in render_fixture.parts(page, "charts") for chart in charts)
 
 
 def every_table(view: RunView) -> Iterator[Table]:
@@ -54,11 +55,7 @@ def every_table(view: RunView) -> Iterator[Table]:
     for family in view.families:
         yield from (*family.tables, *(panel.table for panel in family.panels))
     for page in view.pages:
-        yield from (
-            *page.tables.values(),
-            *(t for t in (page.considered, page.bounds, page.checks) if t),
-            *(f.evidence for f in page.findings),
-        )
+        yield from render_fixture.page_tables(page).values()
 
 
 def ladder(view: RunView, size: str) -> Table:
@@ -119,7 +116,7 @@ def test_every_missing_value_has_a_reason(view: RunView) -> None:
 
 
 def test_the_three_kinds_of_absence_are_told_apart(view: RunView) -> None:
-    table = view.pages[0].tables["metrics"]
+    table = render_fixture.page_tables(view.pages[0])["metrics"]
     titles = {row[0].text: row[1].title for row in table.rows if row[1].missing}
     assert titles["Tensor pipe active"].endswith("its denominator is zero")
     assert titles["FP16 pipe active"].endswith("not available on this architecture")
@@ -131,7 +128,7 @@ def test_zero_is_a_value(book: Book) -> None:
     assert subject.reading("local_load_sectors").value == 0
     cell = next(
         row[1]
-        for row in run_view(book).pages[0].tables["metrics"].rows
+        for row in render_fixture.page_tables(run_view(book).pages[0])["metrics"].rows
         if row[0].text == "Local load sectors"
     )
     assert (cell.text, cell.missing) == ("0\u2009sectors", False)
@@ -261,7 +258,7 @@ def test_renderings_agree(view: RunView, book: Book) -> None:
     assert float(line["Registers (count)"]) == rung["registers"]
     shown = {row[0].value: row[1].text for row in ladder(view, "4096").rows}["vectorized"]
     console = Console(width=220, record=True, file=io.StringIO())
-    console.print(run_text.summary(book.run, book=book))
+    console.print(RunText(run_summary(book)))
     assert shown in console.export_text()
 
 
@@ -269,7 +266,7 @@ def test_a_narrow_terminal_loses_columns_and_no_digits(view: RunView, book: Book
     row = next(row for row in ladder(view, "4096").rows if row[0].value == "vectorized")
     for width in (60, 80, 100, 220):
         console = Console(width=width, record=True, file=io.StringIO())
-        console.print(run_text.summary(book.run, book=book))
+        console.print(RunText(run_summary(book)))
         lines = [
             line for line in console.export_text().splitlines() if line.startswith("vectorized")
         ]
@@ -290,13 +287,16 @@ def test_json_lists_every_launch_with_its_verdict(view: RunView, book: Book) -> 
 
 def test_pages_tell_the_step(view: RunView) -> None:
     page = next(page for page in view.pages if page.slug == "gemm_fp32-vectorized-4096")
-    assert page.step is not None
-    assert page.step.before.text == "mini_tile"
-    assert {kind for kind, _ in page.step.diff} >= {"+", "-", "@"}
-    assert page.step.moved is not None
-    assert "Stall: short scoreboard" in [row[0].text for row in page.step.moved.rows]
-    assert page.checks is not None
-    assert page.claim
+    [(before, _)], [diff] = (
+        render_fixture.parts(page, "compared"),
+        render_fixture.parts(page, "diff"),
+    )
+    assert before.text == "mini_tile"
+    assert {kind for kind, _ in diff} >= {"+", "-", "@"}
+    tables = render_fixture.page_tables(page)
+    assert "Stall: short scoreboard" in [row[0].text for row in tables["moved"].rows]
+    assert tables["checks"].rows
+    assert render_fixture.parts(page, "claim")
     assert page.previous is not None
     assert page.previous.href.endswith("-4096.html")
     assert any(fact.label == "Other size" for fact in page.siblings)
@@ -442,7 +442,7 @@ def test_pairs_are_not_told_as_a_climb() -> None:
     run = render_fixture.run()
     whole = open_book(run, render_fixture.diagnosis)
     info = {
-        name: replace(rung, kind="planted")
+        name: structs.replace(rung, kind="planted")
         for (_, name), rung in whole.rungs.items()
         if name == "mini_tile"
     }

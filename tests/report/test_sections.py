@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules._support import COLLECT
+from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.report.reader import load_profiles
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
+from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.language import Elsewhere
-from ncu_toolkit.diagnosis.time_model import TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.model import Finding, NoFinding
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding
@@ -41,6 +41,10 @@ class Specificity(IntEnum):
     """It names what the warps feel."""
     SHADOW = 4
     """It may only mirror what another finding names."""
+
+    def always(self, finding: Finding) -> Specificity:
+        """As `Rule.specificity` of a rule whose findings are all so specific."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class Rule(Protocol):
     `language.call` says of all others."""
     __doc__: str | None
 
-    def find(self, profile: Profile, model: TimeModel) -> Finding | NoFinding: ...
+    def find(self, k: Kernel) -> Finding | NoFinding: ...
 
     @staticmethod
     def specificity(finding: Finding) -> Specificity:

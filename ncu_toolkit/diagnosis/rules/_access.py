@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import BUSY, blame, memory_load, pipe_part
-from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, TimeModel, queue_share
-from ncu_toolkit.model import Profile
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel
+from ncu_toolkit.diagnosis.thresholds import BUSY, NEAR_BYTES
+from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, queue_share
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 from ncu_toolkit.sass.operands import parts, registers
@@ -23,32 +23,28 @@ COALESCED: Final = 1 / 3
 REWRITTEN: Final = 1.25
 
 
-def rewritten(profile: Profile) -> float:
+def rewritten(k: Kernel) -> float:
     """How many times the bytes that the SMs store device memory writes, where it also moves more than
     passes between L2 and the SMs: sectors that stores fill only in part leave L2 before the rest
     arrives, and are fetched and written again. 0 where that is not so, or not known."""
-    moved, passed = figures.value(profile, "dram_bytes"), figures.value(profile, "l2_bytes")
-    written, stored = (
-        profile.value("dram_write_bytes"),
-        (profile.value("global_store_sectors") or 0.0) * figures.SECTOR_BYTES,
-    )
+    moved, passed = k["dram_bytes"], k["l2_bytes"]
+    written = k["dram_write_bytes"]
+    stored = (k["global_store_sectors"] or 0.0) * SECTOR_BYTES
     if not moved or not passed or not written or not stored:
         return 0.0
     twice = min(moved / passed, written / stored)
     return written / stored if twice >= REWRITTEN else 0.0
 
 
-def is_coalesced(profile: Profile) -> bool:
+def is_coalesced(k: Kernel) -> bool:
     """Whether global accesses touch at most 1.5 times the sectors they need; true where it cannot
     be told.
 
     Lanes of one or two bytes may skip some, as one colour of interleaved pixels does: what counts
     then is that they stay on the fewest lines, for the loads beside them use the rest of each."""
-    excess = figures.value(profile, "global_sector_excess")
-    width, tags = (
-        figures.value(profile, "load_bytes_per_lane"),
-        figures.value(profile, "l1_tag_excess"),
-    )
+    excess = k["global_sector_excess"]
+    width = k["load_bytes_per_lane"]
+    tags = k["l1_tag_excess"]
     return (
         excess is None
         or excess <= COALESCED
@@ -56,6 +52,9 @@ def is_coalesced(profile: Profile) -> bool:
     )
 
 
+#: L2's roll-up counts cycles of traffic to device memory too: where kernels only move bytes between
+#: that and the SMs, it is at most this much above DRAM's utilisation (time_model.ACTIVITY).
+FOLLOWS: Final = 0.15
 #: Part of the excess that a pattern of accesses makes up where it is called by that: more than half.
 MOST: Final = 0.5
 #: Fewest neighbouring loads of a lane that count as a run.
@@ -66,7 +65,7 @@ NEARLY: Final = 0.1
 ADDRESS: Final = re.compile(r"\[(?P<base>[^]+]*?)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
 
 
-def read_in_pieces(profile: Profile) -> float:
+def read_in_pieces(k: Kernel) -> float:
     """Part (0-1) of the sectors beyond the ideal that are fetched again and again because lanes read
     neighbouring bytes one by one: runs of RUN loads and more, narrower than a WORD, from one address
     register at offsets of their own width.
@@ -76,16 +75,14 @@ def read_in_pieces(profile: Profile) -> float:
     another number. A run of a sector or more touches one for each lane wherever they are."""
     runs: dict[tuple[str, int], dict[int, tuple[float, float]]] = {}
     total = 0.0
-    for row in profile.instructions:
-        sectors, ideal = (
-            row.counters.get("l2_sectors", 0.0),
-            row.counters.get("l2_sectors_ideal", 0.0),
-        )
+    for row in k.instructions:
+        sectors = row.counters.get("l2_sectors", 0.0)
+        ideal = row.counters.get("l2_sectors_ideal", 0.0)
         if sectors <= ideal or not row.executed or attribution.kind(row.opcode) == "atomic":
             continue
         total += sectors - ideal
         width, found = int(attribution.width(row.opcode)), ADDRESS.search(row.sass)
-        if attribution.base(row.opcode) in GLOBAL_LOADS and width < WORD and found:
+        if row.base in GLOBAL_LOADS and width < WORD and found:
             at = runs.setdefault((found["base"], width), {})
             before = at.get(offset := int(found["offset"] or "0", 16), (0.0, 0.0))[0]
             at[offset] = before + sectors - ideal, sectors / row.executed
@@ -94,21 +91,21 @@ def read_in_pieces(profile: Profile) -> float:
         joined = [n for n in at if {n - width, n + width} & at.keys()]
         length = len(joined) * width
         side_by_side = all(abs(at[n][1] / length - 1) <= NEARLY for n in joined)
-        if len(joined) >= RUN and length < figures.SECTOR_BYTES and side_by_side:
+        if len(joined) >= RUN and length < SECTOR_BYTES and side_by_side:
             mine += sum(at[n][0] for n in joined)
     return mine / total if total else 0.0
 
 
-def queued_excess(profile: Profile) -> float:
+def queued_excess(k: Kernel) -> float:
     """Part (0-1) of the sectors beyond the ideal where warps queue for global memory: each access
     counts by its lg_throttle samples, so that many coalesced accesses elsewhere do not hide the
     scattered one that fills the queue. 0 without samples."""
-    weights = attribution.weights_by_culprit(profile, "lg_throttle")
+    weights = attribution.weights_by_culprit(k.profile, "lg_throttle")
     wasted = 0.0
     for i, samples in weights.items():
-        row = profile.instructions[i].counters
+        row = k.instructions[i].counters
         sectors, ideal = row.get("l2_sectors", 0.0), row.get("l2_sectors_ideal", 0.0)
-        if sectors > ideal and attribution.kind(profile.instructions[i].opcode) == "global":
+        if sectors > ideal and attribution.kind(k.instructions[i].opcode) == "global":
             wasted += samples * (1 - ideal / sectors)
     return wasted / sum(weights.values()) if weights else 0.0
 
@@ -121,33 +118,44 @@ WORD: Final = 4.0
 BROADCAST: Final = 1.5 / 4
 
 
-def is_broadcast(profile: Profile) -> bool:
+def memory_load(k: Kernel) -> float:
+    """Utilisation of the busiest resource on the way of a global access."""
+    return k.model.busiest(*MEMORY)[1]
+
+
+def queueing(k: Kernel) -> float:
+    """The part of a memory access's time that is spent in queues, and so shrinks with the traffic
+    (TimeModel.queue)."""
+    return k.model.queue(memory_load(k))
+
+
+def streams(k: Kernel) -> bool:
+    """Whether L2 is near its peak by its roll-up alone, and the traffic of device memory, which is
+    busier than L2's own work, accounts for that."""
+    dram, active = k.model.busy("dram"), k.model.activity.get("l2", 0.0)
+    return active >= NEAR_BYTES.value and k.model.worked("l2") < dram and active - dram <= FOLLOWS
+
+
+def is_broadcast(k: Kernel) -> bool:
     """Whether global loads mostly give one value to all lanes, so that their number matters and not
     their bytes; false where it cannot be told."""
-    sectors, asked = (
-        figures.value(profile, "global_load_sectors"),
-        figures.value(profile, "lane_load_bytes"),
-    )
+    sectors = k["global_load_sectors"]
+    asked = k["lane_load_bytes"]
     return (
-        sectors is not None
-        and bool(asked)
-        and sectors * figures.SECTOR_BYTES / (asked or 1.0) < BROADCAST
+        sectors is not None and bool(asked) and sectors * SECTOR_BYTES / (asked or 1.0) < BROADCAST
     )
 
 
-def global_waiting(profile: Profile, model: TimeModel) -> float:
+def global_waiting(k: Kernel) -> float:
     """Share of a warp's time spent waiting on or queueing for global memory (not local, not
     asynchronous copies, not atomics)."""
-    return sum(
-        model.waiting(reason) * blame(profile, reason, ("global", "texture"))
-        for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
-    )
+    return k.waiting_for(("global", "texture"), *GLOBAL_WAITS)
 
 
-def gathers(profile: Profile) -> bool:
+def gathers(k: Kernel) -> bool:
     """Whether most waiting is for loads whose address another load delivered: no tile holds what
     they will need."""
-    return dependent_loads(profile) >= 0.5
+    return dependent_loads(k) >= 0.5
 
 
 #: Clocks of an addition of floats, each of which needs the sum before it: as in the SMs since Volta
@@ -156,7 +164,7 @@ ADD: Final = 4
 FLOAT: Final = re.compile(r"\.B?F(16|32|64)")
 
 
-def queued_behind_atomics(profile: Profile, model: TimeModel) -> float:
+def queued_behind_atomics(k: Kernel) -> float:
     """Part (0-1) of the waiting for global memory that is a queue in front of atomic updates,
     whichever access of the warp waits in it.
 
@@ -165,96 +173,86 @@ def queued_behind_atomics(profile: Profile, model: TimeModel) -> float:
     slices does not show one hot slice, but the time an access takes does: beyond UNLOADED it is
     queueing, and where no level of memory is busy, and there are enough updates to fill the time if
     they meet, nothing else can be the queue. 0 where it cannot be told."""
-    atomics = [
-        row
-        for row in figures.rows(profile)
-        if attribution.base(row.opcode) in ("ATOM", "ATOMG", "RED", "REDG")
-    ]
+    atomics = [row for row in k.rows if row.base in ("ATOM", "ATOMG", "RED", "REDG")]
     updates = sum(row.threads * (ADD if FLOAT.search(row.opcode) else 1) for row in atomics)
-    accesses = figures.executed(profile, attribution.LONG_PRODUCERS)
-    instructions = profile.value("instructions") or float(profile.mix.total)
-    if not updates or not accesses or not model.stalls or memory_load(model) >= BUSY.value:
+    accesses = k.executed(*attribution.LONG_PRODUCERS)
+    instructions = k["instructions"] or float(k.profile.mix.total)
+    if not updates or not accesses or not k.model.stalls or memory_load(k) >= BUSY.value:
         return 0.0
     # Where one slice's unit is busy, what queues for it is known, and all waiting is behind it.
-    unit = model.busy("atomic")
+    unit = k.model.busy("atomic")
     hot = queue_share(unit) if unit >= BUSY.value else 0.0
-    latency = warp_latency(profile)
+    latency = warp_latency(k)
     if latency is None:
         return hot
-    waited = model.waiting("long_scoreboard", "lg_throttle", "drain")
-    waited += model.waiting("mio_throttle") * blame(profile, "mio_throttle", ("global", "atomic"))
+    waited = k.model.waiting("long_scoreboard", "lg_throttle", "drain")
+    waited += k.model.waiting("mio_throttle") * k.blame("mio_throttle", "global", "atomic")
     each = waited * latency * instructions / accesses
-    slow = max(0.0, 1 - UNLOADED / each) * min(1.0, updates / model.cycles) if each else 0.0
+    slow = max(0.0, 1 - UNLOADED / each) * min(1.0, updates / k.model.cycles) if each else 0.0
     return max(hot, slow)
 
 
-def dependent_loads(profile: Profile) -> float:
+def dependent_loads(k: Kernel) -> float:
     """Part of the long-scoreboard waiting that is for loads whose address comes from another load.
     0 where it cannot be told."""
-    weights = attribution.weights_by_culprit(profile, "long_scoreboard")
+    weights = attribution.weights_by_culprit(k.profile, "long_scoreboard")
     total = sum(weights.values())
     if not total:
         return 0.0
-    flow = attribution.flow_of(profile.instructions)
+    flow = attribution.flow_of(k.instructions)
     loads = {
-        i: w
-        for i, w in weights.items()
-        if attribution.kind(profile.instructions[i].opcode) == "global"
+        i: w for i, w in weights.items() if attribution.kind(k.instructions[i].opcode) == "global"
     }
     return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total
 
 
-def atomic_wavefronts(profile: Profile) -> tuple[float, float]:
+def atomic_wavefronts(k: Kernel) -> tuple[float, float]:
     """Part of the passes through the shared-memory banks that atomic updates make, and part of
     theirs that would do if no two met.
 
     (0, 1) where not known.
     """
     name, ideal = "shared_wavefronts", "shared_wavefronts_ideal"
-    total = sum(row.counters.get(name, 0.0) for row in profile.instructions)
+    total = sum(row.counters.get(name, 0.0) for row in k.instructions)
     mine = [
-        row.counters
-        for row in profile.instructions
-        if attribution.base(row.opcode) == "ATOMS" and row.counters.get(name)
+        row.counters for row in k.instructions if row.base == "ATOMS" and row.counters.get(name)
     ]
     passes = sum(counters[name] for counters in mine)
     needed = sum(min(counters[name], counters.get(ideal, counters[name])) for counters in mine)
     return (passes / total, needed / passes) if passes else (0.0, 1.0)
 
 
-def shared_wavefront_part(profile: Profile) -> float:
+def shared_wavefront_part(k: Kernel) -> float:
     """Part of the data stage's wavefronts that shared memory causes; all of them where the total is
     not known."""
-    wavefronts, busy, cycles = (
-        profile.value("shared_wavefronts"),
-        profile.value("l1_data_pipe_active"),
-        profile.value("sm_active_cycles"),
-    )
-    if wavefronts is None or not busy or not cycles or not profile.device.sm_count:
+    wavefronts = k["shared_wavefronts"]
+    busy = k["l1_data_pipe_active"]
+    cycles = k["sm_active_cycles"]
+    if wavefronts is None or not busy or not cycles or not k.device.sm_count:
         return 1.0
-    return min(1.0, wavefronts / (busy * cycles * profile.device.sm_count))
+    return min(1.0, wavefronts / (busy * cycles * k.device.sm_count))
 
 
-def global_wavefront_part(profile: Profile) -> float:
+def global_wavefront_part(k: Kernel) -> float:
     """Part of the data stage's wavefronts that global accesses cause; all of them where shared
     memory causes none, or is not counted."""
-    return 1 - shared_wavefront_part(profile) if profile.value("shared_wavefronts") else 1.0
+    return 1 - shared_wavefront_part(k) if k["shared_wavefronts"] else 1.0
 
 
-def busiest_with_loads(profile: Profile, model: TimeModel) -> tuple[str, float]:
+def busiest_with_loads(k: Kernel) -> tuple[str, float]:
     """The memory unit that global accesses keep busiest, without what shared memory does in the
     units that both pass."""
-    data = global_wavefront_part(profile)
-    own = {"lsu": pipe_part(profile, "global", 1.0), "l1_data": data, "l1_writeback": data}
+    data = global_wavefront_part(k)
+    own = {"lsu": k.pipe_part("global", 1.0), "l1_data": data, "l1_writeback": data}
     loads = {
-        name: model.busy(name) * own.get(name, 1.0)
+        name: k.model.busy(name) * own.get(name, 1.0)
         for name in (*MEMORY, "l1")
-        if name in model.loads
+        if name in k.model.loads
     }
     return max(loads.items(), key=lambda item: item[1], default=("", 0.0))
 
 
-def loads_in_flight(profile: Profile) -> float | None:
+def loads_in_flight(k: Kernel) -> float | None:
     """Global loads that a warp has under way where it waits for one, mean over the samples of that
     waiting; None where they tell nothing.
 
@@ -263,7 +261,7 @@ def loads_in_flight(profile: Profile) -> float | None:
     a lower bound."""
     under_way: list[frozenset[int]] = []
     weighted, samples = 0.0, 0
-    for row in profile.instructions:
+    for row in k.instructions:
         written, read = registers(row.opcode, parts(row.sass)[1])
         last = max(
             (at for at, registers in enumerate(under_way) if registers & (read | written)),
@@ -274,18 +272,18 @@ def loads_in_flight(profile: Profile) -> float | None:
             weighted += len(under_way) * here
             samples += here
             del under_way[: last + 1]
-        if attribution.base(row.opcode) in ("LDG", "LD") and written:
+        if row.base in ("LDG", "LD") and written:
             under_way.append(written)
     return weighted / samples if samples else None
 
 
-def warp_latency(profile: Profile) -> float | None:
+def warp_latency(k: Kernel) -> float | None:
     """Cycles a warp spends for each instruction: the stall stack's height, else by Little's law
     warps over instructions a cycle of one scheduler."""
-    if profile.stalls is not None and profile.stalls.total > 0:
-        return profile.stalls.total
-    filled, issued = profile.value("achieved_occupancy"), profile.value("issue_active")
-    warps = profile.device.max_warps_per_sm / profile.device.schedulers_per_sm
+    if k.profile.stalls is not None and k.profile.stalls.total > 0:
+        return k.profile.stalls.total
+    filled, issued = k["achieved_occupancy"], k["issue_active"]
+    warps = k.device.max_warps_per_sm / k.device.schedulers_per_sm
     return filled * warps / issued if filled and issued and warps else None
 
 
@@ -300,20 +298,16 @@ ENOUGH: Final = 8
 NEAR_WAIT: Final = 8
 
 
-def after_copy_wait(profile: Profile) -> set[int]:
+def after_copy_wait(k: Kernel) -> set[int]:
     """Indices of instructions at or shortly behind a wait for copies."""
-    waits = [
-        i
-        for i, row in enumerate(profile.instructions)
-        if attribution.base(row.opcode) in ("DEPBAR", "SYNCS")
-    ]
-    return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(profile.instructions)))}
+    waits = [i for i, row in enumerate(k.instructions) if row.base in ("DEPBAR", "SYNCS")]
+    return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(k.instructions)))}
 
 
-def barrier_part(profile: Profile) -> float:
+def barrier_part(k: Kernel) -> float:
     """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for
     nothing then ties them to copies."""
-    samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(profile.instructions)}
+    samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(k.instructions)}
     total = sum(samples.values())
-    near = after_copy_wait(profile)
+    near = after_copy_wait(k)
     return sum(n for i, n in samples.items() if i in near) / total if total else 0.0

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import Threshold
-from ncu_toolkit.model import Instruction, Profile
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import attribution
 
 #: `HADD2.F32 R4, -RZ, R5.H0_H0`: compilers convert a half to a float so.
@@ -32,14 +32,14 @@ _MOVES: Final = ("MOV", "PRMT", "IMAD", "SHF")
 _STEPS: Final = 3
 
 
-def widened(profile: Profile) -> tuple[float, float]:
+def widened(k: Kernel) -> tuple[float, float]:
     """Conversions of 16-bit numbers to floats: (warp instructions, thread instructions)."""
-    converting = [row for row in figures.rows(profile) if row.opcode.startswith(CONVERTS)]
+    converting = [row for row in k.rows if row.opcode.startswith(CONVERTS)]
     warps, threads = sum(row.warps for row in converting), sum(row.threads for row in converting)
-    for row in _bfloat16(profile):
+    for row in _bfloat16(k):
         executed = float(row.executed or 0)
         warps += executed
-        threads += float(row.threads) if row.threads is not None else executed * figures.WARP
+        threads += float(row.threads) if row.threads is not None else executed * WARP
     return warps, threads
 
 
@@ -64,17 +64,15 @@ def is_widening(sass: str) -> bool:
     )
 
 
-def _bfloat16(profile: Profile) -> list[Instruction]:
-    table = profile.instructions
+def _bfloat16(k: Kernel) -> list[Instruction]:
+    table = k.instructions
     candidates = {i for i, row in enumerate(table) if row.executed and is_widening(row.sass)}
     if not candidates:
         return []
     flow = attribution.flow_of(table)
     used: set[int] = set()
     for i, row in enumerate(table):
-        if row.executed and (
-            attribution.kind(row.opcode) == "fp32" or attribution.base(row.opcode) == "STS"
-        ):
+        if row.executed and (attribution.kind(row.opcode) == "fp32" or row.base == "STS"):
             used.update(
                 j
                 for register in flow.reads[i]
@@ -114,31 +112,23 @@ def is_conversion(opcode: str) -> bool:
     return base in ("F2F", "I2F", "F2I", "FRND") and "F64" in modifiers
 
 
-def converts_doubles(profile: Profile) -> bool:
+def converts_doubles(k: Kernel) -> bool:
     """Whether most work of the special-function kind is conversion to or from double, or its 64-bit
     helpers."""
-    special = sum(
-        row.warps for row in figures.rows(profile) if attribution.kind(row.opcode) == "special"
-    )
+    special = sum(row.warps for row in k.rows if attribution.kind(row.opcode) == "special")
     double = sum(
         row.warps
-        for row in figures.rows(profile)
+        for row in k.rows
         if attribution.kind(row.opcode) == "special" and is_double(row.opcode)
     )
     return double > special / 2 > 0
 
 
-MULTIPLY_ADDS: Final = Threshold(
-    0.15,
-    "a matrix product written for one result a thread executes a multiply-add in about every sixth instruction or more often",
-)
-
-
-def computing(profile: Profile) -> float:
+def computing(k: Kernel) -> float:
     """Part (0-1) of the executed instructions that compute, special functions and conversions
     included; integers, which mostly are addresses, are not."""
     kinds = ("fp32", "fp16", "fp64", "special", "tensor")
-    return sum(figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in kinds)
+    return sum(k[f"kind_share:{kind}"] or 0.0 for kind in kinds)
 
 
 def is_multiply_add(opcode: str) -> bool:
@@ -166,23 +156,23 @@ _SUM: Final = re.compile(
 REUSE: Final = 4.0
 
 
-def is_fp32_product(profile: Profile) -> bool:
+def is_fp32_product(k: Kernel) -> bool:
     """Whether the kernel is like a product of FP32 matrices: multiply-adds are most of its
     instructions, they sum up, and each byte of device memory reaches them many times over through
     shared memory. False where opcodes were not counted."""
-    rows = list(figures.rows(profile))
+    rows = list(k.rows)
     total = sum(row.warps for row in rows)
-    fused = sum(row.warps for row in rows if attribution.base(row.opcode) in ("FFMA", "FFMA2"))
-    if not total or fused / total < PRODUCT or figures.executed(profile, ("tensor",)):
+    fused = sum(row.warps for row in rows if row.base in ("FFMA", "FFMA2"))
+    if not total or fused / total < PRODUCT or k.executed("tensor"):
         return False
-    read = profile.value("dram_read_bytes")
-    shared = figures.value(profile, "lane_shared_load_bytes")
+    read = k["dram_read_bytes"]
+    shared = k["lane_shared_load_bytes"]
     if not read or not shared or shared / read < REUSE:
         return False
     counted = [
         (row.executed, _SUM.search(row.sass))
-        for row in profile.instructions
-        if row.executed and attribution.base(row.opcode) in ("FFMA", "FFMA2")
+        for row in k.instructions
+        if row.executed and row.base in ("FFMA", "FFMA2")
     ]
     sums = sum(n for n, found in counted if found and found[1] == found[2])
     return not counted or sums >= SUMS * sum(n for n, _ in counted)

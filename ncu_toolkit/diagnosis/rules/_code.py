@@ -42,7 +42,7 @@ class StaticFinding:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class OpenQuestion:
     """Something the code leaves open, with the bottlenecks it may hide."""
 
     bottlenecks: tuple[str, ...]
@@ -64,6 +64,8 @@ class KernelFacts:
     """Useful operations per compulsory byte of the problem."""
     grid_blocks: int | None = None
     sm_count: int | None = None
+    rule: str = ""
+    """Which rule asks: the id that its finding bears."""
 
     @property
     def main(self) -> Region:
@@ -92,6 +94,20 @@ class KernelFacts:
         if self.grid_blocks is None:
             return None
         return self.occupancy.waves(self.grid_blocks, self.sm_count)
+
+    def finding(
+        self,
+        certainty: Certainty,
+        summary: str,
+        evidence: tuple[Evidence, ...],
+        advice: str,
+        look_for: str,
+        rows: Sequence[SassInstruction] = (),
+        what: str = "",
+    ) -> StaticFinding:
+        """What the code shows, at the lines that hold most of `rows`, which are called `what`."""
+        places = locations(rows, what)
+        return StaticFinding(self.rule, certainty, summary, evidence, advice, look_for, places)
 
     def has(self, *kinds: str) -> bool:
         """Whether the code holds an instruction of one of `kinds`."""

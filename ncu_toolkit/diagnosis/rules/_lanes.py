@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.model import Instruction, Profile
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import attribution
 
 #: A comparison by order in the name of an instruction: an index with a bound.
@@ -33,20 +34,20 @@ class Left:
     at: int
 
 
-def filled(profile: Profile) -> float:
+def filled(k: Kernel) -> float:
     """Lanes of a warp that a block of this size has threads for, mean over the block's warps; 32
     where the size is not known."""
-    threads = profile.launch.threads_per_block
-    return threads / -(-threads // figures.WARP) if threads else float(figures.WARP)
+    threads = k.launch.threads_per_block
+    return threads / -(-threads // WARP) if threads else float(WARP)
 
 
-def left(profile: Profile) -> Left | None:
+def left(k: Kernel) -> Left | None:
     """What is left of the warps after the tests at a kernel's beginning; None where none of them
     lets lanes leave, or the code was not counted.
 
     Such a test is a guarded exit, or a branch to one. The first branch to anything else ends the
     beginning."""
-    table = profile.instructions
+    table = k.instructions
     if not table or not table[0].executed:
         return None
     targets = attribution.flow_of(table).graph.targets
@@ -54,7 +55,7 @@ def left(profile: Profile) -> Left | None:
     at = 0
     while i < len(table) and table[i].executed:
         row = table[i]
-        base = attribution.base(row.opcode)
+        base = row.base
         ordered = ordered or ("SETP" in base and bool(ORDER.search(row.opcode)))
         guarded = row.sass.startswith("@")
         following = i + 1
@@ -83,7 +84,7 @@ def left(profile: Profile) -> Left | None:
     ) if tests else None  # fmt: skip
     if after is None or after.threads is None or not after.executed:
         return None
-    if sum(row.executed or 0 for row in table[:at]) > AT_ONCE * profile.mix.total:
+    if sum(row.executed or 0 for row in table[:at]) > AT_ONCE * k.profile.mix.total:
         return None
     return Left(after.threads / after.executed, min(1.0, after.executed / warps), edge, at)
 
@@ -92,7 +93,7 @@ def base_at(table: tuple[Instruction, ...], at: int) -> str:
     """The base of an unguarded instruction; empty for a guarded one or none."""
     if at >= len(table) or table[at].sass.startswith("@"):
         return ""
-    return attribution.base(table[at].opcode)
+    return table[at].base
 
 
 def _leaves(table: tuple[Instruction, ...], at: int) -> bool:

@@ -29,30 +29,16 @@ Functions".
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     atomic_wavefronts,
     queued_behind_atomics,
     shared_wavefront_part,
 )
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    WEAK_STALL,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate_stall,
-    pipe_part,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 
 ID: Final = "atomic-contention"
 TITLE: Final = "Atomic contention"
@@ -72,90 +58,52 @@ SHARED: Final = ("short_scoreboard", "mio_throttle")
 REASONS: Final = (*GLOBAL, *SHARED)
 
 
-class Words:
-    none = "The kernel executes no atomic operations."
-    few = "Warps wait for atomic operations for only {waiting} of their time."
-    found = (
-        "Many threads update the same few addresses, so the updates run one after another. Warps spend {waiting} of their time "
-        "waiting for atomics."
-    )
-    advice = (
-        (
-            "Reduce within the warp first (shuffles or __reduce_add_sync), then in shared memory. Update global memory once per "
-            "block."
-        ),
-        "Give each block or warp a private copy of the counters. Combine the copies at the end.",
-    )
-    warps_done = "Each warp reduces its values already. Combine the sums of the warps in shared memory, and update global memory once per block."
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Reduce within the block first (tl.sum, tl.histogram). Then do one tl.atomic_add per block and address.",
-            "Give each block a private row of the counters. Sum the rows in a second kernel.",
-        ),
-        "numba": (
-            "Count in a shared array first (cuda.shared.array, cuda.atomic.add on it). Update global memory once per block.",
-            "Give each block a private copy of the counters. Combine the copies at the end.",
-        ),
-        "warp": (
-            "Reduce within the block first (wp.tile_sum over a tile). Then do one wp.atomic_add per block.",
-            "Give each group of threads a private copy of the counters. Combine the copies at the end.",
-        ),
-    }
-    call: ClassVar[language.Elsewhere] = {
-        "torch": (
-            "Replace index_add or scatter_add where few targets are hit often: sort the indices first, or multiply by a one-hot matrix.",
-            "Sum in larger groups first, so that fewer updates meet.",
-        ),
-        "xla": (
-            "Replace the scatter (.at[].add): with few targets compare with each and sum, else sort the indices first.",
-            "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted.",
-        ),
-    }
-    look_for = "Fewer RED or ATOM instructions, no stalls at them, idle L2 atomic units."
-    open = "Whether atomic operations hit the same addresses."
+CALL: Final = {
+    "torch": (
+        "Replace index_add or scatter_add where few targets are hit often: sort the indices first, or multiply by a one-hot matrix.",
+        "Sum in larger groups first, so that fewer updates meet.",
+    ),
+    "xla": (
+        "Replace the scatter (.at[].add): with few targets compare with each and sum, else sort the indices first.",
+        "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted.",
+    ),
+}
 
 
-CALL: Final = Words.call
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    count = figures.executed(profile, ("atomic",))
+def find(k: Kernel) -> Outcome:
+    count = k.executed("atomic")
     if not count:
-        return ruled_out(ID, Words.none)
-    parts = {reason: blame(profile, reason, ("atomic",)) for reason in REASONS}
+        return k.ruled_out("The kernel executes no atomic operations.")
+    parts = {reason: k.blame(reason, "atomic") for reason in REASONS}
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.
-    queued = queued_behind_atomics(profile, model)
+    queued = queued_behind_atomics(k)
     for reason in REASONS:
         parts[reason] = max(parts[reason], queued)
-    waiting = sum(model.waiting(reason) * part for reason, part in parts.items())
+    waiting = sum(k.model.waiting(reason) * part for reason, part in parts.items())
     # A warp that has issued its last update cannot leave before it is done; fences wait for it too.
-    after = model.waiting("drain", "membar")
-    unit = model.busy("atomic")
+    after = k.model.waiting("drain", "membar")
+    unit = k.model.busy("atomic")
     evidence = (
-        fact(profile, "kind_share:atomic"),
-        fact(profile, "l2_atomic_unit_active"),
-        fact(profile, "l2_atomic_unit_busiest"),
-        stall_fact(profile, "lg_throttle"),
-        stall_fact(profile, "long_scoreboard"),
-        stall_fact(profile, "short_scoreboard"),
-        stall_fact(profile, "mio_throttle"),
-        stall_fact(profile, "drain"),
-        stall_fact(profile, "membar"),
-        fact(profile, "l2_reduction_sectors"),
-        fact(profile, "l2_atomic_sectors"),
+        "kind_share:atomic l2_atomic_unit_active l2_atomic_unit_busiest",
+        "stall_share:lg_throttle stall_share:long_scoreboard stall_share:short_scoreboard",
+        "stall_share:mio_throttle stall_share:drain stall_share:membar l2_reduction_sectors",
+        "l2_atomic_sectors",
     )
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
-        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), *evidence)
-    stores = figures.executed(profile, ("global", "local")) or 0.0
+        return k.ruled_out(
+            f"Warps wait for atomic operations for only {percent(waiting)} of their time.",
+            evidence,
+        )
+    stores = k.executed("global", "local") or 0.0
     share_after = max(queued, count / (count + stores))
-    repeats = figures.value(profile, "kind_share:atomic") or 0.0
+    repeats = k["kind_share:atomic"] or 0.0
     # In shared memory private copies keep updates apart, but each still takes its pass through the
     # banks.
-    passes, apart = atomic_wavefronts(profile)
-    banks = shared_wavefront_part(profile) * passes
+    passes, apart = atomic_wavefronts(k)
+    banks = shared_wavefront_part(k) * passes
     private = max(AGGREGATED, apart) if passes else AGGREGATED
     left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
-    in_pipe = pipe_part(profile, "atomic", 0.0)
+    in_pipe = k.pipe_part("atomic", 0.0)
     removal = Removal(
         "with updates combined in each warp first"
         if banks < 0.5
@@ -164,37 +112,57 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
         loads={
             "atomic": AGGREGATED,
-            "l2": keep(_l2_part(profile), AGGREGATED),
+            "l2": keep(_l2_part(k), AGGREGATED),
             "lsu": keep(in_pipe, AGGREGATED),
         }
         | {"l1_tag": keep(in_pipe, AGGREGATED), "l1_data": keep(max(in_pipe, banks), private)},
         instructions=1.0 if passes else keep(repeats, AGGREGATED),
     )
-    within_warp, *others = Words.advice
-    first = Words.warps_done if profile.mix.executed("SHFL|REDUX") else within_warp
-    return finding(
-        ID,
-        Words.found.format(waiting=units.percent(waiting + after * share_after)),
-        model.without(removal),
+    within_warp, *others = (
+        "Reduce within the warp first (shuffles or __reduce_add_sync), then in shared memory. Update global memory once per block.",
+        "Give each block or warp a private copy of the counters. Combine the copies at the end.",
+    )
+    first = (
+        "Each warp reduces its values already. Combine the sums of the warps in shared memory, and update global memory once per block."
+        if k.profile.mix.executed("SHFL|REDUX")
+        else within_warp
+    )
+    return k.finding(
+        "Many threads update the same few addresses, so the updates run one after another. Warps spend "
+        f"{percent(waiting + after * share_after)} of their time waiting for atomics.",
+        removal,
         evidence,
-        language.advice(profile, (first, *others), Words.elsewhere),
-        Words.look_for,
+        k.advice(
+            first,
+            *others,
+            triton=(
+                "Reduce within the block first (tl.sum, tl.histogram). Then do one tl.atomic_add per block and address.",
+                "Give each block a private row of the counters. Sum the rows in a second kernel.",
+            ),
+            numba=(
+                "Count in a shared array first (cuda.shared.array, cuda.atomic.add on it). Update global memory once per block.",
+                "Give each block a private copy of the counters. Combine the copies at the end.",
+            ),
+            warp=(
+                "Reduce within the block first (wp.tile_sum over a tile). Then do one wp.atomic_add per block.",
+                "Give each group of threads a private copy of the counters. Combine the copies at the end.",
+            ),
+        ),
+        "Fewer RED or ATOM instructions, no stalls at them, idle L2 atomic units.",
         confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
-        locations=locate_stall(profile, "lg_throttle", ("atomic",))
-        or locate_stall(profile, "long_scoreboard", ("atomic",))
-        or locate_stall(profile, "short_scoreboard", ("atomic",)),
+        locations=k.locate_stall("lg_throttle", ("atomic",))
+        or k.locate_stall("long_scoreboard", ("atomic",))
+        or k.locate_stall("short_scoreboard", ("atomic",)),
     )
 
 
 def open_in_code(facts: KernelFacts) -> str:
-    return Words.open if facts.has("atomic") else ""
+    return "Whether atomic operations hit the same addresses." if facts.has("atomic") else ""
 
 
-def _l2_part(profile: Profile) -> float:
+def _l2_part(k: Kernel) -> float:
     mine = [
-        v
-        for name in ("l2_atomic_sectors", "l2_reduction_sectors")
-        if (v := profile.value(name)) is not None
+        v for name in ("l2_atomic_sectors", "l2_reduction_sectors") if (v := k[name]) is not None
     ]
-    total = profile.value("l2_sectors")
+    total = k["l2_sectors"]
     return min(1.0, sum(mine) / total) if mine and total else 0.0

@@ -33,25 +33,13 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import SHARED_WAITS, Kernel, Outcome, Removal, at, keep, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._access import barrier_part, shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
-from ncu_toolkit.diagnosis.rules._support import (
-    WEAK_STALL,
-    Threshold,
-    at,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate_stall,
-    pipe_part,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Location, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
+from ncu_toolkit.model import Evidence, Finding, Location
 from ncu_toolkit.sass import attribution
 
 ID: Final = "barrier-imbalance"
@@ -68,97 +56,61 @@ HALF: Final = Threshold(
 )
 
 
-class Words:
-    tensor = " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
-    few = "Warps wait at barriers for only {waiting} of their time.{beside}"
-    lone = " Only {part} of the warps execute the code where most of the remaining time is spent."
-    shuffles = "Warps wait longer for shuffles ({shuffling} of their time) than at barriers ({waiting}), and come late to these for that."
-    found = "Warps spend {waiting} of their time at barriers, waiting for the slowest warp of their block.{beside}{lone}"
-    even_work = "Give every warp the same work between barriers. Avoid serial work by one thread or warp while the others wait{at}."
-    only_a_warp = (
-        "Replace __syncthreads by __syncwarp or shuffles where only one warp exchanges data."
-    )
-    triton_once = "Reduce once: keep partial results elementwise in the loop, and reduce after it. Triton puts barriers around each reduction."
-    triton_warps = "Use fewer warps per block (num_warps), so that fewer wait for each other."
-    numba_warp = (
-        "Replace cuda.syncthreads by cuda.syncwarp or shuffles where only one warp exchanges data."
-    )
-    smaller_blocks = "Use smaller blocks, so that other blocks run while one block waits."
-    look_for = "Fewer barrier stalls, busier issue slots."
-    spread = "The part that few warps run uses {lanes} of 32 lanes. Shared by all lanes, it takes as many fewer instructions."
-    shuffled = (
-        "There is a barrier for every one to three accesses to shared memory, so values are exchanged step by step. Shuffles do the "
-        "steps within a warp, and one warp does the others."
-    )
-    open = "How long warps wait for each other at the barrier in the loop."
-    few_at_work = (
-        "Warps that execute the code where most of the remaining time is spent. The others skip it."
-    )
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    measured = stall_fact(profile, "barrier", WEAK_STALL)
-    products = attribution.waits(profile, "barrier").get("tensor", 0.0)
-    own = max(0.0, 1 - barrier_part(profile) - products)
-    waiting = model.waiting("barrier") * own
-    beside = Words.tensor if model.waiting("barrier") * products >= WEAK_STALL.value else ""
+def find(k: Kernel) -> Outcome:
+    measured = k.stall("barrier", WEAK_STALL)
+    products = attribution.waits(k.profile, "barrier").get("tensor", 0.0)
+    own = max(0.0, 1 - barrier_part(k) - products)
+    waiting = k.model.waiting("barrier") * own
+    beside = ""
+    if k.model.waiting("barrier") * products >= WEAK_STALL.value:
+        beside = " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
     if waiting < WEAK_STALL.value:
-        return ruled_out(
-            ID, Words.few.format(waiting=units.percent(waiting), beside=beside), measured
+        return k.ruled_out(
+            f"Warps wait at barriers for only {percent(waiting)} of their time.{beside}", measured
         )
-    alone = _few_at_work(profile)
-    shuffling = sum(
-        model.waiting(reason) * blame(profile, reason, ("shuffle",))
-        for reason in ("short_scoreboard", "mio_throttle")
-    )
-    if alone is None and shuffling >= waiting and figures.executed(profile, ("shuffle",)):
-        said = Words.shuffles.format(
-            shuffling=units.percent(shuffling), waiting=units.percent(waiting)
-        )
-        return ruled_out(
-            ID,
-            said,
+    alone = _few_at_work(k)
+    shuffling = k.waiting_for(("shuffle",), *SHARED_WAITS)
+    if alone is None and shuffling >= waiting and k.executed("shuffle"):
+        return k.ruled_out(
+            f"Warps wait longer for shuffles ({percent(shuffling)} of their time) than at barriers ({percent(waiting)}), "
+            "and come late to these for that.",
             measured,
-            stall_fact(profile, "short_scoreboard"),
-            fact(profile, "kind_share:shuffle"),
+            "stall_share:short_scoreboard kind_share:shuffle",
         )
-    few = alone[0] if alone else None
-    lone = Words.lone.format(part=units.percent(few.value)) if few else ""
+    few, lone = None, ""
+    if alone:
+        few = alone[0]
+        lone = f" Only {percent(few.value)} of the warps execute the code where most of the remaining time is spent."
     kinds = tuple(kind for kind in (*attribution.KINDS, "other") if kind != "tensor")
-    places = locate_stall(profile, "barrier", kinds)
-    removal = Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})
-    return finding(
-        ID,
-        Words.found.format(waiting=units.percent(waiting), beside=beside, lone=lone),
-        model.without(
-            _spread(removal, profile, alone[1]) if alone else _shuffled(removal, profile)
-        ),
-        (
-            measured,
-            few,
-            fact(profile, "issue_active"),
-            fact(profile, "active_warps"),
-            fact(profile, "kind_share:barrier"),
-        ),
-        _advice(profile, places),
-        Words.look_for,
+    places = k.locate_stall("barrier", kinds)
+    removal = Removal("without waiting at barriers", stalls={"barrier": 1 - own})
+    return k.finding(
+        f"Warps spend {percent(waiting)} of their time at barriers, waiting for the slowest warp of their block.{beside}{lone}",
+        _spread(removal, k, alone[1]) if alone else _shuffled(removal, k),
+        (measured, few, "issue_active active_warps kind_share:barrier"),
+        _advice(k, places),
+        "Fewer barrier stalls, busier issue slots.",
         confidence="high" if waiting >= 0.3 else "medium",
         locations=places,
     )
 
 
-def _advice(profile: Profile, places: tuple[Location, ...]) -> tuple[str, ...]:
-    even = Words.even_work.format(at=at(places))
-    product = figures.executed(profile, ("tensor",))
-    triton = (Words.triton_warps,) if product else (Words.triton_once, Words.triton_warps)
-    return language.advice(
-        profile,
-        (even, Words.only_a_warp, Words.smaller_blocks),
-        {
-            "triton": triton,
-            "numba": (even, Words.numba_warp, Words.smaller_blocks),
-            "warp": (even, Words.smaller_blocks),
-        },
+def _advice(k: Kernel, places: tuple[Location, ...]) -> tuple[str, ...]:
+    even = f"Give every warp the same work between barriers. Avoid serial work by one thread or warp while the others wait{at(places)}."
+    smaller = "Use smaller blocks, so that other blocks run while one block waits."
+    fewer = "Use fewer warps per block (num_warps), so that fewer wait for each other."
+    once = "Reduce once: keep partial results elementwise in the loop, and reduce after it. Triton puts barriers around each reduction."
+    return k.advice(
+        even,
+        "Replace __syncthreads by __syncwarp or shuffles where only one warp exchanges data.",
+        smaller,
+        triton=(fewer,) if k.executed("tensor") else (once, fewer),
+        numba=(
+            even,
+            "Replace cuda.syncthreads by cuda.syncwarp or shuffles where only one warp exchanges data.",
+            smaller,
+        ),
+        warp=(even, smaller),
     )
 
 
@@ -172,16 +124,16 @@ def specificity(finding: Finding) -> Specificity:
 
 def open_in_code(facts: KernelFacts) -> str:
     looped = any(i.base == "BAR" for r in facts.regions if r.depth for i in r.code)
-    return Words.open if looped else ""
+    return "How long warps wait for each other at the barrier in the loop." if looped else ""
 
 
-def _spread(removal: Removal, profile: Profile, part: range) -> Removal:
+def _spread(removal: Removal, k: Kernel, part: range) -> Removal:
     """The removal, and what stays of the work of a part that few warps run alone: its lanes over
     32, since lanes that share it do in one instruction what each did in one of its own."""
-    table = profile.instructions
+    table = k.instructions
     rows = [row for row in table[part.start : part.stop] if row.executed and row.threads]
-    run = sum(float(row.executed or 0) for row in rows)
-    left = sum(float(row.threads or 0) for row in rows) / run / figures.WARP if run else 1.0
+    run = float(sum(row.executed or 0 for row in rows))
+    left = sum(float(row.threads or 0) for row in rows) / run / WARP if run else 1.0
     if left >= 1:
         return removal
 
@@ -204,7 +156,8 @@ def _spread(removal: Removal, profile: Profile, part: range) -> Removal:
             "xu": stays("special"),
         },
         instructions=keep(run / sum(float(row.executed or 0) for row in table), left),
-        basis=Words.spread.format(lanes=units.significant(left * figures.WARP, 2)),
+        basis=f"The part that few warps run uses {units.significant(left * WARP, 2)} of 32 lanes. Shared by all lanes, "
+        "it takes as many fewer instructions.",
     )
 
 
@@ -218,55 +171,49 @@ STEPS: Final = 5
 STEPS_LEFT: Final = 0.5
 
 
-def _shuffled(removal: Removal, profile: Profile) -> Removal:
+def _shuffled(removal: Removal, k: Kernel) -> Removal:
     """The removal, and what shuffles take the place of where nearly each access to shared memory
     has its barrier: such code exchanges values between threads step by step. As it stands
     elsewhere.
 
     Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Warp Shuffle
     Functions"."""
-    accesses = figures.executed(profile, ("shared",))
-    rows = figures.rows(profile)
-    barriers = sum(row.warps for row in rows if attribution.base(row.opcode) == "BAR")
-    warps = profile.launch.blocks * math.ceil(math.prod(profile.launch.block) / figures.WARP)
+    accesses = k.executed("shared")
+    barriers = k.of_base("BAR")
+    warps = k.launch.blocks * math.ceil(math.prod(k.launch.block) / WARP)
     if not accesses or barriers < STEPS * warps or accesses > EXCHANGE * barriers:
         return removal
     shuffles = barriers * STEPS_LEFT
     left = min(1.0, shuffles / accesses)
-    through_l1 = keep(shared_wavefront_part(profile), left)
-    late = {
-        reason: keep(blame(profile, reason, ("shared",)), left)
-        for reason in ("short_scoreboard", "mio_throttle")
-    }
+    through_l1 = keep(shared_wavefront_part(k), left)
     return replace(
         removal,
-        stalls={**removal.stalls, **late},
+        stalls={**removal.stalls, **k.shrink(left, ("shared",), *SHARED_WAITS)},
         loads={
-            "lsu": keep(pipe_part(profile, "shared", 1.0), left),
+            "lsu": keep(k.pipe_part("shared", 1.0), left),
             **dict.fromkeys(("l1_data", "l1_writeback"), through_l1),
         },
-        instructions=1 - (barriers + accesses - shuffles) / sum(row.warps for row in rows),
-        basis=Words.shuffled,
+        instructions=1 - (barriers + accesses - shuffles) / k.total,
+        basis="There is a barrier for every one to three accesses to shared memory, so values are exchanged step by step. "
+        "Shuffles do the steps within a warp, and one warp does the others.",
     )
 
 
-def _few_at_work(profile: Profile) -> tuple[Evidence, range] | None:
+def _few_at_work(k: Kernel) -> tuple[Evidence, range] | None:
     """The part (0-1) of the warps that enter code which a branch lets the others skip, and the
     indices of its instructions, if what warps do beside standing at barriers is mostly there.
 
     Warps that come to the branch, and those that go on behind it, are counted; None where no such
     part is, or none can be told."""
-    table = profile.instructions
+    table = k.instructions
     beside = [row.sample_count - row.samples.get("barrier", 0) for row in table]
     total = sum(beside)
     if not total:
         return None
     for branch, ends in attribution.flow_of(table).graph.targets.items():
         target = max(ends)
-        came, entered = (
-            table[branch].executed,
-            table[branch + 1].executed if branch + 1 < target else None,
-        )
+        came = table[branch].executed
+        entered = table[branch + 1].executed if branch + 1 < target else None
         if (
             not came
             or not entered
@@ -274,9 +221,5 @@ def _few_at_work(profile: Profile) -> tuple[Evidence, range] | None:
             or sum(beside[branch + 1 : target]) <= total * HALF.value
         ):
             continue
-        meaning = Words.few_at_work
-        found = Evidence(
-            FEW, "Warps at work", entered / came, "fraction", meaning, HALF.value, "<=", HALF.source
-        )
-        return found, range(branch + 1, target)
+        return k.stated(FEW, entered / came, "<=", HALF), range(branch + 1, target)
     return None

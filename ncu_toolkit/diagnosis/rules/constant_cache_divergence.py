@@ -30,30 +30,20 @@ CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profilin
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
-from ncu_toolkit.diagnosis.rules._roof import roof
-from ncu_toolkit.diagnosis.rules._support import (
+from ncu_toolkit.diagnosis.kernel import (
     COLLECT,
-    SATURATED,
-    Threshold,
-    abstain,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate,
-    locate_stall,
-    missing,
-    ruled_out,
-    stall_fact,
+    SHARED_WAITS,
+    Kernel,
+    Outcome,
+    Removal,
+    percent,
 )
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Instruction, NoFinding, Profile
-from ncu_toolkit.sass import attribution
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.thresholds import SATURATED, Threshold
+from ncu_toolkit.model import Finding, Instruction
 
 ID: Final = "constant-cache-divergence"
 TITLE: Final = "Divergent constant-memory access"
@@ -68,114 +58,81 @@ SERIAL: Final = Threshold(
     4.0,
     "a broadcast of up to 16 bytes takes 1 to 2 cycles; 4 means that lanes are served in several turns",
 )
-REASONS: Final = ("short_scoreboard", "mio_throttle")
 
 
-class Words:
-    none = "The kernel executes no indexed constant loads."
-    broadcasts = "Constant loads are broadcasts."
-    found = (
-        "Lanes of a warp read different entries of a constant-memory table. The constant cache serves them one at a time: "
-        "{cycles} cycles per load."
-    )
-    advice = (
-        "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
-        "Keep __constant__ memory for values that all lanes of a warp read together.",
-    )
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "numba": (
-            "Copy the table to shared memory (cuda.shared.array), or pass it as an ordinary array.",
-            "Keep cuda.const.array_like for values that all lanes of a warp read together.",
-        ),
-    }
-    look_for = "No LDC with a register index, an idle constant cache, fewer short scoreboard and MIO throttle stalls."
-    code = "A register indexes constant memory. Lanes with different indices are served one after another."
-    code_advice = "Index constants by a value that is the same for the whole warp, or move the table to shared memory."
-    code_look_for = "Many cycles per constant load, and short scoreboard stalls at LDC."
-    busy = (
-        "The constant cache is {busy} busy although few instructions load from it. Lanes probably read different entries of a "
-        "table, which are served one at a time."
-    )
-    collect = f"Collect ncu-toolkit's own set, which counts constant loads: {COLLECT}"
-    busy_look_for = "Cycles for each constant load."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    if figures.executed(profile, ("constant",)) == 0:
-        return ruled_out(ID, Words.none)
-    if absent := missing(profile, ("cycles_per_constant_load",)):
-        return _busy_alone(profile, model) or abstain(ID, absent)
-    cycles = figures.value(profile, "cycles_per_constant_load") or 0.0
-    measured = fact(profile, "cycles_per_constant_load", "", SERIAL, ">=")
+def find(k: Kernel) -> Outcome:
+    if k.executed("constant") == 0:
+        return k.ruled_out("The kernel executes no indexed constant loads.")
+    if absent := k.missing("cycles_per_constant_load"):
+        return _busy_alone(k) or k.abstain(*absent)
+    cycles = k["cycles_per_constant_load"] or 0.0
+    measured = k.fact("cycles_per_constant_load", ">=", SERIAL)
     if cycles < SERIAL.value:
-        return ruled_out(ID, Words.broadcasts, measured, fact(profile, "constant_cache_active"))
-    left = 1 / cycles
-    parts = {reason: blame(profile, reason, ("constant",)) for reason in REASONS}
-    removal = Removal(
-        "with the table in shared or global memory",
-        stalls={reason: keep(part, left) for reason, part in parts.items()},
-        loads={"constant": left},
-    )
-    return finding(
-        ID,
-        Words.found.format(cycles=units.significant(cycles)),
-        model.without(removal),
+        return k.ruled_out("Constant loads are broadcasts.", measured, "constant_cache_active")
+    return k.finding(
+        "Lanes of a warp read different entries of a constant-memory table. The constant cache serves them one at a "
+        f"time: {units.significant(cycles)} cycles per load.",
+        Removal(
+            "with the table in shared or global memory",
+            stalls=k.shrink(1 / cycles, ("constant",), *SHARED_WAITS),
+            loads={"constant": 1 / cycles},
+        ),
         (
             measured,
-            fact(profile, "constant_cache_active"),
-            stall_fact(profile, "short_scoreboard"),
-            stall_fact(profile, "mio_throttle"),
-            fact(profile, "kind_share:constant"),
+            "constant_cache_active stall_share:short_scoreboard stall_share:mio_throttle",
+            "kind_share:constant",
         ),
-        language.advice(profile, Words.advice, Words.elsewhere),
-        Words.look_for,
-        locations=locate_stall(profile, "short_scoreboard", ("constant",), _indexed)
-        or locate_stall(profile, "mio_throttle", ("constant",), _indexed)
-        or locate(
-            profile,
-            lambda row: float(row.executed or 0) if _indexed(row) else 0.0,
-            "constant loads",
+        k.advice(
+            "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
+            "Keep __constant__ memory for values that all lanes of a warp read together.",
+            numba=(
+                "Copy the table to shared memory (cuda.shared.array), or pass it as an ordinary array.",
+                "Keep cuda.const.array_like for values that all lanes of a warp read together.",
+            ),
+        ),
+        "No LDC with a register index, an idle constant cache, fewer short scoreboard and MIO throttle stalls.",
+        locations=k.locate_stall("short_scoreboard", ("constant",), _indexed)
+        or k.locate_stall("mio_throttle", ("constant",), _indexed)
+        or k.locate(
+            lambda row: float(row.executed or 0) if _indexed(row) else 0.0, "constant loads"
         ),
     )
 
 
 def _indexed(row: Instruction) -> bool:
     """Whether lanes can read different entries: a parameter has one address for all of them."""
-    return attribution.base(row.opcode) == "LDC" and INDEXED.search(row.sass) is not None
+    return row.base == "LDC" and INDEXED.search(row.sass) is not None
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
     used = [i for i in facts.main.code if i.base == "LDC" and INDEXED.search(i.operands)]
     if not used:
         return None
-    return StaticFinding(
-        ID, "possible",
-        Words.code,
+    return facts.finding(
+        "possible",
+        "A register indexes constant memory. Lanes with different indices are served one after another.",
         (
             evidence("indexed_constants", "Indexed constant loads", len(used), "count", "LDC with a register in its address.", 0, ">"),
         ),
-        Words.code_advice, Words.code_look_for, locations(used, "indexed constant loads"),
+        "Index constants by a value that is the same for the whole warp, or move the table to shared memory.",
+        "Many cycles per constant load, and short scoreboard stalls at LDC.",
+        used, "indexed constant loads",
     )  # fmt: skip
 
 
-def _busy_alone(profile: Profile, model: TimeModel) -> Finding | None:
+def _busy_alone(k: Kernel) -> Finding | None:
     """Where loads were not counted: a constant cache that is busy for SERIAL cycles and more for each
     instruction of any kind, which only loads of many cycles each can do."""
-    busy, issued = model.utilization("constant"), model.utilization("issue")
+    busy, issued = k.model.utilization("constant"), k.model.utilization("issue")
     if busy is None or not issued or busy < SATURATED.value:
         return None
-    if busy < SERIAL.value * issued * profile.device.schedulers_per_sm:
+    if busy < SERIAL.value * issued * k.device.schedulers_per_sm:
         return None
-    return roof(
-        ID,
-        Words.busy.format(busy=units.percent(busy)),
-        model,
-        (
-            fact(profile, "constant_cache_active", "", SATURATED, ">="),
-            fact(profile, "issue_active"),
-        ),
-        (Words.collect,),
-        Words.busy_look_for,
-        good=False,
+    return k.roof(
+        f"The constant cache is {percent(busy)} busy although few instructions load from it. Lanes probably read "
+        "different entries of a table, which are served one at a time.",
+        (k.fact("constant_cache_active", ">=", SATURATED), "issue_active"),
+        (f"Collect ncu-toolkit's own set, which counts constant loads: {COLLECT}",),
+        "Cycles for each constant load.",
         confidence="low",
     )

@@ -30,16 +30,14 @@ copies is 30%, in a kernel without ERRBAR.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import TENTH, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
-from ncu_toolkit.diagnosis.rules._roof import TENTH
-from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, ruled_out
-from ncu_toolkit.diagnosis.time_model import PIPES, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
-from ncu_toolkit.sass import attribution
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.diagnosis.time_model import PIPES
+from ncu_toolkit.model import Finding
 
 ID: Final = "debug-build"
 TITLE: Final = "Debug build"
@@ -61,138 +59,67 @@ BARRIERS: Final = Threshold(0.0, "optimised code has an ERRBAR only behind a mem
 COPIES: Final = ("MOV", "R2UR")
 
 
-class Words:
-    optimised = "The code was compiled with optimisation."
-    found = (
-        "The kernel was compiled for a debugger (-G), without optimisation. {share} of the executed instructions only copy "
-        "registers."
-    )
-    in_code = (
-        "The kernel was compiled for a debugger (-G), without optimisation: {share} of the instructions in its code only copy "
-        "registers."
-    )
-    basis = (
-        "Optimised code keeps variables in registers: the copies go, and with them local memory and the barrier at the end. What "
-        "else the compiler would do is not counted."
-    )
-    no_figure = "No estimate. Only a profile of the optimised code can show the gain."
-    others = "The other findings apply only to this debug build."
-    advice = (
-        "Compile without -G (CMake: a Release build, Numba: no debug=True). Then profile again before any other change.",
-        "Use -lineinfo for source lines in the profile. It costs no time.",
-    )
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "numba": (
-            "Remove debug=True and opt=False from @cuda.jit, and unset NUMBA_CUDA_DEBUGINFO. Then profile again before any other change.",
-            "Use @cuda.jit(lineinfo=True) for source lines in the profile. It costs no time.",
-        ),
-        "warp": (
-            'Set wp.config.mode to "release". Then profile again before any other change.',
-            "Use wp.config.lineinfo = True for source lines in the profile. It costs no time.",
-        ),
-    }
-    look_for = "Hardly any MOV and ERRBAR among the executed instructions."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    if not profile.mix.collected:
-        return _by_code(profile)
-    counts: dict[str, float] = {}
-    for row in figures.rows(profile):
-        name = attribution.base(row.opcode)
-        counts[name] = counts.get(name, 0.0) + row.warps
-    total = sum(counts.values())
-    share = sum(counts.get(name, 0.0) for name in COPIES) / total if total else 0.0
-    evidence = (
-        Evidence(
-            "mov_share",
-            "Executed copies",
-            share,
-            "fraction",
-            "Part of the executed instructions that copy one register to another (MOV, R2UR).",
-            MOVES.value,
-            ">",
-            MOVES.source,
-        ),
-        Evidence(
-            "errbar",
-            "Executed ERRBAR",
-            counts.get("ERRBAR", 0.0),
-            "count",
-            "Error barriers: each warp of a debug build ends with one.",
-            BARRIERS.value,
-            ">",
-            BARRIERS.source,
-        ),
-    )
+def find(k: Kernel) -> Outcome:
+    code, counted = k.profile.code, k.profile.mix.collected
+    without = None
+    if counted:
+        share = k.of_base(*COPIES) / k.total if k.total else 0.0
+        evidence = (
+            k.stated("mov_share", share, ">", MOVES),
+            k.stated("errbar", k.of_base("ERRBAR"), ">", BARRIERS),
+        )
+        shown = f". {percent(share)} of the executed instructions"
+        without = k.model.without(_optimised(k, share))
+    else:  # by the machine code in the report
+        if not code.instructions:
+            return k.abstain("opcodes")
+        evidence = (
+            k.stated("static:copies", code.part(*COPIES), ">", IN_CODE),
+            k.stated("static:errbar", code.opcodes.get("ERRBAR", 0), ">", BARRIERS),
+        )
+        shown = f": {percent(code.part(*COPIES))} of the instructions in its code"
     if not all(fact.holds for fact in evidence):
-        return ruled_out(ID, Words.optimised, *evidence)
-    prediction = model.without(_optimised(profile, share))
-    told = prediction.quantified and prediction.saved >= TENTH
+        return k.ruled_out("The code was compiled with optimisation.", evidence)
+    if without and not (without.quantified and without.saved >= TENTH):
+        without = None
+    unknown = ("No estimate. Only a profile of the optimised code can show the gain.",)
     return Finding(
         ID,
-        Words.found.format(share=units.percent(share)),
+        f"The kernel was compiled for a debugger (-G), without optimisation{shown} only copy registers.",
         "high",
         evidence,
-        prediction.speedup if told else None,
-        (*(prediction.arithmetic if told else (Words.no_figure,)), Words.others),
-        language.advice(profile, Words.advice, Words.elsewhere),
-        Words.look_for,
-        relieves=prediction.relieves if told else {},
-    )
-
-
-def _by_code(profile: Profile) -> Finding | NoFinding:
-    """By the machine code in the report, where executions were not counted."""
-    code = profile.code
-    if not code.instructions:
-        return abstain(ID, ("opcodes",))
-    evidence = (
-        Evidence(
-            "static:copies",
-            "Copies in the code",
-            code.part(*COPIES),
-            "fraction",
-            "Part of the kernel's instructions that copy one register to another (MOV, R2UR). How often they run was not counted.",
-            IN_CODE.value,
-            ">",
-            IN_CODE.source,
+        without.speedup if without else None,
+        (
+            *(without.arithmetic if without else unknown),
+            "The other findings apply only to this debug build.",
         ),
-        Evidence(
-            "static:errbar",
-            "ERRBAR in the code",
-            float(code.opcodes.get("ERRBAR", 0)),
-            "count",
-            "Error barriers: a debug build has one before each exit.",
-            BARRIERS.value,
-            ">",
-            BARRIERS.source,
+        k.advice(
+            "Compile without -G (CMake: a Release build, Numba: no debug=True). Then profile again before any other change.",
+            "Use -lineinfo for source lines in the profile. It costs no time.",
+            numba=(
+                "Remove debug=True and opt=False from @cuda.jit, and unset NUMBA_CUDA_DEBUGINFO. Then profile again before any other change.",
+                "Use @cuda.jit(lineinfo=True) for source lines in the profile. It costs no time.",
+            ),
+            warp=(
+                'Set wp.config.mode to "release". Then profile again before any other change.',
+                "Use wp.config.lineinfo = True for source lines in the profile. It costs no time.",
+            ),
         ),
-    )
-    if not all(fact.holds for fact in evidence):
-        return ruled_out(ID, Words.optimised, *evidence)
-    return Finding(
-        ID,
-        Words.in_code.format(share=units.percent(code.part(*COPIES))),
-        "high",
-        evidence,
-        None,
-        (Words.no_figure, Words.others),
-        language.advice(profile, Words.advice, Words.elsewhere),
-        Words.look_for,
+        "Hardly any MOV and ERRBAR among the executed instructions.",
+        relieves=without.relieves if without else {},
     )
 
 
-def _optimised(profile: Profile, copies: float) -> Removal:
+def _optimised(k: Kernel, copies: float) -> Removal:
     """Without what only unoptimised code does: copies, and variables in local memory, which is
     reached by plain loads and stores too.
 
     A least gain: of nine builds whose optimised twin is on record it is above the gain in one, by
     three points."""
-    local = figures.value(profile, "local_sectors") or 0.0
-    others = (figures.value(profile, "l1_global_bytes") or 0.0) / figures.SECTOR_BYTES
+    local = k["local_sectors"] or 0.0
+    others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     kept = others / (local + others) if local else 1.0
-    left = max(0.0, 1 - copies - (figures.value(profile, "kind_share:local") or 0.0))
+    left = max(0.0, 1 - copies - (k["kind_share:local"] or 0.0))
     return Removal(
         "without copies",
         stalls=dict.fromkeys(("long_scoreboard", "lg_throttle", "drain"), kept)
@@ -201,9 +128,9 @@ def _optimised(profile: Profile, copies: float) -> Removal:
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill", "dram"), kept)
         | dict.fromkeys(PIPES, left),
         instructions=left,
-        basis=Words.basis,
+        basis="Optimised code keeps variables in registers: the copies go, and with them local memory and the barrier at the "
+        "end. What else the compiler would do is not counted.",
     )
 
 
-def specificity(finding: Finding) -> Specificity:
-    return Specificity.BUILD
+specificity = Specificity.BUILD.always

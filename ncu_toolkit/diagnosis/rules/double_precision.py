@@ -29,37 +29,16 @@ Guide, "Promotions and Truncations".
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final
+from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import WORTH, Given, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._arithmetic import is_conversion, is_double
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    StaticFinding,
-    cycles,
-    evidence,
-    locations,
-    place,
-)
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    WEAK_STALL,
-    WORTH,
-    abstain,
-    blame,
-    fact,
-    facts,
-    finding,
-    keep,
-    locate_executed,
-    missing,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES, Removal, TimeModel
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, cycles, evidence, place
+from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
+from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES
 from ncu_toolkit.hardware.specs import spec
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.model import Finding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import unit_cycles
 
@@ -100,230 +79,177 @@ SHARED_UNIT: Final = 1 / 32
 #: Below this the pipe is not what limits, where nothing else is known of the launch: the lower
 #: threshold of Nsight Compute's SpeedOfLight rule.
 ALONE: Final = BUSY
+#: Advice where double precision is no accident, and where it is.
+MEANT: Final = (
+    "Use float if it is accurate enough.",
+    "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has them.",
+)
+KEEP: Final = "Keep double only where the result needs it, for example in a final sum."
+LOOK_FOR: Final = "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work."
+CALL: Final = {
+    "torch": (
+        "Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
+        "Keep double only for the operators whose result needs it.",
+    ),
+    "xla": (
+        "In JAX leave jax_enable_x64 off, or cast to single precision first (x.astype(jnp.float32)).",
+        "Keep double only for the operations whose result needs it.",
+    ),
+    "cupy": (
+        "Make the arrays with dtype=cupy.float32. Without a dtype they are double, as NumPy's are.",
+        "Keep double only for the operations whose result needs it.",
+    ),
+    "library": ("Call the routine for float32, if that is accurate enough.",),
+}
 
 
-class Words:
-    none = "The kernel does no double-precision arithmetic."
-    idle = "There is some double precision, but its pipes are at most {busy} busy."
-    converting = "with {part} of all instructions converting between double and float"
-    found = "The kernel computes in double precision, {reason}"
-    at_rate = " This GPU does them at 1/{part} of its FP32 rate."
-    pipe = (
-        "The FP64 pipe is {busy} busy.{rate} In single precision the same instructions would take {fp32} of the time on the FP32 pipe. "
-        "The busiest other unit is {unit}, at {other}."
-    )
-    pipe_basis = "The report does not show what else warps wait for, so the gain is not known."
-    accident = ". The data are single precision, so this is probably not intended."
-    accident_advice = (
-        "Write float literals and functions (0.5f, sqrtf, sinf). One double literal turns the whole expression into double.",
-        "Keep double only where the result needs it, for example in a final sum.",
-    )
-    accident_elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
-            "Keep double only where the result needs it, for example in a final sum.",
-        ),
-        "numba": (
-            "Write np.float32(0.5) for literals, and pass float32 scalars and arrays. Python's and NumPy's floats are double.",
-            "Keep double only where the result needs it, for example in a final sum.",
-        ),
-        "warp": (
-            "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
-            "Keep double only where the result needs it, for example in a final sum.",
-        ),
-    }
-    call: ClassVar[language.Elsewhere] = {
-        "torch": (
-            "Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
-            "Keep double only for the operators whose result needs it.",
-        ),
-        "xla": (
-            "In JAX leave jax_enable_x64 off, or cast to single precision first (x.astype(jnp.float32)).",
-            "Keep double only for the operations whose result needs it.",
-        ),
-        "cupy": (
-            "Make the arrays with dtype=cupy.float32. Without a dtype they are double, as NumPy's are.",
-            "Keep double only for the operations whose result needs it.",
-        ),
-        "library": ("Call the routine for float32, if that is accurate enough.",),
-    }
-    advice = (
-        "Use float if it is accurate enough.",
-        (
-            "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has "
-            "them."
-        ),
-    )
-    look_for = "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work."
-    code = "Double-precision arithmetic takes more of the {place} than any other unit's work"
-    code_converting = ", with conversions to or from it."
-    code_advice = (
-        "Write float literals and functions (0.5f, sqrtf), unless the result needs double."
-    )
-    code_look_for = (
-        "The FP64 pipe is the busiest, with math pipe throttle or short scoreboard stalls at DFMA."
-    )
-
-
-CALL: Final = Words.call
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    if not profile.mix.collected:
-        return _by_pipe(profile, model)
-    counts = {row.opcode: row.warps for row in figures.rows(profile) if is_double(row.opcode)}
+def find(k: Kernel) -> Outcome:
+    if not k.profile.mix.collected:
+        return _by_pipe(k)
+    counts = {row.opcode: row.warps for row in k.rows if is_double(row.opcode)}
     arithmetic = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "fp64")
     if not counts or not arithmetic:
-        return ruled_out(ID, Words.none)
-    total = sum(row.warps for row in figures.rows(profile))
-    special = sum(
-        row.warps for row in figures.rows(profile) if attribution.kind(row.opcode) == "special"
-    )
+        return k.ruled_out("The kernel does no double-precision arithmetic.")
     converting = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "special")
+    special, shared = k.executed("special"), _shared_unit(k)
     part = converting / special if special else 0.0
-    shared = _shared_unit(profile)
-    waits_special = {
-        reason: blame(profile, reason, ("special",)) * part
-        for reason in (*SPECIAL_WAITS, *(("tex_throttle",) if shared else ()))
-    }
-    if attribution.waits(profile, "math_pipe_throttle"):
-        waits_double = {reason: blame(profile, reason, ("fp64",)) for reason in waits_special}
+    reasons = (*SPECIAL_WAITS, "tex_throttle") if shared else SPECIAL_WAITS
+    waits_special = {reason: k.blame(reason, "special") * part for reason in reasons}
+    if attribution.waits(k.profile, "math_pipe_throttle"):
+        waits_double = {reason: k.blame(reason, "fp64") for reason in waits_special}
     else:
-        waits_special["math_pipe_throttle"] = _part_of_pipes(model, "xu") * part
-        waits_double = {"math_pipe_throttle": _part_of_pipes(model, "fp64")}
+        waits_special["math_pipe_throttle"] = _part_of_pipes(k, "xu") * part
+        waits_double = {"math_pipe_throttle": _part_of_pipes(k, "fp64")}
     claimed = {
         reason: min(1.0, share + waits_double.get(reason, 0.0))
         for reason, share in waits_special.items()
     }
-    if shared and profile.samples:
-        claimed["long_scoreboard"] = 1 - blame(profile, "long_scoreboard", MEMORY_KINDS)
-    waiting = sum(model.waiting(reason) * share for reason, share in claimed.items())
-    busy = max(model.busy("fp64"), model.busy("xu") * part)
+    if shared and k.profile.samples:
+        claimed["long_scoreboard"] = 1 - k.blame("long_scoreboard", *MEMORY_KINDS)
+    waiting = sum(k.model.waiting(reason) * share for reason, share in claimed.items())
+    busy = max(k.model.busy("fp64"), k.model.busy("xu") * part)
     evidence = (
-        fact(profile, "fp64_pipe_active"),
-        fact(profile, "kind_share:fp64"),
-        fact(profile, "xu_pipe_active"),
-        stall_fact(profile, "math_pipe_throttle"),
-        stall_fact(profile, "short_scoreboard"),
-        stall_fact(profile, "mio_throttle"),
-        *(
-            (stall_fact(profile, "tex_throttle"), stall_fact(profile, "long_scoreboard"))
-            if shared
-            else ()
-        ),
+        "fp64_pipe_active kind_share:fp64 xu_pipe_active stall_share:math_pipe_throttle",
+        "stall_share:short_scoreboard stall_share:mio_throttle",
+        "stall_share:tex_throttle stall_share:long_scoreboard" if shared else None,
     )
-    accident = converting >= arithmetic / 4 or not _wide(profile)
-    lanes = spec(profile.device.cc, "fp32") or FP32_LANES
-    replaced = (
-        arithmetic * figures.WARP / lanes / profile.device.sm_count
-        if profile.device.sm_count
-        else 0.0
-    )
+    accident = converting >= arithmetic / 4 or not _wide(k)
+    lanes = spec(k.device.cc, "fp32") or FP32_LANES
+    replaced = arithmetic * WARP / lanes / k.device.sm_count if k.device.sm_count else 0.0
     # The conversions' instructions go, each arithmetic one becomes one on the FMA pipe, whose result
     # is there in half the time, and polynomials have half the terms.
-    literals = _literals(profile, arithmetic)
+    literals = _literals(k, arithmetic)
     terms = literals / LITERAL_MOVES * (1 - TERMS_LEFT)
     replaced *= 1 - terms / arithmetic
-    instructions = 1 - (converting + literals + terms) / total
-    removal = Removal(
-        "in single precision",
-        stalls={reason: keep(share, 0.0) for reason, share in claimed.items()}
-        | {"wait": instructions * keep(blame(profile, "wait", ("fp64",)), WAIT_LEFT)},
-        loads={"fp64": 0.0, "xu": keep(part, 0.0)},
-        instructions=instructions,
-        added={"fma": replaced} if "fma" in model.loads else {},
+    instructions = 1 - (converting + literals + terms) / k.total
+    wait = instructions * keep(k.blame("wait", "fp64"), WAIT_LEFT)
+    prediction = k.model.without(
+        Removal(
+            "in single precision",
+            stalls={reason: 1 - share for reason, share in claimed.items()} | {"wait": wait},
+            loads={"fp64": 0.0, "xu": 1 - part},
+            instructions=instructions,
+            added={"fma": replaced} if "fma" in k.model.loads else {},
+        )
     )
-    prediction = model.without(removal)
     weak = waiting < WEAK_STALL.value and busy < 0.5
     # Conversions that nobody meant are told where they cost little too: one letter removes them.
     if weak and not (converting and accident and prediction.saved > NOISE):
-        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), *evidence)
-    reason = (
-        Words.converting.format(part=units.percent(converting / total))
-        if converting
-        else "on the FP64 pipe"
+        return _little(k, busy, evidence)
+    reason = "on the FP64 pipe"
+    if converting:
+        reason = f"with {percent(converting / k.total)} of all instructions converting between double and float"
+    meant = (
+        ". The data are single precision, so this is probably not intended." if accident else "."
     )
-    return finding(
-        ID,
-        Words.found.format(reason=reason)
-        + (Words.accident if accident else ".")
-        + (_at_rate(profile) if shared else ""),
+    return k.finding(
+        f"The kernel computes in double precision, {reason}{meant}{_at_rate(k)}",
         prediction,
-        (
-            *evidence,
-            Evidence(
-                "conversions",
-                "Conversions",
-                converting / total,
-                "fraction",
-                "Part of the executed warp instructions that convert between double and float.",
+        (evidence, k.stated("conversions", converting / k.total)),
+        k.advice(
+            "Write float literals and functions (0.5f, sqrtf, sinf). One double literal turns the whole expression into double.",
+            KEEP,
+            triton=(
+                "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
+                KEEP,
             ),
-        ),
-        language.advice(profile, Words.accident_advice, Words.accident_elsewhere)
+            numba=(
+                "Write np.float32(0.5) for literals, and pass float32 scalars and arrays. Python's and NumPy's floats are double.",
+                KEEP,
+            ),
+            warp=(
+                "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
+                KEEP,
+            ),
+        )
         if accident
-        else Words.advice,
-        Words.look_for,
+        else MEANT,
+        LOOK_FOR,
         confidence="high" if accident else "medium",
-        locations=locate_executed(profile, is_double, "double-precision instructions"),
+        locations=k.locate_executed(is_double, "double-precision instructions"),
     )
 
 
-def _by_pipe(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+def _by_pipe(k: Kernel) -> Outcome:
     """What the busy FP64 pipe alone tells, without counts of instructions: each instruction on it
     becomes one of the FP32 pipe."""
-    if absent := missing(profile, ("fp64_pipe_active",)):
-        return abstain(ID, (*absent, "opcodes"))
-    busy = model.busy("fp64")
-    measured = fact(profile, "fp64_pipe_active", "", ALONE, ">=")
-    share = _rate(profile)
+    if absent := k.missing("fp64_pipe_active"):
+        return k.abstain(*absent, "opcodes")
+    busy = k.model.busy("fp64")
+    measured = k.fact("fp64_pipe_active", ">=", ALONE)
+    share = _rate(k)
     if busy < ALONE.value or share is None:
-        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), measured)
-    fp32 = model.loads["fp64"] * share
-    prediction = model.without(
+        return _little(k, busy, measured)
+    fp32 = k.model.loads["fp64"] * share
+    prediction = k.model.without(
         Removal("in single precision", loads={"fp64": 0.0}, added={"fma": fp32})
     )
-    unit, other = model.busiest(*(name for name in model.loads if name != "fp64"))
+    unit, other = k.model.busiest(*(name for name in k.model.loads if name != "fp64"))
     if prediction.saved < WORTH or not unit:
-        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), measured)
+        return _little(k, busy, measured)
     return Finding(
         ID,
-        Words.pipe.format(
-            busy=units.percent(busy),
-            rate=_at_rate(profile) if _shared_unit(profile) else "",
-            fp32=units.percent(min(1.0, busy * share)),
-            unit=RESOURCES[unit][2],
-            other=units.percent(other),
-        ),
-        "high" if _shared_unit(profile) else "medium",
-        facts(measured, fact(profile, "issue_active"), fact(profile, "memory_throughput")),
+        f"The FP64 pipe is {percent(busy)} busy.{_at_rate(k)} In single precision the "
+        f"same instructions would take {percent(min(1.0, busy * share))} of the time on the FP32 pipe. The busiest "
+        f"other unit is {RESOURCES[unit][2]}, at {percent(other)}.",
+        "high" if _shared_unit(k) else "medium",
+        k.facts(measured, "issue_active memory_throughput"),
         None,
-        (Words.pipe_basis,),
-        Words.advice,
-        Words.look_for,
+        ("The report does not show what else warps wait for, so the gain is not known.",),
+        MEANT,
+        LOOK_FOR,
         relieves=prediction.relieves,
         weight=prediction.saved,
     )
 
 
-def _part_of_pipes(model: TimeModel, pipe: str) -> float:
+def _little(k: Kernel, busy: float, evidence: Given) -> Outcome:
+    return k.ruled_out(
+        f"There is some double precision, but its pipes are at most {percent(busy)} busy.", evidence
+    )
+
+
+def _part_of_pipes(k: Kernel, pipe: str) -> float:
     """How busy a pipe is for each part of the time that the busiest one is (0-1): its part of the
     waiting at pipes, where no samples say at which."""
-    busiest = max(model.busy(name) for name in ("fp64", "tensor", *PIPES) if name != "issue")
-    return model.busy(pipe) / busiest if busiest else 0.0
+    busiest = max(k.model.busy(name) for name in ("fp64", "tensor", *PIPES) if name != "issue")
+    return k.model.busy(pipe) / busiest if busiest else 0.0
 
 
-def _rate(profile: Profile) -> float | None:
+def _rate(k: Kernel) -> float | None:
     """The FP64 rate of the GPU over its FP32 rate; None where either is not known."""
-    double, single = (spec(profile.device.cc, name) for name in ("fp64", "fp32"))
+    double, single = (spec(k.device.cc, name) for name in ("fp64", "fp32"))
     return double / single if double and single else None
 
 
-def _shared_unit(profile: Profile) -> bool:
-    return (_rate(profile) or 1.0) <= SHARED_UNIT
+def _shared_unit(k: Kernel) -> bool:
+    return (_rate(k) or 1.0) <= SHARED_UNIT
 
 
-def _at_rate(profile: Profile) -> str:
-    return Words.at_rate.format(part=round(1 / (_rate(profile) or 1.0)))
+def _at_rate(k: Kernel) -> str:
+    if not _shared_unit(k):
+        return ""
+    return f" This GPU does them at 1/{round(1 / (_rate(k) or 1.0))} of its FP32 rate."
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
@@ -333,18 +259,18 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     # Conversions take the special-function pipe: they belong to the double precision that needs
     # them.
     for_double = unit_cycles(converted, facts.cc, region.conditional).get("special", 0.0)
-    others = max(
-        [
-            region.cycles.get("special", 0.0) - for_double,
-            *(c for unit, c in region.cycles.items() if unit not in ("special", "fp64")),
-        ]
-    )
+    others = [c for unit, c in region.cycles.items() if unit not in ("special", "fp64")]
     busy = max(region.cycles.get("fp64", 0.0), for_double)
-    if facts.dtype == "float64" or not double or busy < others:
+    if (
+        facts.dtype == "float64"
+        or not double
+        or busy < max(region.cycles.get("special", 0.0) - for_double, *others, -1.0)
+    ):
         return None
-    return StaticFinding(
-        ID, "likely",
-        Words.code.format(place=place(region)) + (Words.code_converting if converted else "."),
+    return facts.finding(
+        "likely",
+        f"Double-precision arithmetic takes more of the {place(region)} than any other unit's work"
+        + (", with conversions to or from it." if converted else "."),
         (
             evidence("fp64_instructions", "FP64 instructions a pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
             cycles(region, "fp64", "FP64 pipe"),
@@ -352,26 +278,20 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             evidence("fp64_conversions", "Conversions to or from FP64", len(converted), "count",
                      "If float values are widened, the usual reason is a literal without f."),
         ),
-        Words.code_advice, Words.code_look_for, locations(double, "FP64 instructions"),
+        "Write float literals and functions (0.5f, sqrtf), unless the result needs double.",
+        "The FP64 pipe is the busiest, with math pipe throttle or short scoreboard stalls at DFMA.",
+        double, "FP64 instructions",
     )  # fmt: skip
 
 
-def _wide(profile: Profile) -> float:
+def _wide(k: Kernel) -> float:
     """Executed loads and stores of global memory that move 8 bytes a lane, as those of doubles do."""
-    return sum(
-        n
-        for opcode, n in profile.mix.opcodes.items()
-        if attribution.base(opcode) in ("LDG", "STG") and ".64" in opcode
-    )
+    return sum(r.warps for r in k.rows if r.base in ("LDG", "STG") and ".64" in r.opcode)
 
 
-def _literals(profile: Profile, arithmetic: float) -> float:
+def _literals(k: Kernel, arithmetic: float) -> float:
     """Moves of literals, at most one pair for each FP64 instruction: a float's literal is part of
     its instruction, a double's is moved into a pair of registers first. 0 where instructions were
     not counted one by one."""
-    moves = sum(
-        row.executed
-        for row in profile.instructions
-        if row.executed and LITERAL_MOVE.search(row.sass)
-    )
+    moves = sum(r.executed or 0 for r in k.instructions if LITERAL_MOVE.search(r.sass))
     return min(float(moves), LITERAL_MOVES * arithmetic)

@@ -28,27 +28,16 @@ Guide, "Roofline Charts".
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
+from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.rules._code import memory_levels
-from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR_BYTES, roof, streams
-from ncu_toolkit.diagnosis.rules._support import (
-    COLLECT,
-    SATURATED,
-    Threshold,
-    abstain,
-    fact,
-    is_chain,
-    load_fact,
-    missing,
-    ruled_out,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES, SATURATED, Threshold
 
 ID: Final = "dram-bandwidth"
 TITLE: Final = "DRAM bandwidth"
@@ -67,205 +56,137 @@ USEFULNESS: Final = (
 )  # fmt: skip
 
 
-class Words:
-    idle = "Device memory is {counted} busy."
-    slower = "Loads wait for device memory, which is {counted} busy. Kernels that only copy data keep it busier."
-    slower_advice = (
-        "Move fewer bytes: use a smaller type, drop unused data, or fuse a neighbouring kernel.",
-        "Read longer contiguous runs, and switch less often between reading and writing.",
-    )
-    fewer_bytes = "Fewer DRAM bytes for the same result."
-    unsure = "Device memory is {counted} busy, near its limit. The report does not show whether all these bytes are needed."
-    collect = f"Collect ncu-toolkit's own set, to see whether the traffic is needed: {COLLECT}"
-    collect_look_for = "Bytes per memory level, and sectors per request."
-    wasteful = "Device memory is {counted} busy, but {wasteful}."
-    wasteful_advice = (
-        (
-            "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which "
-            "applies."
-        ),
-    )
-    good = (
-        "it runs at {counted} of peak DRAM bandwidth and moves only the bytes that it must{reach}"
-    )
-    good_advice = ("Move fewer bytes: fuse the kernel with its neighbours, or use a smaller type.",)
-    good_by_lanes = (
-        "it runs at {counted} of peak DRAM bandwidth and moves only what its threads request{reach}"
-    )
-    reach = ". Launches that leave so much of their output in L2 reach little more"
-    compare = (
-        "Compare the {moved} that memory moved with the size of the arrays. If it is more, several blocks read the same bytes. "
-        "Let one block serve them all, or schedule the blocks that share data together, so that L2 still holds it."
-    )
-    otherwise = (
-        "Otherwise move fewer bytes: fuse the kernel with its neighbours, or use a smaller type."
-    )
-    alone = "{verdict}."
-    call: ClassVar[language.Elsewhere] = {
-        "torch": (
-            "Move fewer bytes: let torch.compile fuse it with its neighbours, work in place, or use a smaller dtype.",
-        ),
-        "xla": (
-            "Move fewer bytes: put it into one jax.jit function with its neighbours, so that XLA can fuse them, or use a smaller dtype.",
-        ),
-        "cupy": (
-            "Move fewer bytes: fuse it with its neighbours by cupy.fuse or an ElementwiseKernel, or use a smaller dtype.",
-        ),
-    }
-    look_for = "DRAM throughput near 90 % of peak, bytes near {near_what}."
-    chain = "{launches} launches pass data through memory that one launch could keep in registers"
-    more = "the traffic is {ratio} the bytes that the problem needs"
-    scattered = "{excess} of the sectors are wasted because lanes are not contiguous"
-    local = "a large part of the traffic is spilled or indexed local variables"
-    asked = "memory moves {ratio} the bytes that threads request"
+CALL: Final = {
+    "torch": (
+        "Move fewer bytes: let torch.compile fuse it with its neighbours, work in place, or use a smaller dtype.",
+    ),
+    "xla": (
+        "Move fewer bytes: put it into one jax.jit function with its neighbours, so that XLA can fuse them, or use a smaller dtype.",
+    ),
+    "cupy": (
+        "Move fewer bytes: fuse it with its neighbours by cupy.fuse or an ElementwiseKernel, or use a smaller dtype.",
+    ),
+}
 
 
-CALL: Final = Words.call
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    if "dram" not in model.loads:
-        return abstain(ID, missing(profile, ("dram_utilization",)))
-    busy, counted = model.busy("dram"), units.percent(model.counted("dram"))
-    name = (
-        "dram_utilization" if profile.value("dram_utilization") is not None else "dram_bus_active"
-    )
+def find(k: Kernel) -> Outcome:
+    if "dram" not in k.model.loads:
+        return k.abstain(*k.missing("dram_utilization"))
+    busy, counted = k.model.busy("dram"), percent(k.model.counted("dram"))
+    name = "dram_utilization" if k["dram_utilization"] is not None else "dram_bus_active"
     # Memory that is only read reaches more, a launch that leaves its writes in L2 less.
-    near = (
-        Threshold(
-            0.9 * model.peaks["dram"],
+    near, peak = NEAR_BYTES, k.model.peaks.get("dram")
+    if peak is not None:
+        near = Threshold(
+            0.9 * peak,
             "90% of what kernels with the same share of writes, and as many bytes left in L2, reach",
         )
-        if "dram" in model.peaks
-        else NEAR_BYTES
-    )
-    measured = fact(profile, name)
-    excess = _excess(profile)
-    saturated = busy >= SATURATED.value or streams(model)
+    measured = k.fact(name)
+    excess = _excess(k)
+    saturated = busy >= SATURATED.value or streams(k)
     at_roof = busy >= near.value or (excess is not None and saturated)
     if saturated and not at_roof:
-        return roof(
-            ID,
-            Words.slower.format(counted=counted),
-            model,
+        return k.roof(
+            f"Loads wait for device memory, which is {counted} busy. Kernels that only copy data keep it busier.",
+            (k.load("dram", SATURATED), measured, "dram_bytes global_sector_excess"),
             (
-                load_fact(model, "dram", SATURATED),
-                measured,
-                fact(profile, "dram_bytes"),
-                fact(profile, "global_sector_excess"),
+                "Move fewer bytes: use a smaller type, drop unused data, or fuse a neighbouring kernel.",
+                "Read longer contiguous runs, and switch less often between reading and writing.",
             ),
-            Words.slower_advice,
-            Words.fewer_bytes,
-            good=False,
-            confidence="medium",
+            "Fewer DRAM bytes for the same result.",
         )
     if not at_roof:
-        return ruled_out(ID, Words.idle.format(counted=counted), measured)
-    wasteful, sure = _waste(profile)
-    known = missing(profile, USEFULNESS)
+        return k.ruled_out(f"Device memory is {counted} busy.", measured)
+    wasteful, sure = _waste(k)
     evidence = (
-        load_fact(model, "dram", near),
+        k.load("dram", near),
         measured,
-        fact(profile, "dram_bytes"),
-        fact(profile, "dram_owed_bytes"),
-        fact(profile, "dram_per_compulsory", "", COMPULSORY, "<="),
-        fact(profile, "global_sector_excess"),
-        fact(profile, "lane_bytes"),
+        "dram_bytes dram_owed_bytes",
+        k.fact("dram_per_compulsory", "<=", COMPULSORY),
+        "global_sector_excess lane_bytes",
     )
-    if not sure and len(known) == len(USEFULNESS):
-        return roof(
-            ID,
-            Words.unsure.format(counted=counted),
-            model,
+    if not sure and k.knows_none(*USEFULNESS):
+        return k.roof(
+            f"Device memory is {counted} busy, near its limit. The report does not show whether all these bytes are needed.",
             evidence,
-            (Words.collect,),
-            Words.collect_look_for,
-            good=False,
+            k.collect("to see whether the traffic is needed"),
+            "Bytes per memory level, and sectors per request.",
             confidence="low",
         )
     if wasteful:
-        found = roof(
-            ID,
-            Words.wasteful.format(counted=counted, wasteful=wasteful),
-            model,
+        found = k.roof(
+            f"Device memory is {counted} busy, but {wasteful}.",
             evidence,
-            Words.wasteful_advice,
-            Words.fewer_bytes,
-            good=False,
-            confidence="medium",
+            "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which applies.",
+            "Fewer DRAM bytes for the same result.",
         )
         if excess is None:
             return found
-        removal = Removal(
-            "with only the needed bytes",
-            loads={"dram": 1 / excess},
-            stalls=dict.fromkeys(("long_scoreboard", "lg_throttle"), 1 / excess),
-            basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",
+        without = k.model.without(
+            Removal(
+                "with only the needed bytes",
+                loads={"dram": 1 / excess},
+                stalls=dict.fromkeys(("long_scoreboard", "lg_throttle"), 1 / excess),
+                basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",
+            )
         )
-        prediction = model.without(removal)
         return replace(
             found,
-            speedup=prediction.speedup,
-            arithmetic=prediction.arithmetic,
-            relieves=prediction.relieves,
+            speedup=without.speedup,
+            arithmetic=without.arithmetic,
+            relieves=without.relieves,
         )
-    moved = figures.value(profile, "dram_bytes")
-    # Without the bytes left in L2 every launch reaches SATURATED.
-    reach = Words.reach if model.peaks.get("dram", 1.0) < SATURATED.value else ""
-    advice: tuple[str, ...]
-    if sure or not moved:
-        verdict = Words.good.format(counted=counted, reach=reach)
-        advice = Words.good_advice
-        near_what = "the compulsory ones"
-    else:
-        verdict = Words.good_by_lanes.format(counted=counted, reach=reach)
-        advice = (Words.compare.format(moved=units.si(moved, "B")), Words.otherwise)
-        near_what = "the size of the arrays"
-    return roof(
-        ID,
-        Words.alone.format(verdict=verdict),
-        model,
+    moved, reach = k["dram_bytes"], "."
+    if (peak or 1.0) < SATURATED.value:  # without the bytes left in L2 every launch reaches that
+        reach = ". Launches that leave so much of their output in L2 reach little more."
+    what, near_what = "the bytes that it must", "the compulsory ones"
+    advice = ["Move fewer bytes: fuse the kernel with its neighbours, or use a smaller type."]
+    if moved and not sure:
+        what, near_what = "what its threads request", "the size of the arrays"
+        advice = [
+            f"Compare the {units.si(moved, 'B')} that memory moved with the size of the arrays. If it is more, several blocks "
+            "read the same bytes. Let one block serve them all, or schedule the blocks that share data together, so that L2 "
+            "still holds it.",
+            f"Otherwise m{advice[0][1:]}",
+        ]
+    return k.roof(
+        f"it runs at {counted} of peak DRAM bandwidth and moves only {what}{reach}",
         evidence,
         advice,
-        Words.look_for.format(near_what=near_what),
+        f"DRAM throughput near 90 % of peak, bytes near {near_what}.",
         good=True,
         confidence="high" if sure else "medium",
     )
 
 
-def specificity(finding: Finding) -> Specificity:
-    return Specificity.SYMPTOM
+specificity = Specificity.SYMPTOM.always
 
 
-def _excess(profile: Profile) -> float | None:
+def _excess(k: Kernel) -> float | None:
     """How many times the needed bytes device memory moves; None where that is not known, where it
     is about what is needed, and for a gather, which needs whole sectors."""
-    ratio = figures.value(profile, "dram_per_compulsory")
-    return None if ratio is None or ratio <= COMPULSORY.value or gathers(profile) else ratio
+    ratio = k["dram_per_compulsory"]
+    return None if ratio is None or ratio <= COMPULSORY.value or gathers(k) else ratio
 
 
-def _waste(profile: Profile) -> tuple[str, bool]:
+def _waste(k: Kernel) -> tuple[str, bool]:
     """What makes the traffic more than needed ("" where nothing does), and whether that could be
     told from the problem itself."""
-    if profile.context and is_chain(profile):
-        return (Words.chain.format(launches=profile.context.launch_count), True)
-    ratio = figures.value(profile, "dram_per_compulsory")
-    if ratio is not None:
-        return (
-            Words.more.format(ratio=units.ratio(ratio)) if ratio > COMPULSORY.value else ""
-        ), True
-    excess, local = (
-        figures.value(profile, "global_sector_excess"),
-        figures.value(profile, "local_sectors"),
-    )
-    moved, asked = figures.value(profile, "dram_bytes"), figures.asked_bytes(profile)
+    if k.is_chain:
+        launches = k.context.launch_count
+        said = (
+            f"{launches} launches pass data through memory that one launch could keep in registers"
+        )
+        return said, True
+    if (ratio := k["dram_per_compulsory"]) is not None:
+        said = f"the traffic is {units.ratio(ratio)} the bytes that the problem needs"
+        return said if ratio > COMPULSORY.value else "", True
+    said, excess, local = "", k["global_sector_excess"], k["local_sectors"]
+    moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
     if excess is not None and excess > COALESCED:
-        return (Words.scattered.format(excess=units.percent(excess)), False)
-    if (
-        local
-        and local * figures.SECTOR_BYTES > (figures.value(profile, "l1_global_bytes") or 0.0) / 4
-    ):
-        return Words.local, False
-    if moved and asked and moved > asked * COMPULSORY.value:
-        return Words.asked.format(ratio=units.ratio(moved / asked)), False
-    return "", False
+        said = f"{percent(excess)} of the sectors are wasted because lanes are not contiguous"
+    elif local and local * SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
+        said = "a large part of the traffic is spilled or indexed local variables"
+    elif moved and asked and moved > asked * COMPULSORY.value:
+        said = f"memory moves {units.ratio(moved / asked)} the bytes that threads request"
+    return said, False

@@ -27,10 +27,9 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (LG throttle).
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     COALESCED,
     is_broadcast,
@@ -38,19 +37,8 @@ from ncu_toolkit.diagnosis.rules._access import (
     queued_behind_atomics,
     queued_excess,
 )
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    WEAK_STALL,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate_stall,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
+from ncu_toolkit.diagnosis.time_model import ON_CHIP
 
 ID: Final = "global-instruction-pressure"
 TITLE: Final = "Global-memory instruction pressure"
@@ -65,87 +53,60 @@ STEP: Final = 0.5
 them."""
 
 
-class Words:
-    few = "Warps spend only {waiting} of their time in the queue for global memory."
-    scattered = "Scattered sectors fill the queue: see Uncoalesced global access."
-    atomics = "Atomic updates fill the queue: see Atomic contention."
-    found = (
-        "Threads issue global-memory instructions faster than the load/store unit accepts them. Warps spend {waiting} of their "
-        "time waiting to issue one."
-    )
-    wide = ("Load and store 16 bytes per lane (float4).",)
-    wide_elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
-        ),
-        "numba": (),
-        "warp": (),
-    }
-    keep_loaded = "Keep values that are loaded repeatedly in registers or shared memory."
-    more_work = "Let each thread do more work per computed address."
-    look_for = "Fewer LDG and STG for the same bytes, and fewer LG throttle stalls."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     kinds = ("global", "copy")
-    part = blame(profile, "lg_throttle", kinds)
+    part = k.blame("lg_throttle", *kinds)
     # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the
     # busy unit and each brings one value for all lanes.
-    queued = (
-        is_broadcast(profile)
-        and model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback")[1] >= BUSY.value
-    )
-    late = blame(profile, "long_scoreboard", kinds) if queued else 0.0
-    throttled = blame(profile, "mio_throttle", kinds)
-    waiting = (
-        model.waiting("lg_throttle") * part
-        + model.waiting("long_scoreboard") * late
-        + model.waiting("mio_throttle") * throttled
-    )
-    measured = stall_fact(profile, "lg_throttle", WEAK_STALL)
+    queued = is_broadcast(k) and k.model.busiest(*ON_CHIP)[1] >= BUSY.value
+    late = k.blame("long_scoreboard", *kinds) if queued else 0.0
+    throttled = k.blame("mio_throttle", *kinds)
+    parts = {"lg_throttle": part, "long_scoreboard": late, "mio_throttle": throttled}
+    waiting = sum(k.model.waiting(reason) * share for reason, share in parts.items())
+    measured = k.stall("lg_throttle", WEAK_STALL)
     if waiting < WEAK_STALL.value:
-        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
-    if not is_coalesced(profile) or queued_excess(profile) > COALESCED:
-        return ruled_out(ID, Words.scattered, measured)
-    if queued_behind_atomics(profile, model) >= 0.5:
-        return ruled_out(ID, Words.atomics, measured)
-    width = (
-        figures.value(profile, "load_bytes_per_lane")
-        or figures.value(profile, "store_bytes_per_lane")
-        or WIDEST
-    )
+        return k.ruled_out(
+            f"Warps spend only {percent(waiting)} of their time in the queue for global memory.",
+            measured,
+        )
+    if not is_coalesced(k) or queued_excess(k) > COALESCED:
+        return k.ruled_out(
+            "Scattered sectors fill the queue: see Uncoalesced global access.", measured
+        )
+    if queued_behind_atomics(k) >= 0.5:
+        return k.ruled_out("Atomic updates fill the queue: see Atomic contention.", measured)
+    width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"] or WIDEST
     left = min(STEP, max(0.25, width / WIDEST))
-    memory = figures.value(profile, "kind_share:global") or 0.0
     removal = Removal(
-        f"with {units.percent(1 - left, 2)} fewer global-memory instructions",
-        stalls={
-            "lg_throttle": keep(part, left),
-            "long_scoreboard": keep(late, left),
-            "mio_throttle": keep(throttled, left),
-        },
+        f"with {percent(1 - left, 2)} fewer global-memory instructions",
+        stalls={reason: keep(share, left) for reason, share in parts.items()},
         loads=dict.fromkeys(("lsu", "l1_tag"), left)
         | (dict.fromkeys(("l1_data", "l1_writeback", "l1"), left) if queued else {}),
-        instructions=keep(memory, left),
+        instructions=keep(k["kind_share:global"] or 0.0, left),
     )
-    return finding(
-        ID,
-        Words.found.format(waiting=units.percent(waiting)),
-        model.without(removal),
+    wider = k.advice(
+        "Load and store 16 bytes per lane (float4).",
+        triton=(
+            "Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
+        ),
+        numba=(),
+        warp=(),
+    )
+    return k.finding(
+        "Threads issue global-memory instructions faster than the load/store unit accepts them. Warps spend "
+        f"{percent(waiting)} of their time waiting to issue one.",
+        removal,
         (
             measured,
-            stall_fact(profile, "mio_throttle"),
-            stall_fact(profile, "long_scoreboard"),
-            fact(profile, "kind_share:global"),
-            fact(profile, "load_bytes_per_lane"),
-            fact(profile, "lsu_pipe_active"),
-            fact(profile, "global_sector_excess"),
+            "stall_share:mio_throttle stall_share:long_scoreboard kind_share:global",
+            "load_bytes_per_lane lsu_pipe_active global_sector_excess",
         ),
         (
-            *(language.advice(profile, Words.wide, Words.wide_elsewhere) if width < WIDEST else ()),
-            Words.keep_loaded,
-            Words.more_work,
+            *(wider if width < WIDEST else ()),
+            "Keep values that are loaded repeatedly in registers or shared memory.",
+            "Let each thread do more work per computed address.",
         ),
-        Words.look_for,
+        "Fewer LDG and STG for the same bytes, and fewer LG throttle stalls.",
         confidence="medium",
-        locations=locate_stall(profile, "lg_throttle", ("global", "copy")),
+        locations=k.locate_stall("lg_throttle", kinds),
     )

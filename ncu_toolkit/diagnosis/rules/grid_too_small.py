@@ -27,25 +27,15 @@ rule ("Small Grid").
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
-from ncu_toolkit.diagnosis.rules._roof import WORKING
-from ncu_toolkit.diagnosis.rules._support import (
-    HIDDEN_BY_WARPS,
-    ONE_WAVE,
-    SATURATED,
-    STALL,
-    by_grid,
-    fact,
-    finding,
-    ruled_out,
-)
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING, Threshold
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.model import Finding
 
 ID: Final = "grid-too-small"
 TITLE: Final = "Grid too small"
@@ -59,106 +49,76 @@ CONFIRMED_BY: Final = ()
 CODE_RANK: Final = 9
 
 
-class Words:
-    enough = "The grid fills the GPU at least once."
-    no_wait = "Every SM has a block, and warps wait {waiting} of their time for what more warps would hide: too little to call the grid the cause."
-    unknown = "Every SM has a block, and the report does not show whether warps wait for what more warps would hide."
-    busy = "Every SM has a block, and a unit is near its peak ({unit}, {busy} busy). More warps would not help."
-    empty = "The grid is too small: {blocks} for {sms} SMs leave the others without work."
-    room = "The grid is too small: {blocks} fill {waves} of the block slots of the SMs, which have room for more warps."
-    advice = (
-        "Split the work into more and smaller blocks: at least one per SM, better several.",
-        "Split a long loop (over K, or over elements) across blocks, and combine the partial results.",
-        "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
-    )
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Use more programs: a smaller block for each, at least one program per SM, better several.",
-            "Split a long loop (over K, or over elements) across programs, and combine the partial results.",
-            "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
-        ),
-    }
-    call: ClassVar[language.Elsewhere] = {
-        "torch": (
-            "Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
-            "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph.",
-        ),
-        "xla": (
-            "Give it more to do at once: jax.vmap over a batch, or a form with less dependence from step to step (jax.lax.associative_scan).",
-        ),
-        "library": (
-            "Give it more to do at once: a batched or grouped routine in place of many small calls.",
-            "Run independent calls concurrently in streams.",
-        ),
-    }
-    look_for = (
-        "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one."
-    )
-    code = "The grid has {blocks} for {sms} SMs, so the others stay idle."
-    code_advice = "Split the work into more blocks."
-    code_look_for = "Fewer active SMs than the GPU has."
+CALL: Final = {
+    "torch": (
+        "Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
+        "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph.",
+    ),
+    "xla": (
+        "Give it more to do at once: jax.vmap over a batch, or a form with less dependence from step to step (jax.lax.associative_scan).",
+    ),
+    "library": (
+        "Give it more to do at once: a batched or grouped routine in place of many small calls.",
+        "Run independent calls concurrently in streams.",
+    ),
+}
 
 
-CALL: Final = Words.call
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    waves = figures.value(profile, "waves") or 0.0
-    measured = fact(profile, "waves", "", ONE_WAVE, "<")
+def find(k: Kernel) -> Outcome:
+    waves = k["waves"] or 0.0
+    measured = k.fact("waves", "<", ONE_WAVE)
     if waves >= ONE_WAVE.value:
-        return ruled_out(ID, Words.enough, measured)
-    sms, blocks = profile.device.sm_count, profile.launch.blocks
+        return k.ruled_out("The grid fills the GPU at least once.", measured)
+    sms, blocks = k.device.sm_count, k.launch.blocks
     spread = min(1.0, blocks / sms) if sms else 1.0
     # Where every SM has a block, only one block more on some of them is the grid's: other idle time
     # is the blocks', or start and end of the launch.
-    even = 1 / by_grid(profile)
-    balance = min(even, model.active) if spread < 1 else max(even, model.active)
-    busiest, busy = model.busiest()
-    if spread == 1.0 and busy >= SATURATED.value:
-        return ruled_out(
-            ID, Words.busy.format(unit=RESOURCES[busiest][2], busy=units.percent(busy)), measured
-        )
+    even = 1 / k.by_grid
+    balance = min(even, k.model.active) if spread < 1 else max(even, k.model.active)
+    busiest, busy = k.model.busiest()
     # Where there is a block for each SM, the SM still has room for more: the warps of a full SM
     # hide each other's waiting, where they wait.
     hidden = sum(
-        share * (1 - model.queued(reason))
-        for reason, share in model.stalls.items()
+        share * (1 - k.model.queued(reason))
+        for reason, share in k.model.stalls.items()
         if reason in HIDDEN_BY_WARPS
     )
-    if spread == 1.0 and not model.stalls:
-        return ruled_out(ID, Words.unknown, measured)
-    if spread == 1.0 and hidden < STALL.value:
-        return ruled_out(ID, Words.no_wait.format(waiting=units.percent(hidden)), measured)
+    why = ""
+    if busy >= SATURATED.value:
+        why = f"a unit is near its peak ({RESOURCES[busiest][2]}, {percent(busy)} busy). More warps would not help."
+    elif not k.model.stalls:
+        why = "the report does not show whether warps wait for what more warps would hide."
+    elif hidden < STALL.value:
+        why = (
+            f"warps wait {percent(hidden)} of their time for what more warps would hide: too little to call the grid "
+            "the cause."
+        )
+    if spread == 1.0 and why:
+        return k.ruled_out(f"Every SM has a block, and {why}", measured)
     room = max(1.0, spread / waves) if waves else 1.0
-    counted = Evidence(
-        "grid_size",
-        "Blocks",
-        float(blocks),
-        "count",
-        f"Blocks of the launch, for {sms} SMs.",
-        float(sms) if sms else None,
-        "<" if sms else "",
-        "one per SM",
-    )
-    removal = Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room)
-    few = units.counted(blocks, "block")
-    return finding(
-        ID,
-        Words.empty.format(blocks=few, sms=sms)
-        if spread < WORKING.value
-        else Words.room.format(blocks=few, waves=units.percent(waves)),
-        model.without(removal),
-        (
-            measured,
-            counted,
-            fact(profile, "active_fraction"),
-            fact(profile, "achieved_occupancy"),
-            fact(profile, "theoretical_occupancy"),
+    few, one_each = units.counted(blocks, "block"), Threshold(float(sms), "one per SM")
+    batch = "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams."
+    # With a block on nearly every SM what is gained is room in busy SMs, not idle ones.
+    idle = spread < WORKING.value
+    counted = k.stated("grid_size", blocks, "<", one_each, f"Blocks of the launch, for {sms} SMs.")
+    return k.finding(
+        f"The grid is too small: {few} for {sms} SMs leave the others without work."
+        if idle
+        else f"The grid is too small: {few} fill {percent(waves)} of the block slots of the SMs, which have room for more warps.",
+        Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room),
+        (measured, counted, "active_fraction achieved_occupancy theoretical_occupancy"),
+        k.advice(
+            "Split the work into more and smaller blocks: at least one per SM, better several.",
+            "Split a long loop (over K, or over elements) across blocks, and combine the partial results.",
+            batch,
+            triton=(
+                "Use more programs: a smaller block for each, at least one program per SM, better several.",
+                "Split a long loop (over K, or over elements) across programs, and combine the partial results.",
+                batch,
+            ),
         ),
-        language.advice(profile, Words.advice, Words.elsewhere),
-        Words.look_for,
-        # With a block on nearly every SM what is gained is room in busy SMs, not idle ones.
-        confidence="high" if spread < WORKING.value else "medium",
+        "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one.",
+        confidence="high" if idle else "medium",
     )
 
 
@@ -173,9 +133,10 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     blocks, sms = facts.grid_blocks or 0, facts.sm_count or 0
     if facts.waves is None or blocks >= sms:
         return None
-    return StaticFinding(
-        ID, "certain",
-        Words.code.format(blocks=units.counted(blocks, "block"), sms=sms),
+    return facts.finding(
+        "certain",
+        f"The grid has {units.counted(blocks, 'block')} for {sms} SMs, so the others stay idle.",
         grid(facts),
-        Words.code_advice, Words.code_look_for,
+        "Split the work into more blocks.",
+        "Fewer active SMs than the GPU has.",
     )  # fmt: skip

@@ -29,25 +29,13 @@ Programming Guide, "Unified Memory Programming", data prefetching.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    STALL,
-    Threshold,
-    blame,
-    fact,
-    facts,
-    keep,
-    locate_stall,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.hardware.specs import Link, host_link
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
+from ncu_toolkit.diagnosis.thresholds import BUSY, STALL, Threshold
+from ncu_toolkit.hardware.specs import host_link
+from ncu_toolkit.model import Finding
 
 ID: Final = "host-memory"
 TITLE: Final = "Host memory"
@@ -73,104 +61,76 @@ LOOKUPS: Final = Threshold(
 WAITING: Final = ("long_scoreboard", "lg_throttle", "drain", "membar")
 
 
-class Words:
-    shared = "This GPU and the host share one memory."
-    little = "The kernel works on data in device memory or L2."
-    busy = "Other units are busy enough to be the limit."
-    elsewhere = "Warps wait little for memory."
-    fast = "Host memory is fast here: {rate} of the {most} that {link} can move."
-    found = (
-        "{part} of what the kernel fetches lies in the host's memory and comes over {link}, at {rate}. "
-        "The link moves {most} at most."
-    )
-    basis = "Device memory answers in a quarter of the time that the host takes."
-    no_figure = "No estimate. The report does not show how much of the waiting is for the host."
-    advice = (
-        (
-            "Managed memory: prefetch it before the launch (cudaMemPrefetchAsync). Mapped pinned memory: copy the data into "
-            "cudaMalloc memory first (cudaMemcpy)."
-        ),
-        "Keep results and counters that are updated often in device memory, also those of atomics. Copy them back once at the end.",
-    )
-    elsewhere_advice: ClassVar[language.Elsewhere] = {
-        "numba": (
-            (
-                "Copy the arrays once before the launch (cuda.to_device), and pass the device arrays. Do not pass mapped or "
-                "managed arrays that the host wrote last."
-            ),
-            "Keep results that are updated often in a device array, and copy them back once (copy_to_host).",
-        ),
-        "triton": (
-            "Pass tensors that are on the GPU (x.cuda()), not pinned tensors of the host.",
-            "Keep results on the GPU until the end.",
-        ),
-        "warp": (
-            'Make the arrays with device="cuda", and copy those of the host once (wp.copy).',
-            "Keep results on the GPU until the end.",
-        ),
-    }
-    look_for = "No sectors of system memory, and device memory busy instead."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    part, rate = figures.value(profile, "host_part"), figures.value(profile, "host_rate")
-    link = host_link(profile.device.name, profile.device.cc)
-    moved = figures.value(profile, "host_bytes") or 0.0
+def find(k: Kernel) -> Outcome:
+    part, rate = k["host_part"], k["host_rate"]
+    link = host_link(k.device.name, k.device.cc)
+    moved = k["host_bytes"] or 0.0
     evidence = (
-        fact(profile, "host_part", "", PART, ">="),
-        fact(profile, "host_bytes", "", LEAST, ">="),
-        fact(profile, "host_lookups", "", LOOKUPS, ">="),
-        fact(profile, "host_rate"),
-        fact(profile, "dram_utilization"),
-        *(stall_fact(profile, reason) for reason in WAITING[:2]),
+        k.fact("host_part", ">=", PART),
+        k.fact("host_bytes", ">=", LEAST),
+        k.fact("host_lookups", ">=", LOOKUPS),
+        "host_rate dram_utilization stall_share:long_scoreboard stall_share:lg_throttle",
     )
     if link is None:
-        return ruled_out(ID, Words.shared, *evidence)
-    lookups = figures.value(profile, "host_lookups")
+        return k.ruled_out("This GPU and the host share one memory.", evidence)
+    lookups = k["host_lookups"]
     few = lookups is not None and lookups < LOOKUPS.value
     if part is None or rate is None or part < PART.value or moved < LEAST.value or few:
-        return ruled_out(ID, Words.little, *evidence)
-    if why := _not_the_limit(rate, link, model):
-        return ruled_out(ID, why, *evidence)
-    prediction = model.without(
+        return k.ruled_out("The kernel works on data in device memory or L2.", evidence)
+    busiest, why = k.model.busiest()[1], ""
+    if link.name != "PCIe" and rate < BUSY.value * link.bandwidth:
+        why = f"Host memory is fast here: {_rate(rate)} of the {_rate(link.bandwidth)} that {link.name} can move."
+    elif k.model.stalls and k.model.waiting(*WAITING) < STALL.value:
+        why = "Warps wait little for memory."
+    elif not k.model.stalls and busiest >= BUSY.value:
+        why = "Other units are busy enough to be the limit."
+    if why:
+        return k.ruled_out(why, evidence)
+    prediction = k.model.without(
         Removal(
             "with the data in device memory",
-            stalls={
-                reason: keep(blame(profile, reason, ("global", "atomic", "copy", "texture")), LEFT)
-                for reason in WAITING
-            },
-            basis=Words.basis,
+            stalls=k.shrink(LEFT, ("global", "atomic", "copy", "texture"), *WAITING),
+            basis="Device memory answers in a quarter of the time that the host takes.",
         )
     )
-    told = prediction if model.stalls and prediction.quantified else None
-    busiest = model.busiest()[1]
+    told = prediction if k.model.stalls and prediction.quantified else None
     return Finding(
         ID,
-        Words.found.format(
-            part=units.percent(part),
-            link=link.name,
-            rate=_rate(rate),
-            most=_rate(link.bandwidth),
-        ),
+        f"{percent(part)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at "
+        f"{_rate(rate)}. The link moves {_rate(link.bandwidth)} at most.",
         "high",
-        facts(*evidence),
+        k.facts(*evidence),
         told.speedup if told else None,
-        told.arithmetic if told else (Words.no_figure,),
-        language.advice(profile, Words.advice, Words.elsewhere_advice),
-        Words.look_for,
-        locate_stall(profile, "long_scoreboard", ("global", "atomic")),
+        told.arithmetic
+        if told
+        else ("No estimate. The report does not show how much of the waiting is for the host.",),
+        k.advice(
+            (
+                "Managed memory: prefetch it before the launch (cudaMemPrefetchAsync). Mapped pinned memory: copy the data into "
+                "cudaMalloc memory first (cudaMemcpy)."
+            ),
+            "Keep results and counters that are updated often in device memory, also those of atomics. Copy them back once at the end.",
+            numba=(
+                (
+                    "Copy the arrays once before the launch (cuda.to_device), and pass the device arrays. Do not pass mapped or "
+                    "managed arrays that the host wrote last."
+                ),
+                "Keep results that are updated often in a device array, and copy them back once (copy_to_host).",
+            ),
+            triton=(
+                "Pass tensors that are on the GPU (x.cuda()), not pinned tensors of the host.",
+                "Keep results on the GPU until the end.",
+            ),
+            warp=(
+                'Make the arrays with device="cuda", and copy those of the host once (wp.copy).',
+                "Keep results on the GPU until the end.",
+            ),
+        ),
+        "No sectors of system memory, and device memory busy instead.",
+        k.locate_stall("long_scoreboard", ("global", "atomic")),
         # Without stall reasons only busy units tell what is left.
-        weight=prediction.saved if model.stalls else max(0.0, 1 - busiest),
+        weight=prediction.saved if k.model.stalls else max(0.0, 1 - busiest),
     )
-
-
-def _not_the_limit(rate: float, link: Link, model: TimeModel) -> str:
-    """Why host memory is no cause although most comes from there; empty where it is one."""
-    if link.name != "PCIe" and rate < BUSY.value * link.bandwidth:
-        return Words.fast.format(rate=_rate(rate), most=_rate(link.bandwidth), link=link.name)
-    if model.stalls:
-        return "" if model.waiting(*WAITING) >= STALL.value else Words.elsewhere
-    return Words.busy if model.busiest()[1] >= BUSY.value else ""
 
 
 def _rate(bytes_a_second: float) -> str:

@@ -36,21 +36,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import _lanes
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    LANES,
-    ONE_WAVE,
-    Threshold,
-    fact,
-    facts,
-    finding,
-    locate,
-    ruled_out,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Location, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
 
 ID: Final = "idle-threads"
 TITLE: Final = "Threads without work"
@@ -77,160 +66,94 @@ SLOW: Final = Threshold(
 )
 
 
-class Words:
-    one_block = "The launch is one block: its size matters less than that there are no others."
-    full = "The launch has work for nearly all of its threads."
-    few_warps = "Blocks of {threads} ({shape}) fill {lanes} of the 32 lanes of a warp. The others are empty in every instruction."
-    edge = (
-        "Lanes past the edge of the problem leave at once. Of each warp that goes on, {lanes} of 32 lanes work: blocks are {shape} "
-        "threads, the grid is {width} threads wide and {height} high."
+def find(k: Kernel) -> Outcome:
+    launch, waves = k.launch, k["waves"] or 0.0
+    measured: Given = (
+        k.fact("lanes_per_instruction", "<", LANES),
+        "branch_uniformity occupancy_fill waves",
     )
-    leave = "{gone} of the warps leave at once: the grid has more threads than there is work for."
-    vanish = (
-        "Warps fill only {used} of the SMs although the launch allows {allowed}, over {waves} waves in which the SMs work. Most warps of a "
-        "block leave long before its last one."
-    )
-    fill = (
-        "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
-    )
-    shape = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
+    if launch.blocks <= 1:
+        return k.ruled_out(
+            "The launch is one block: its size matters less than that there are no others.",
+            measured,
+        )
+    filled, gone = _lanes.filled(k), _lanes.left(k)
+    active, shape = k["lanes_per_instruction"], "×".join(map(str, launch.block))
+    fits = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
     fewer = (
         "Launch as many threads as there are results: smaller blocks, or a grid sized by the work."
     )
-    look_for = "Active lanes near 32, and achieved occupancy near the theoretical one."
-    basis = "Full warps have {more} the lanes at work, at the same number of warps."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    filled, gone = _lanes.filled(profile), _lanes.left(profile)
-    if profile.launch.blocks <= 1:
-        return ruled_out(ID, Words.one_block, *_measured(profile))
-    if filled < LANES.value:
-        return _part_filled(profile, model, filled)
-    active = profile.value("lanes_per_instruction")
     past = gone is not None and gone.edge and gone.lanes < LANES.value
-    if gone and past and active is not None and active >= _lanes.NEARLY * gone.lanes:
-        return _past_edge(profile, model, gone)
-    several = (profile.value("waves") or 0.0) >= ONE_WAVE.value
-    if gone is not None and gone.warps < HALF.value and several:
-        return _leaving(
-            profile, model, Words.leave.format(gone=units.percent(1 - gone.warps)), gone
+    # Without the warps that leave the SMs have room for as many more that stay.
+    staying = Removal(
+        "with working warps alone", parallelism=max(1.0, 1 / (k["occupancy_fill"] or 1.0))
+    )
+    advice, sure = (fewer, fits), True
+    if filled < LANES.value:
+        # Of full blocks as many run at a time, each with more lanes at work.
+        gone, left = None, filled / WARP
+        summary = (
+            f"Blocks of {units.counted(launch.threads_per_block, 'thread')} ({shape}) fill {units.significant(filled)} of the 32 "
+            "lanes of a warp. The others are empty in every instruction."
         )
-    if not profile.instructions and _vanish(profile, model):
-        said = Words.vanish.format(
-            used=units.percent(profile.value("achieved_occupancy") or 0.0),
-            allowed=units.percent(profile.value("theoretical_occupancy") or 0.0),
-            waves=units.significant(profile.value("waves") or 0.0, 2),
+        removal = Removal(
+            "with full warps",
+            stalls=dict.fromkeys(("not_selected", "math_pipe_throttle", "dispatch_stall"), left),
+            loads=dict.fromkeys(COMPUTE, left),
+            parallelism=1 / left,
+            basis=f"Full warps have {units.ratio(1 / left)} the lanes at work, at the same number of warps.",
         )
-        return _leaving(profile, model, said, None)
-    return ruled_out(ID, Words.full, *_measured(profile))
-
-
-def _measured(profile: Profile) -> tuple[Evidence, ...]:
-    return facts(
-        fact(profile, "lanes_per_instruction", "", LANES, "<"),
-        fact(profile, "branch_uniformity"),
-        fact(profile, "occupancy_fill"),
-        fact(profile, "waves"),
-    )
-
-
-def _part_filled(profile: Profile, model: TimeModel, lanes: float) -> Finding | NoFinding:
-    """Blocks that fill no warp: of full ones as many run at a time, each with more lanes at work."""
-    threads, left = profile.launch.threads_per_block, lanes / figures.WARP
-    empty = Evidence(
-        "block_size",
-        "Threads a block",
-        float(threads),
-        "count",
-        "A block takes whole warps of 32 lanes.",
-        float(figures.WARP),
-        "<",
-        "one warp",
-    )
-    removal = Removal(
-        "with full warps",
-        stalls=dict.fromkeys(("not_selected", "math_pipe_throttle", "dispatch_stall"), left),
-        loads=dict.fromkeys(COMPUTE, left),
-        parallelism=1 / left,
-        basis=Words.basis.format(more=units.ratio(1 / left)),
-    )
-    return finding(
-        ID,
-        Words.few_warps.format(
-            threads=units.counted(threads, "thread"),
-            shape=_shape(profile),
-            lanes=units.significant(lanes),
-        ),
-        model.without(removal),
-        (empty, *_measured(profile)),
-        (Words.fill, Words.shape),
-        Words.look_for,
-    )
-
-
-def _past_edge(profile: Profile, model: TimeModel, gone: _lanes.Left) -> Finding | NoFinding:
-    """Full warps are fewer, with fewer instructions; what they move and wait for stays."""
-    left = gone.lanes / figures.WARP
-    grid, block = profile.launch.grid, profile.launch.block
-    return finding(
-        ID,
-        Words.edge.format(
-            lanes=units.significant(gone.lanes),
-            shape=_shape(profile),
-            width=units.count(grid[0] * block[0]),
-            height=units.count(grid[1] * block[1]),
-        ),
-        model.without(
-            Removal("with full warps", loads=dict.fromkeys(COMPUTE, left), instructions=left)
-        ),
-        _measured(profile),
-        (Words.shape, Words.fewer),
-        Words.look_for,
-        locations=_places(profile, gone),
-    )
-
-
-def _leaving(
-    profile: Profile, model: TimeModel, summary: str, gone: _lanes.Left | None
-) -> Finding | NoFinding:
-    """Blocks without the warps that leave: the SMs have room for as many more that stay."""
-    fill = figures.value(profile, "occupancy_fill") or 1.0
-    return finding(
-        ID,
+        one_warp = Threshold(float(WARP), "one warp")
+        measured = (k.stated("block_size", launch.threads_per_block, "<", one_warp), measured)
+        multiple = "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
+        advice = (multiple, fits)
+    elif gone and past and active is not None and active >= _lanes.NEARLY * gone.lanes:
+        # Full warps are fewer, with fewer instructions; what they move and wait for stays.
+        left = gone.lanes / WARP
+        wide, high = (units.count(launch.grid[at] * launch.block[at]) for at in (0, 1))
+        summary = (
+            f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
+            f"32 lanes work: blocks are {shape} threads, the grid is {wide} threads wide and {high} high."
+        )
+        removal = Removal("with full warps", loads=dict.fromkeys(COMPUTE, left), instructions=left)
+        advice = (fits, fewer)
+    elif gone is not None and gone.warps < HALF.value and waves >= ONE_WAVE.value:
+        summary = f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for."
+        removal, measured = staying, (measured, "achieved_occupancy theoretical_occupancy")
+    elif not k.instructions and _vanish(k):
+        summary = (
+            f"Warps fill only {percent(k['achieved_occupancy'] or 0.0)} of the SMs although the launch allows "
+            f"{percent(k['theoretical_occupancy'] or 0.0)}, over {units.significant(waves, 2)} waves in "
+            "which the SMs work. Most warps of a block leave long before its last one."
+        )
+        removal, measured = staying, (measured, "achieved_occupancy theoretical_occupancy")
+        sure = False
+    else:
+        return k.ruled_out("The launch has work for nearly all of its threads.", measured)
+    test = k.instructions[gone.at] if gone else None
+    return k.finding(
         summary,
-        model.without(Removal("with working warps alone", parallelism=max(1.0, 1 / fill))),
-        (
-            *_measured(profile),
-            fact(profile, "achieved_occupancy"),
-            fact(profile, "theoretical_occupancy"),
+        removal,
+        measured,
+        advice,
+        "Active lanes near 32, and achieved occupancy near the theoretical one.",
+        confidence="high" if sure else "medium",
+        locations=k.locate(
+            lambda row: float(row is test), "the tests by which lanes leave at once"
         ),
-        (Words.fewer, Words.shape),
-        Words.look_for,
-        confidence="high" if gone is not None else "medium",
-        locations=_places(profile, gone) if gone is not None else (),
     )
 
 
-def _vanish(profile: Profile, model: TimeModel) -> bool:
+def _vanish(k: Kernel) -> bool:
     """Whether warps leave blocks that go on, by the counters alone: the SMs work over many waves of
     blocks, each of several warps, nothing is busy, and yet most warp slots are empty."""
-    fill = figures.value(profile, "occupancy_fill")
+    fill = k["occupancy_fill"]
     return (
         fill is not None
         and fill < EMPTY.value
-        and (profile.value("waves") or 0.0) >= WAVES.value
-        and profile.launch.threads_per_block > figures.WARP
-        and model.working >= WORKING.value
-        and model.busy("blocks") < SLOW.value
-        and model.busiest()[1] < BUSY.value
+        and (k["waves"] or 0.0) >= WAVES.value
+        and k.launch.threads_per_block > WARP
+        and k.model.working >= WORKING.value
+        and k.model.busy("blocks") < SLOW.value
+        and k.model.busiest()[1] < BUSY.value
     )
-
-
-def _places(profile: Profile, gone: _lanes.Left) -> tuple[Location, ...]:
-    test = profile.instructions[gone.at]
-    return locate(profile, lambda row: float(row is test), "the tests by which lanes leave at once")
-
-
-def _shape(profile: Profile) -> str:
-    return "×".join(map(str, profile.launch.block))

@@ -27,21 +27,12 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Ji
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import language
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.rules._support import (
-    WEAK_STALL,
-    fact,
-    finding,
-    locate_stall,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 
 ID: Final = "instruction-cache"
 TITLE: Final = "Instruction-cache misses"
@@ -61,67 +52,48 @@ L1_BYTES: Final = 128 * 1024
 REPEATS: Final = 4
 
 
-class Words:
-    few = "Warps wait for instructions for only {waiting} of their time."
-    first_fetch = "Each warp runs the code about once, so the wait is for the first fetch. The loop fits the cache."
-    found = (
-        "Warps spend {waiting} of their time waiting for instruction fetches. The hot code does not fit into the instruction "
-        "cache."
-    )
-    advice = (
-        "Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
-        "Move rare paths out of line (__noinline__), and let all warps of a block take the same path at a time.",
-    )
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Unroll less: tl.range in place of tl.static_range, and a smaller block or more warps for it (num_warps).",
-            "Move rare paths into a kernel of their own.",
-        ),
-        "numba": (
-            "Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are no literals.",
-            "Let all threads of a block take the same path at a time.",
-        ),
-        "warp": (
-            'Unroll less: lower wp.config.max_unroll, or the module option "max_unroll".',
-            "Let all threads of a block take the same path at a time.",
-        ),
-    }
-    look_for = "Fewer no-instruction stalls, and smaller code."
-    code = "The loop's code takes {size} bytes, more than the scheduler's instruction cache holds. Every pass fetches it again."
-    code_look_for = "The no-instruction stall is large."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    waiting = model.waiting("no_instruction")
-    measured = stall_fact(profile, "no_instruction", WEAK_STALL)
+def find(k: Kernel) -> Outcome:
+    waiting = k.model.waiting("no_instruction")
+    measured = k.stall("no_instruction", WEAK_STALL)
     if waiting < WEAK_STALL.value:
-        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
-    executed = [row.executed for row in profile.instructions if row.executed]
+        return k.ruled_out(
+            f"Warps wait for instructions for only {percent(waiting)} of their time.", measured
+        )
+    executed = [row.executed for row in k.instructions if row.executed]
     most = max(executed, default=0)
     hot = sum(INSTRUCTION_BYTES for n in executed if n * 2 >= most)
-    warps = profile.launch.blocks * -(-profile.launch.threads_per_block // 32)
+    warps = k.launch.blocks * -(-k.launch.threads_per_block // 32)
     if executed and warps and most / warps < REPEATS and hot <= L1_BYTES:
-        return ruled_out(ID, Words.first_fetch, measured)
-    size = Evidence(
-        "hot_code_bytes",
-        "Hot code",
-        float(hot),
-        "B",
-        "Code executed at least half as often as the hottest instruction.",
-        float(L0_BYTES),
-        ">",
-        "a scheduler's cache",
-    )
+        return k.ruled_out(
+            "Each warp runs the code about once, so the wait is for the first fetch. The loop fits the cache.",
+            measured,
+        )
+    size = k.stated("hot_code_bytes", hot, ">", Threshold(float(L0_BYTES), "a scheduler's cache"))
     small = bool(executed) and hot <= L0_BYTES
-    return finding(
-        ID,
-        Words.found.format(waiting=units.percent(waiting)),
-        model.without(Removal("with the code in the cache", stalls={"no_instruction": 0.0})),
-        (measured, size if executed else None, fact(profile, "issue_active")),
-        language.advice(profile, Words.advice, Words.elsewhere),
-        Words.look_for,
+    return k.finding(
+        f"Warps spend {percent(waiting)} of their time waiting for instruction fetches. The hot code does not fit "
+        "into the instruction cache.",
+        Removal("with the code in the cache", stalls={"no_instruction": 0.0}),
+        (measured, size if executed else None, "issue_active"),
+        k.advice(
+            "Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
+            "Move rare paths out of line (__noinline__), and let all warps of a block take the same path at a time.",
+            triton=(
+                "Unroll less: tl.range in place of tl.static_range, and a smaller block or more warps for it (num_warps).",
+                "Move rare paths into a kernel of their own.",
+            ),
+            numba=(
+                "Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are no literals.",
+                "Let all threads of a block take the same path at a time.",
+            ),
+            warp=(
+                'Unroll less: lower wp.config.max_unroll, or the module option "max_unroll".',
+                "Let all threads of a block take the same path at a time.",
+            ),
+        ),
+        "Fewer no-instruction stalls, and smaller code.",
         confidence="low" if small or not executed else "high",
-        locations=locate_stall(profile, "no_instruction"),
+        locations=k.locate_stall("no_instruction"),
     )
 
 
@@ -129,11 +101,12 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     size = len(facts.main.code) * INSTRUCTION_BYTES
     if not facts.looped or size <= L1_BYTES:
         return None
-    return StaticFinding(
-        ID, "likely",
-        Words.code.format(size=units.count(size)),
+    return facts.finding(
+        "likely",
+        f"The loop's code takes {units.count(size)} bytes, more than the scheduler's instruction cache holds. Every pass fetches it again.",
         (
             evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes an instruction.", L1_BYTES, ">"),
         ),
-        "Unroll less.", Words.code_look_for,
+        "Unroll less.",
+        "The no-instruction stall is large.",
     )  # fmt: skip

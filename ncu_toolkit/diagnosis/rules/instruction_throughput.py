@@ -30,10 +30,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.rules._support import SATURATED, abstain, fact, load_fact, ruled_out
-from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, percent
+from ncu_toolkit.diagnosis.thresholds import SATURATED
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 
 ID: Final = "instruction-throughput"
 TITLE: Final = "Instruction throughput"
@@ -52,23 +51,17 @@ PIPES: Final = ("issue", "alu", "fmaheavy", "fp16", "uniform")
 UNITS: Final = (*PIPES, "constant")
 
 
-class Words:
-    busiest = "The busiest of the issue slots and pipes is {busy} busy ({words})."
-    other = "Another cause keeps a unit busy ({words}, {busy})."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     """Never a finding by itself: a cause that says more may keep these units busy. The engine
     names them where no such cause is found (`engine.nearest`)."""
-    unit, busy = model.busiest(*PIPES)
+    unit, busy = k.model.busiest(*PIPES)
     if not unit:
-        return abstain(ID, ("issue_active",))
+        return k.abstain("issue_active")
     words = RESOURCES[unit][2]
-    return ruled_out(
-        ID,
-        Words.busiest.format(busy=units.percent(busy), words=words)
+    return k.ruled_out(
+        f"The busiest of the issue slots and pipes is {percent(busy)} busy ({words})."
         if busy < SATURATED.value
-        else Words.other.format(words=words, busy=units.percent(busy)),
-        load_fact(model, unit, SATURATED),
-        fact(profile, "sm_throughput"),
+        else f"Another cause keeps a unit busy ({words}, {percent(busy)}).",
+        k.load(unit, SATURATED),
+        "sm_throughput",
     )

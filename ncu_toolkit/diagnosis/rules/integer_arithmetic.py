@@ -33,30 +33,18 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
     StaticFinding,
     cycles,
     evidence,
-    locations,
     memory,
     place,
 )
-from ncu_toolkit.diagnosis.rules._roof import roof
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    Threshold,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate_executed,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import BUSY, Threshold
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.model import Evidence, Finding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "integer-arithmetic"
@@ -67,9 +55,6 @@ OPTIONAL: Final = ("alu_pipe_active", "fmaheavy_pipe_active", "issue_active", "s
 NCU: Final = (("CPIStall", "math pipe throttle"),)
 CODE_RANK: Final = 12
 MANY: Final = Threshold(0.5, "more integer instructions than all others together")
-#: Integer instructions that useful work may bring along, one for each memory, floating-point,
-#: shuffle or matrix instruction: an address step or a loop step.
-ALLOWED_FOR_EACH: Final = 1.0
 #: Instructions of a 32-bit unsigned division or modulo by an unknown number, conversions included,
 #: as compiled for sm_90; and of one by a number whose reciprocal is known, with the remainder
 #: (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1).
@@ -79,125 +64,81 @@ BITS: Final = ("LOP", "LOP3", "LOP32I", "SHF", "SHL", "SHR", "PRMT", "BMSK", "SG
 USEFUL: Final = (
     "global", "copy", "shared", "atomic", "texture", "fp32", "fp64", "fp16", "tensor", "shuffle",
 )  # fmt: skip
+OPERATIONS: Final = "divisions or modulo operations"
 #: From this part of its time on, the tensor pipe's work is worth a word beside integers.
 BESIDE: Final = 0.1
 
 
-class Words:
-    divide = (
-        "Replace division and modulo by shifts and masks, by compile-time constants, or by 2-D and 3-D indices.",
-        "If many numbers are divided by a value known before the launch, multiply by its reciprocal (fast division).",
-    )
-    few = "Index arithmetic is less than half of the executed instructions."
-    divisions = "including divisions or modulo operations"
-    found = "{part} of the instructions are integer overhead around the actual work, {how}."
-    step = "Compute the base address once before the loop, and step it by a constant. Use 32-bit indices if they are large enough."
-    unroll = "Unroll, so that several elements share one address computation."
-    look_for = (
-        "Fewer IMAD, LOP3, ISETP and SHF for the same loads, and no I2F or F2I around the indices."
-    )
-    code = "{share} of the instructions in the {place} are integer arithmetic"
-    code_divisions = ", including {divisions}."
-    division, divisions = "division or modulo operation", "divisions or modulo operations"
-    code_advice = (
-        "Replace division by 2-D indices, shifts, masks or constants. Step addresses by a constant. Unroll, so that elements "
-        "share an address."
-    )
-    code_look_for = "The issue slots or the integer pipe are busy, memory is not."
-    work = "The kernel computes with integers, {what}. They keep {unit} {busy} busy."
-    beside = " The tensor cores work beside them: their pipe is {tensor} busy."
-    work_advice = (
-        "Use the pipe that has room: shifts and logic run on the ALU, multiply-adds on the FMA pipe.",
-        (
-            "Use instructions that do more: LOP3 for three operands, PRMT for bytes, DP4A for byte products. Prefer 32-bit to "
-            "64-bit products."
-        ),
-    )
-    matrix_advice = (
-        work_advice[0],
-        "Unpack and pack several values at once: LOP3 for three operands, PRMT for bytes. Prefer 32-bit to 64-bit products.",
-    )
-    work_look_for = "Fewer integer instructions for the same result."
-    bits = "mostly logic and shifts, as in packing, hashing and conversion"
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    total = sum(row.warps for row in figures.rows(profile))
-    divisions = _divisions(profile)
-    integer = figures.executed(profile, ("integer",)) or 0.0
-    pipe, busy = model.busiest()
+def find(k: Kernel) -> Outcome:
+    total, count, integer = k.total, _divisions(k), k.executed("integer") or 0.0
+    divisions = count * 40 > integer > 0  # enough of the integer arithmetic to be worth naming
+    pipe, busy = k.model.busiest()
     limits = pipe in ("alu", "fmaheavy") and busy >= BUSY.value
-    measured = fact(profile, "kind_share:integer", "", MANY, ">=")
-    special = (figures.executed(profile, ("special",)) or 0.0) if divisions else 0.0
+    measured = k.fact("kind_share:integer", ">=", MANY)
+    special = (k.executed("special") or 0.0) if divisions else 0.0
     enough = total * (MANY.value / 2 if divisions else MANY.value)
+    few = "Index arithmetic is less than half of the executed instructions."
     if not total or integer + special < enough:
-        return ruled_out(ID, Words.few, measured)
+        return k.ruled_out(few, measured)
     # Integers that come from memory are what some kernels compute with: worth a remark where they
     # divide, or where their pipe is the limit.
-    data = _on_data(profile)
+    data = _on_data(k)
     on_data = None if limits else data
     overhead = integer + special if divisions else integer * (1 - (on_data or 0.0))
     if overhead < enough:
-        return ruled_out(ID, Words.few, measured)
-    useful = figures.executed(profile, USEFUL) or 0.0
-    if limits and not divisions and data is not None and data > 0.5:
-        return _work(profile, model, pipe, busy, measured)
-    kept = min(overhead, ALLOWED_FOR_EACH * useful)
-    reciprocal = bool(divisions) and data is not None and data > 0.5
-    if reciprocal:
-        # Numbers that come from memory must be divided: by a reciprocal, not by another index.
-        kept = max(kept, overhead - _count(profile) * (DIVISION - BY_RECIPROCAL))
-    gone = (overhead - kept) / total
-    left = kept / overhead if overhead else 1.0
-    removal = Removal(
-        "with reciprocals in place of divisions"
-        if reciprocal
-        else "with one integer instruction per useful one",
-        stalls={
-            "short_scoreboard": keep(
-                blame(profile, "short_scoreboard", ("special",)) if divisions else 0.0, left
-            ),
-            "math_pipe_throttle": left,
-        },
-        loads={
-            "alu": left,
-            "fmaheavy": left,
-            "xu": left if divisions else 1.0,
-            "fma": keep(_on_fma(profile), left),
-        },
-        instructions=1 - gone,
-    )
-    how = Words.divisions if divisions else _what_for(profile)
-    return finding(
-        ID,
-        Words.found.format(part=units.percent(overhead / total), how=how),
-        model.without(removal),
+        return k.ruled_out(few, measured)
+    from_memory = data is not None and data > 0.5
+    if limits and not divisions and from_memory:
+        return _work(k, pipe, busy, measured)
+    # Useful work may bring along one for each memory, floating-point, shuffle or matrix instruction:
+    # an address step or a loop step.
+    kept, what = min(overhead, k.executed(*USEFUL) or 0.0), "one integer instruction per useful one"
+    first, how, waits = [], _what_for(k), 0.0
+    if divisions:
+        how, waits = OPERATIONS, k.blame("short_scoreboard", "special")
+        first = [
+            "Replace division and modulo by shifts and masks, by compile-time constants, or by 2-D and 3-D indices.",
+            "If many numbers are divided by a value known before the launch, multiply by its reciprocal (fast division).",
+        ]
+        if from_memory:
+            # Numbers that come from memory must be divided: by a reciprocal, not by another index.
+            kept = max(kept, overhead - count * (DIVISION - BY_RECIPROCAL))
+            what = "reciprocals in place of divisions"
+    left, multiplied = kept / overhead if overhead else 1.0, k.of_base("IMAD")
+    on_fma = multiplied / (multiplied + (k.executed("fp32") or 0.0)) if multiplied else 0.0
+    return k.finding(
+        f"{percent(overhead / total)} of the instructions are integer overhead around the actual work, {how}.",
+        Removal(
+            f"with {what}",
+            stalls={"short_scoreboard": keep(waits, left), "math_pipe_throttle": left},
+            loads={
+                "alu": left,
+                "fmaheavy": left,
+                "xu": left if divisions else 1.0,
+                "fma": keep(on_fma, left),
+            },
+            instructions=1 - (overhead - kept) / total,
+        ),
         (
             measured,
-            Evidence(
-                "integer_overhead",
-                "Integer instructions around the work",
-                overhead / total,
-                "fraction",
-                "Part of the executed warp instructions that are integer arithmetic on indices.",
-            ),
-            fact(profile, "kind_share:special"),
-            fact(profile, "alu_pipe_active"),
-            fact(profile, "issue_active"),
-            stall_fact(profile, "wait"),
+            k.stated("integer_overhead", overhead / total),
+            "kind_share:special alu_pipe_active issue_active stall_share:wait",
         ),
-        (*(Words.divide if divisions else ()), Words.step, Words.unroll),
-        Words.look_for,
+        (
+            *first,
+            "Compute the base address once before the loop, and step it by a constant. Use 32-bit indices if they are large enough.",
+            "Unroll, so that several elements share one address computation.",
+        ),
+        "Fewer IMAD, LOP3, ISETP and SHF for the same loads, and no I2F or F2I around the indices.",
         confidence="high" if divisions else "low" if on_data is None else "medium",
-        locations=locate_executed(profile, "integer", "integer instructions executed"),
+        locations=k.locate_executed("integer", "integer instructions executed"),
     )
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
-    if facts.dtype.startswith(("int", "uint")) or (
-        region.flops and region.limit not in ("issue", "alu", "special")
-    ):
+    floats = region.flops and region.limit not in ("issue", "alu", "special")
+    if facts.dtype.startswith(("int", "uint")) or floats:
         return None
     divisions = min(
         sum(i.base == "F2I" for i in region.code),
@@ -210,10 +151,11 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     if share < threshold or busiest < region.memory_cycles:
         return None
     rows = [i for i in region.code if attribution.kind(i.opcode) == "integer"]
-    counted = units.counted(divisions, Words.division, Words.divisions)
-    return StaticFinding(
-        ID, "likely" if divisions else "possible",
-        Words.code.format(share=units.percent(share), place=place(region)) + (Words.code_divisions.format(divisions=counted) if divisions else "."),
+    counted = units.counted(divisions, "division or modulo operation", OPERATIONS)
+    return facts.finding(
+        "likely" if divisions else "possible",
+        f"{percent(share)} of the instructions in the {place(region)} are integer arithmetic"
+        + (f", including {counted}." if divisions else "."),
         (
             evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
             evidence("divisions", "Integer divisions", divisions, "count",
@@ -221,78 +163,61 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             cycles(region, "alu", "Integer pipe"),
             memory(region),
         ),
-        Words.code_advice, Words.code_look_for, locations(rows, "integer instructions"),
+        "Replace division by 2-D indices, shifts, masks or constants. Step addresses by a constant. Unroll, so that "
+        "elements share an address.",
+        "The issue slots or the integer pipe are busy, memory is not.",
+        rows, "integer instructions",
     )  # fmt: skip
 
 
-def _on_data(profile: Profile) -> float | None:
+def _on_data(k: Kernel) -> float | None:
     """Part of the executed integer instructions that work on values from memory; None where
     instructions were not counted one by one."""
     rows = [
         (i, row.executed)
-        for i, row in enumerate(profile.instructions)
+        for i, row in enumerate(k.instructions)
         if attribution.kind(row.opcode) == "integer" and row.executed
     ]
     total = sum(n for _, n in rows)
     if not total:
         return None
-    data = attribution.flow_of(profile.instructions).on_loaded_values()
+    data = attribution.flow_of(k.instructions).on_loaded_values()
     return sum(n for i, n in rows if i in data) / total
 
 
-def _count(profile: Profile) -> int:
+def _divisions(k: Kernel) -> int:
     """Divisions by an unknown integer: a reciprocal is made from an integer (I2F, MUFU.RCP) and
     turned back (F2I), all three in the mix."""
     return min(
-        sum(n for opcode, n in profile.mix.opcodes.items() if opcode.startswith(name))
+        sum(n for opcode, n in k.profile.mix.opcodes.items() if opcode.startswith(name))
         for name in ("F2I", "I2F", "MUFU.RCP")
     )
 
 
-def _divisions(profile: Profile) -> bool:
-    """Whether divisions are a part of the integer arithmetic worth naming."""
-    return _count(profile) * 40 > (figures.executed(profile, ("integer",)) or 0.0) > 0
-
-
-def _work(
-    profile: Profile, model: TimeModel, pipe: str, busy: float, measured: Evidence | None
-) -> Finding:
+def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Finding:
     """Integers from memory are what the kernel computes with, and their pipe is the limit: a roof,
     whose height only the algorithm changes."""
-    tensor = model.busy("tensor")
-    return roof(
-        ID,
-        Words.work.format(
-            what=_what_for(profile, "additions and multiplications"),
-            unit=RESOURCES[pipe][2],
-            busy=units.percent(busy),
-        )
-        + (Words.beside.format(tensor=units.percent(tensor)) if tensor >= BESIDE else ""),
-        model,
+    tensor, beside, shown = k.model.busy("tensor"), "", None
+    what = "Use instructions that do more: LOP3 for three operands, PRMT for bytes, DP4A for byte products."
+    if tensor >= BESIDE:
+        beside = f" The tensor cores work beside them: their pipe is {percent(tensor)} busy."
+        what = "Unpack and pack several values at once: LOP3 for three operands, PRMT for bytes."
+        shown = "tensor_pipe_active"
+    return k.roof(
+        f"The kernel computes with integers, {_what_for(k, 'additions and multiplications')}. They keep "
+        f"{RESOURCES[pipe][2]} {percent(busy)} busy.{beside}",
+        (measured, shown, "alu_pipe_active fmaheavy_pipe_active issue_active"),
         (
-            measured,
-            fact(profile, "tensor_pipe_active") if tensor >= BESIDE else None,
-            fact(profile, "alu_pipe_active"),
-            fact(profile, "fmaheavy_pipe_active"),
-            fact(profile, "issue_active"),
+            "Use the pipe that has room: shifts and logic run on the ALU, multiply-adds on the FMA pipe.",
+            f"{what} Prefer 32-bit to 64-bit products.",
         ),
-        Words.matrix_advice if tensor >= BESIDE else Words.work_advice,
-        Words.work_look_for,
-        good=False,
-        confidence="medium",
+        "Fewer integer instructions for the same result.",
     )
 
 
-def _what_for(profile: Profile, else_: str = "addresses and indices") -> str:
+def _what_for(k: Kernel, else_: str = "addresses and indices") -> str:
     """What integer instructions do: multiply-adds and additions make addresses and indices; logic,
     shifts and selections take values apart."""
-    bits = sum(row.warps for row in figures.rows(profile) if attribution.base(row.opcode) in BITS)
-    integer = figures.executed(profile, ("integer",)) or 0.0
-    return Words.bits if bits > integer / 2 else f"mostly {else_}"
-
-
-def _on_fma(profile: Profile) -> float:
-    """Part of the FMA pipe's instructions that are integer multiply-adds."""
-    multiply = sum(row.warps for row in figures.rows(profile) if row.opcode.split(".")[0] == "IMAD")
-    floats = figures.executed(profile, ("fp32",)) or 0.0
-    return multiply / (multiply + floats) if multiply else 0.0
+    if k.of_base(*BITS) > (k.executed("integer") or 0.0) / 2:
+        return "mostly logic and shifts, as in packing, hashing and conversion"
+    return f"mostly {else_}"

@@ -29,22 +29,12 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, capital, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
-from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, WORKING, roof
-from ncu_toolkit.diagnosis.rules._support import (
-    COLLECT,
-    Threshold,
-    abstain,
-    capital,
-    fact,
-    missing,
-    ruled_out,
-)
-from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 
 ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
@@ -57,8 +47,6 @@ COUNTERS: Final = {"l1_throughput": "L1", "tex_pipe_active": "the texture pipe"}
 WAITS: Final = {"tex_throttle": ""}
 open_in_code = memory_levels
 
-#: Bytes of a lane's widest access.
-WIDEST: Final = 16.0
 PASSES: Final = Threshold(
     4.0, "the widest access of a warp, 16 bytes a lane, takes four passes of 128 bytes"
 )
@@ -70,124 +58,81 @@ USEFULNESS: Final = (
 )  # fmt: skip
 
 
-class Words:
-    idle = "L1 and shared memory are at most {busy} busy."
-    no_work = "L1 is busy while SMs have work, but they have none for {part} of the time."
-    further = "L2 or device memory is busier."
-    gathers = "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
-    good = "{unit} is {busy} busy with useful data while SMs have work. {what}"
-    good_advice = ("Use wider accesses, or move fewer bytes.",)
-    good_look_for = "The same unit is still the busiest."
-    unsure = "{unit} is {busy} busy. The report does not show why. {candidates}"
-    collect = f"Collect ncu-toolkit's own set, which shows the cause: {COLLECT}"
-    collect_look_for = "Sectors per request, wavefronts beyond the ideal, and stall reasons."
-    found = "{unit} is {busy} busy while SMs have work, so L1 and shared memory are at their limit."
-    advice = (
-        (
-            "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by "
-            "shuffles."
-        ),
-    )
-    look_for = "Fewer load and store instructions for the same arithmetic."
-    alike = "Useful data, scattered accesses and bank conflicts look alike here."
-    passes = (
-        "Each request takes {passes} wavefronts, the widest coalesced access only {least:g}. Lanes are scattered in global memory, share "
-        "banks of shared memory, or update one address."
-    )
-    several = "{passes} wavefronts, as wide accesses and mild conflicts do"
-    requests = (
-        "A request takes {few}, so there are too many requests. Operands may be reloaded instead of kept in registers, or live "
-        "in local memory."
-    )
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    name, busy = model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
+def find(k: Kernel) -> Outcome:
+    name, busy = k.model.busiest(*UNITS)
     if not name:
-        return abstain(ID, missing(profile, ("lsu_pipe_active", "l1_data_active")))
+        return k.abstain(*k.missing("lsu_pipe_active", "l1_data_active"))
     evidence = (
-        fact(profile, "lsu_pipe_active", "", NEAR, ">="),
-        fact(profile, "l1_data_active", "", NEAR, ">="),
-        fact(profile, "l1_tag_active"),
-        fact(profile, "l1_throughput"),
-        fact(profile, "passes_per_request", "", PASSES, ">"),
-        fact(profile, "shared_conflict_excess"),
-        fact(profile, "global_sector_excess"),
+        k.fact("lsu_pipe_active", ">=", NEAR),
+        k.fact("l1_data_active", ">=", NEAR),
+        "l1_tag_active l1_throughput",
+        k.fact("passes_per_request", ">", PASSES),
+        "shared_conflict_excess global_sector_excess",
     )
     if busy < NEAR.value:
-        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), *evidence)
-    if model.working < WORKING.value:
-        return ruled_out(ID, Words.no_work.format(part=units.percent(1 - model.working)), *evidence)
-    if max(model.busy("dram"), model.busy("l2"), model.busy("fill")) >= busy:
-        return ruled_out(ID, Words.further, *evidence)
-    compulsory = profile.context.compulsory_bytes if profile.context else None
-    asked = figures.value(profile, "l1_global_bytes")
-    excess, width = (
-        figures.value(profile, "global_sector_excess"),
-        figures.value(profile, "load_bytes_per_lane"),
-    )
+        return k.ruled_out(f"L1 and shared memory are at most {percent(busy)} busy.", evidence)
+    if k.model.working < WORKING.value:
+        return k.ruled_out(
+            f"L1 is busy while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
+            evidence,
+        )
+    if max(k.model.busy("dram"), k.model.busy("l2"), k.model.busy("fill")) >= busy:
+        return k.ruled_out("L2 or device memory is busier.", evidence)
+    compulsory = k.context.compulsory_bytes
+    asked, excess = k["l1_global_bytes"], k["global_sector_excess"]
     useful = (
         compulsory is not None
         and asked is not None
         and asked <= compulsory * COMPULSORY.value
-        and not (figures.value(profile, "shared_conflict_excess") or 0.0) > 0.1
+        and not (k["shared_conflict_excess"] or 0.0) > 0.1
     )
-    gathered = (
-        gathers(profile) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
-    )
+    wide = (k["load_bytes_per_lane"] or 0.0) >= 16  # the widest access of a lane
+    gathered = gathers(k) and (excess is None or excess <= COALESCED) and wide
+    unit = RESOURCES[name][2]
     if useful or gathered:
-        what = "Each byte passes L1 once." if useful else Words.gathers
-        return roof(
-            ID,
-            Words.good.format(what=what, unit=RESOURCES[name][2], busy=units.percent(busy)),
-            model,
+        what = "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
+        if useful:
+            what = "Each byte passes L1 once."
+        return k.roof(
+            f"{unit} is {percent(busy)} busy with useful data while SMs have work. {what}",
             evidence,
-            Words.good_advice,
-            Words.good_look_for,
+            "Use wider accesses, or move fewer bytes.",
+            "The same unit is still the busiest.",
             good=True,
-            confidence="medium",
         )
-    if len(missing(profile, USEFULNESS)) == len(USEFULNESS):
-        return roof(
-            ID,
-            Words.unsure.format(
-                unit=capital(RESOURCES[name][2]),
-                busy=units.percent(busy),
-                candidates=_candidates(profile),
-            ),
-            model,
+    if k.knows_none(*USEFULNESS):
+        return k.roof(
+            f"{capital(unit)} is {percent(busy)} busy. The report does not show why. {_candidates(k)}",
             evidence,
-            (Words.collect,),
-            Words.collect_look_for,
-            good=False,
+            k.collect("which shows the cause"),
+            "Sectors per request, wavefronts beyond the ideal, and stall reasons.",
             confidence="low",
         )
-    return roof(
-        ID,
-        Words.found.format(unit=capital(RESOURCES[name][2]), busy=units.percent(busy)),
-        model,
+    return k.roof(
+        f"{capital(unit)} is {percent(busy)} busy while SMs have work, so L1 and shared memory are at their limit.",
         evidence,
-        Words.advice,
-        Words.look_for,
-        good=False,
-        confidence="medium",
+        "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by shuffles.",
+        "Fewer load and store instructions for the same arithmetic.",
     )
 
 
-def specificity(finding: Finding) -> Specificity:
-    return Specificity.SYMPTOM
+specificity = Specificity.SYMPTOM.always
 
 
-def _candidates(profile: Profile) -> str:
+def _candidates(k: Kernel) -> str:
     """What may keep L1 busy, by the passes that each request takes."""
-    passes = figures.value(profile, "passes_per_request")
+    passes = k["passes_per_request"]
     if passes is None:
-        return Words.alike
+        return "Useful data, scattered accesses and bank conflicts look alike here."
     if passes > PASSES.value:
-        return Words.passes.format(passes=units.significant(passes), least=PASSES.value)
-    few = (
-        "little more than one wavefront"
-        if passes < SINGLE
-        else Words.several.format(passes=units.significant(passes))
+        return (
+            f"Each request takes {units.significant(passes)} wavefronts, the widest coalesced access only {PASSES.value:g}. "
+            "Lanes are scattered in global memory, share banks of shared memory, or update one address."
+        )
+    few = f"{units.significant(passes)} wavefronts, as wide accesses and mild conflicts do"
+    if passes < SINGLE:
+        few = "little more than one wavefront"
+    return (
+        f"A request takes {few}, so there are too many requests. Operands may be reloaded instead of kept in registers, "
+        "or live in local memory."
     )
-    return Words.requests.format(few=few)

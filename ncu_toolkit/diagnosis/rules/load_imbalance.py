@@ -29,15 +29,14 @@ Practices Guide.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import paths
-from ncu_toolkit.diagnosis.rules._support import Threshold, by_grid, fact, finding, ruled_out
-from ncu_toolkit.diagnosis.time_model import FLOOR_US, Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.diagnosis.time_model import FLOOR_US
 
 ID: Final = "load-imbalance"
 TITLE: Final = "Load imbalance"
@@ -60,97 +59,69 @@ SEVERAL: Final = Threshold(
 )
 
 
-class Words:
-    equal = "The SMs work about equally long."
-    inactive = "No SM was active for long enough to compare."
-    found = "Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {used} of the time."
-    advice = (
-        "Split the longest pieces of work, and start them first.",
-        (
-            "Let blocks take items from a shared counter instead of a fixed share. Or give a block to each long row and a warp to "
-            "each short one."
-        ),
-    )
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Split the longest pieces of work, and start them first: give them the lowest program ids.",
-            "Let as many programs as fit take items from a shared counter (tl.atomic_add) instead of a fixed share.",
-        ),
-    }
-    look_for = "Active cycles of the busiest SM near the mean, and achieved occupancy near the theoretical one."
-    not_collected = (
-        "Active cycles of the busiest SM were not collected. With less than two waves the grid itself leaves SMs idle, so "
-        "unequal blocks cannot be shown."
-    )
-    issued_first = (
-        "All SMs with blocks work equally long, apart from the effect of the number of blocks. Blocks that end early were "
-        "issued first."
-    )
-    within_ends = "The busiest SM works {longer} longer than the mean. That is within the start and end of any launch ({floor_us})."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    active = figures.value(profile, "active_fraction") or 1.0
-    waves = figures.value(profile, "waves") or 0.0
+def find(k: Kernel) -> Outcome:
+    active, waves = k["active_fraction"] or 1.0, k["waves"] or 0.0
     # Start and end of a launch leave SMs empty without any block being to blame.
-    duration = profile.duration_us
+    duration = k.profile.duration_us
     ramp = 1 - min(0.9, FLOOR_US / duration) if duration else 1.0
     busy = min(1.0, active / ramp)
     # Idle time of SMs is unequal work only as far as the grid's own shape does not explain it.
-    sms = profile.device.sm_count
-    even = min(1.0, profile.launch.blocks / sms) if waves < 1 and sms else _expected(waves)
-    if figures.value(profile, "imbalance") is None:
+    sms = k.device.sm_count
+    even = (
+        waves / math.ceil(waves) if waves >= 1 else min(1.0, k.launch.blocks / sms) if sms else 1.0
+    )
+    if k["imbalance"] is None:
         # Equal blocks end up to one block's time apart, which only the busiest SM tells from long ones.
         even *= 1 - 1 / (1 + waves)
     balance = min(1.0, busy / even) if even else 1.0
-    evidence = (
-        fact(profile, "active_fraction", "", None),
-        fact(profile, "imbalance"),
-        fact(profile, "occupancy_fill"),
-        fact(profile, "waves"),
-    )
-    if (equal := _equal_blocks(profile, model, waves)) is not None:
-        return ruled_out(ID, equal, *evidence)
-    if balance >= 1 - IDLE.value:
-        return ruled_out(ID, Words.equal, *evidence)
-    if busy <= 0:
-        return ruled_out(ID, Words.inactive, *evidence)
-    return finding(
-        ID,
-        Words.found.format(used=units.percent(busy)),
-        model.without(Removal("with the work spread evenly", balance=balance)),
+    evidence = "active_fraction imbalance occupancy_fill waves"
+    equal = _equal_blocks(k, waves)
+    if not equal and balance >= 1 - IDLE.value:
+        equal = "The SMs work about equally long."
+    if not equal and busy <= 0:
+        equal = "No SM was active for long enough to compare."
+    if equal:
+        return k.ruled_out(equal, evidence)
+    return k.finding(
+        f"Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {percent(busy)} of the time.",
+        Removal("with the work spread evenly", balance=balance),
         evidence,
-        language.advice(profile, Words.advice, Words.elsewhere),
-        Words.look_for,
+        k.advice(
+            "Split the longest pieces of work, and start them first.",
+            "Let blocks take items from a shared counter instead of a fixed share. Or give a block to each long row and a warp to each short one.",
+            triton=(
+                "Split the longest pieces of work, and start them first: give them the lowest program ids.",
+                "Let as many programs as fit take items from a shared counter (tl.atomic_add) instead of a fixed share.",
+            ),
+        ),
+        "Active cycles of the busiest SM near the mean, and achieved occupancy near the theoretical one.",
         confidence="medium" if active > 1 - IDLE.value else "high",
     )
 
 
-def specificity(finding: Finding) -> Specificity:
-    return Specificity.SYMPTOM
+specificity = Specificity.SYMPTOM.always
 
 
-def _equal_blocks(profile: Profile, model: TimeModel, waves: float) -> str | None:
-    """Why idle SM time is not the blocks' doing; None where some do work longer.
+def _equal_blocks(k: Kernel, waves: float) -> str:
+    """Why idle SM time is not the blocks' doing; "" where some do work longer.
 
     Of idle time, what the grid leaves empty (fewer blocks than SMs, or one block more on some SMs)
     and what start and end take is split off first."""
-    uneven, mean = figures.value(profile, "imbalance"), profile.value("sm_active_cycles")
+    uneven, mean = k["imbalance"], k["sm_active_cycles"]
     if uneven is None:
         if waves >= SEVERAL.value:
-            return None
-        return Words.not_collected
-    own = uneven / by_grid(profile)
-    if own < UNEVEN.value:
-        return Words.issued_first
-    longer = model.microseconds((own - 1) * (mean or 0.0))
-    if longer is not None and longer < FLOOR_US:
-        return Words.within_ends.format(
-            longer=units.duration(longer), floor_us=units.duration(FLOOR_US)
+            return ""
+        return (
+            "Active cycles of the busiest SM were not collected. With less than two waves the grid itself leaves SMs idle, "
+            "so unequal blocks cannot be shown."
         )
-    return None
-
-
-def _expected(waves: float) -> float:
-    """The part of the SMs' time that equal blocks would use: what a partial last wave leaves."""
-    return waves / math.ceil(waves) if waves >= 1 else 1.0
+    own = uneven / k.by_grid
+    if own < UNEVEN.value:
+        return "All SMs with blocks work equally long, apart from the effect of the number of blocks. Blocks that end early were issued first."
+    longer = k.model.microseconds((own - 1) * (mean or 0.0))
+    if longer is not None and longer < FLOOR_US:
+        return (
+            f"The busiest SM works {units.duration(longer)} longer than the mean. That is within the start and end of any "
+            f"launch ({units.duration(FLOOR_US)})."
+        )
+    return ""

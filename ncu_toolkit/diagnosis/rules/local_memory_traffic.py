@@ -30,24 +30,13 @@ CUDA C++ Programming Guide, "Local Memory"; CUDA C++ Best Practices Guide, "Regi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
-from ncu_toolkit.diagnosis.rules._support import (
-    MOST_REGISTERS,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate_executed,
-    pipe_part,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, Outcome, Removal, percent
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import LOCAL
 from ncu_toolkit.sass.operands import addresses, parts
@@ -73,147 +62,93 @@ Where = Literal["spills", "calls", "array", "both"]
 BESIDE: Final = 0.1
 
 
-class Words:
-    none = "The kernel does not touch local memory."
-    found = "{why}: {part} of the memory sectors are the kernel's own local variables."
-    why: ClassVar[Mapping[Where | None, str]] = {
-        "spills": "Registers spill",
-        "calls": "Registers spill, or are saved around calls",
-        "array": "An array is indexed at run time",
-        "both": "Registers spill, and an array is indexed at run time",
-        None: "Registers spill, or an array is indexed at run time",
-    }
-    advice = (
-        (
-            "If ptxas reports spills, allow more registers per thread (maxrregcount, __launch_bounds__ with fewer blocks), or use "
-            "smaller tiles per thread."
-        ),
-        "If an array is indexed at run time, unroll the loop fully so that indices are constants, or use shared memory.",
-    )
-    full = "Each thread has {registers} registers, the most there is. Use a smaller tile per thread, or more threads for the same tile."
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Registers spill: use a smaller block, or more warps for it (num_warps). Where maxnreg is set, raise it.",
-            "Fewer stages (num_stages) and narrower accumulators need fewer registers too.",
-        ),
-        "numba": (
-            "If registers spill, raise max_registers where @cuda.jit sets it, or give each thread less work.",
-            "If a cuda.local.array is indexed at run time, use constant indices, scalars or a shared array.",
-        ),
-        "warp": (
-            "If registers spill, give each thread less work, or drop launch_bounds where @wp.kernel sets it.",
-            "If a vector or matrix is indexed at run time, use constant indices (loops with constant bounds are unrolled).",
-        ),
-    }
-    full_triton = "Each thread has {registers} registers, the most there is. Use a smaller block, or more warps for it (num_warps)."
-    look_for = "No LDL and STL in the SASS, and no local sectors."
-    spills = "ptxas ran out of registers and spills {spilled} bytes"
-    indexed = "an array of {stack} bytes on the stack is indexed at run time, or a call saves registers there"
-    either = "registers are spilled, or an array is indexed at run time"
-    inside = "{count} of its loads and stores are inside loops"
-    code = "Local memory is used: {why}; {where}."
-    code_advice = (
-        "If ptxas spills, allow more registers (__launch_bounds__), or give each thread less work. If an array is indexed, "
-        "unroll fully, so that every index is a constant."
-    )
-    code_look_for = (
-        "Local sectors above 0, and LG throttle and long scoreboard stalls at LDL and STL."
-    )
-    addresses = "Part of the executed instructions that only compute addresses of local memory."
+_WHY: Final[Mapping[Where | None, str]] = {
+    "spills": "Registers spill",
+    "calls": "Registers spill, or are saved around calls",
+    "array": "An array is indexed at run time",
+    "both": "Registers spill, and an array is indexed at run time",
+    None: "Registers spill, or an array is indexed at run time",
+}
 
 
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    sectors = figures.value(profile, "local_sectors") or 0.0
-    measured = fact(profile, "local_sectors")
+def find(k: Kernel) -> Outcome:
+    sectors = k["local_sectors"] or 0.0
+    measured = k.fact("local_sectors")
     if sectors == 0:
-        return ruled_out(ID, Words.none, measured)
-    others = (figures.value(profile, "l1_global_bytes") or 0.0) / figures.SECTOR_BYTES
+        return k.ruled_out("The kernel does not touch local memory.", measured)
+    others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     part = sectors / (sectors + others)
-    local, where = ("local",), _where(profile)
-    addresses = _address_part(profile)
-    instructions = (figures.value(profile, "kind_share:local") or 0.0) + addresses
-    pipe = pipe_part(profile, "local", part)
+    where, addresses = _where(k), _address_part(k)
+    integer, moved, asked = k["kind_share:integer"], k["dram_bytes"], figures.asked_bytes(k.profile)
+    # Device memory then moves at most what the lanes asked of global memory; without that its part
+    # goes in proportion to the sectors.
+    dram = min(1.0, asked / moved) if moved and asked else 1 - part
+    address_work = 1 - min(1.0, addresses / integer) if integer else 1.0
     removal = Removal(
         "without local memory",
-        stalls={
-            reason: keep(blame(profile, reason, local), 0.0)
-            for reason in ("lg_throttle", "mio_throttle")
-        }
-        | {"long_scoreboard": keep(_late_part(profile), 0.0), "drain": 1 - part},
+        stalls=k.shrink(0.0, ("local",), "lg_throttle", "mio_throttle")
+        | {"long_scoreboard": 1 - _late_part(k), "drain": 1 - part},
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill"), 1 - part)
-        | dict.fromkeys(("lsu",), 1 - pipe)
-        | {"dram": _dram_left(profile, part)}
-        | dict.fromkeys(("alu", "fmaheavy"), keep(_integer_part(profile, addresses), 0.0)),
-        instructions=1 - instructions,
+        | {"lsu": 1 - k.pipe_part("local", part), "dram": dram}
+        | dict.fromkeys(("alu", "fmaheavy"), address_work),
+        instructions=1 - ((k["kind_share:local"] or 0.0) + addresses),
     )
-    return finding(
-        ID,
-        Words.found.format(why=Words.why[where], part=units.percent(part)),
-        model.without(removal),
+    return k.finding(
+        f"{_WHY[where]}: {percent(part)} of the memory sectors are the kernel's own local variables.",
+        removal,
         (
             measured,
-            fact(profile, "kind_share:local"),
-            Evidence(
-                "local_part",
-                "Local sectors",
-                part,
-                "fraction",
-                "Part of the sectors of local and global memory that are local.",
-            ),
-            _addresses(addresses),
-            stall_fact(profile, "lg_throttle"),
-            stall_fact(profile, "long_scoreboard"),
-            fact(profile, "registers_per_thread"),
+            "kind_share:local",
+            k.stated("local_part", part),
+            k.stated("local_addresses", addresses) if addresses else None,
+            "stall_share:lg_throttle stall_share:long_scoreboard registers_per_thread",
         ),
-        _advice(profile, where),
-        Words.look_for,
-        locations=locate_executed(profile, is_local, "local-memory instructions"),
+        _advice(k, where),
+        "No LDL and STL in the SASS, and no local sectors.",
+        locations=k.locate_executed("local", "local-memory instructions"),
     )
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
     used = [i for i in facts.function.instructions if i.base in LOCAL]
-    spilled, stack = (
-        facts.resources.spill_stores + facts.resources.spill_loads,
-        facts.resources.stack,
-    )
+    spilled = facts.resources.spill_stores + facts.resources.spill_loads
     if not used and not spilled:
         return None
     inside = [i for region in facts.regions if region.depth for i in region.code if i.base in LOCAL]
-    why = (
-        Words.spills.format(spilled=units.count(spilled))
-        if spilled
-        else Words.indexed.format(stack=units.count(stack))
-        if stack
-        else Words.either
+    stack, where = (
+        facts.resources.stack,
+        "but no loop touches it" if facts.looped else "once a thread",
     )
-    where = (
-        Words.inside.format(count=len(inside))
-        if inside
-        else "but no loop touches it"
-        if facts.looped
-        else "once a thread"
-    )
-    return StaticFinding(
-        ID, "certain" if inside and spilled else "likely" if inside or not facts.looped else "possible",
-        Words.code.format(why=why, where=where),
+    if inside:
+        where = f"{len(inside)} of its loads and stores are inside loops"
+    why = "registers are spilled, or an array is indexed at run time"
+    if spilled:
+        why = f"ptxas ran out of registers and spills {units.count(spilled)} bytes"
+    elif stack:
+        why = f"an array of {units.count(stack)} bytes on the stack is indexed at run time, or a call saves registers there"
+    return facts.finding(
+        "certain" if inside and spilled else "likely" if inside or not facts.looped else "possible",
+        f"Local memory is used: {why}; {where}.",
         (
             evidence("spilled_bytes", "Spilled bytes", spilled, "B", "Bytes that ptxas stores and loads because registers ran out.", 0, ">"),
             evidence("local_instructions", "LDL and STL in the code", len(used), "count", "Loads and stores of local memory."),
             evidence("local_in_loops", "of these in loops", len(inside), "count", "Executed again in every pass.", 0, ">"),
             evidence("stack", "Stack frame", stack, "B", "Bytes of local memory a thread has."),
         ),
-        Words.code_advice, Words.code_look_for, locations(inside or used, "local-memory instructions"),
+        "If ptxas spills, allow more registers (__launch_bounds__), or give each thread less work. If an array is "
+        "indexed, unroll fully, so that every index is a constant.",
+        "Local sectors above 0, and LG throttle and long scoreboard stalls at LDL and STL.",
+        inside or used, "local-memory instructions",
     )  # fmt: skip
 
 
-def _where(profile: Profile) -> Where | None:
+def _where(k: Kernel) -> Where | None:
     """What lies in local memory: the compiler reaches spilled and saved registers at fixed places of
     the stack, and an array that is indexed at run time at computed ones. None where the report does
     not hold the code, or holds no load of local memory."""
-    rows = profile.instructions
+    rows = k.instructions
     if not rows:
-        code = profile.code
+        code = k.profile.code
         accesses = sum(code.opcodes.get(name, 0) for name in LOCAL)
         if not accesses or 0 < code.indexed < accesses / 2:
             return None
@@ -221,7 +156,7 @@ def _where(profile: Profile) -> Where | None:
     flow = attribution.flow_of(rows)
     fixed = computed = 0
     for i, row in enumerate(rows):
-        if attribution.base(row.opcode) == "LDL":
+        if row.base == "LDL":
             address = addresses(row.opcode, parts(row.sass)[1])
             written = (flow.reads[j] for r in address - STACK for j in flow.sources(i, r))
             if all(read <= STACK for read in written):
@@ -233,73 +168,60 @@ def _where(profile: Profile) -> Where | None:
         return None
     if computed:
         return "array" if computed >= BESIDE * loads else "both"
-    calls = any(attribution.base(row.opcode) == "CALL" and row.executed for row in rows)
+    calls = any(row.base == "CALL" and row.executed for row in rows)
     return "calls" if calls else "spills"
 
 
-def _advice(profile: Profile, where: Where | None) -> tuple[str, ...]:
+def _advice(k: Kernel, where: Where | None) -> tuple[str, ...]:
     """Advice on what lies there. More registers are no advice where a thread has the most there
     is."""
-    registers = figures.value(profile, "registers_per_thread") or 0.0
-    first, second = language.advice(profile, Words.advice, Words.elsewhere)
-    triton = language.language(profile) == "triton"
+    registers = k["registers_per_thread"] or 0.0
+    first, second = k.advice(
+        (
+            "If ptxas reports spills, allow more registers per thread (maxrregcount, __launch_bounds__ with fewer blocks), "
+            "or use smaller tiles per thread."
+        ),
+        "If an array is indexed at run time, unroll the loop fully so that indices are constants, or use shared memory.",
+        triton=(
+            "Registers spill: use a smaller block, or more warps for it (num_warps). Where maxnreg is set, raise it.",
+            "Fewer stages (num_stages) and narrower accumulators need fewer registers too.",
+        ),
+        numba=(
+            "If registers spill, raise max_registers where @cuda.jit sets it, or give each thread less work.",
+            "If a cuda.local.array is indexed at run time, use constant indices, scalars or a shared array.",
+        ),
+        warp=(
+            "If registers spill, give each thread less work, or drop launch_bounds where @wp.kernel sets it.",
+            "If a vector or matrix is indexed at run time, use constant indices (loops with constant bounds are unrolled).",
+        ),
+    )
+    triton = k.language == "triton"
     if registers >= MOST_REGISTERS:
-        full = Words.full_triton if triton else Words.full
-        first = full.format(registers=units.count(registers))
+        smaller = "tile per thread, or more threads for the same tile"
+        if triton:
+            smaller = "block, or more warps for it (num_warps)"
+        first = f"Each thread has {units.count(registers)} registers, the most there is. Use a smaller {smaller}."
     if where == "array" and not triton:
         return (second,)
     return (first,) if where in ("spills", "calls") and not triton else (first, second)
 
 
-def is_local(opcode: str) -> bool:
-    return attribution.base(opcode) in ("LDL", "STL")
-
-
-def _late_part(profile: Profile) -> float:
+def _late_part(k: Kernel) -> float:
     """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at
     stores to it, which need their value at once where a register could take it whenever it
     comes."""
-    sampled = [
-        (attribution.kind(row.opcode) == "local", row.samples.get("long_scoreboard", 0))
-        for row in profile.instructions
-    ]
-    total = sum(n for _, n in sampled)
-    at_stores = sum(n for local, n in sampled if local) / total if total else 0.0
-    return min(1.0, blame(profile, "long_scoreboard", ("local",)) + at_stores)
+    sampled = {i: row.samples.get("long_scoreboard", 0) for i, row in enumerate(k.instructions)}
+    total = sum(sampled.values())
+    at_stores = sum(sampled[i] for i in k.places("local")) / total if total else 0.0
+    return min(1.0, k.blame("long_scoreboard", "local") + at_stores)
 
 
-def _address_part(profile: Profile) -> float:
+def _address_part(k: Kernel) -> float:
     """Part of the executed instructions that do nothing but compute addresses of local memory: an
     array indexed at run time has them, a spill not."""
-    executed = [row.executed or 0 for row in profile.instructions]
-    accesses = [
-        i for i, row in enumerate(profile.instructions) if attribution.kind(row.opcode) == "local"
-    ]
+    executed = [row.executed or 0 for row in k.instructions]
+    accesses = k.places("local")
     if not accesses or not sum(executed):
         return 0.0
-    return sum(
-        executed[i]
-        for i in attribution.flow_of(profile.instructions).only_for_addresses_of(accesses)
-    ) / sum(executed)
-
-
-def _integer_part(profile: Profile, addresses: float) -> float:
-    """What part of the integer instructions `addresses`, a part of all instructions, is."""
-    integer = figures.value(profile, "kind_share:integer")
-    return min(1.0, addresses / integer) if integer else 0.0
-
-
-def _addresses(part: float) -> Evidence | None:
-    if not part:
-        return None
-    meaning = Words.addresses
-    return Evidence(
-        "local_addresses", "Instructions for local addresses", part, "fraction", meaning
-    )
-
-
-def _dram_left(profile: Profile, part: float) -> float:
-    """Device-memory traffic without local memory: at most what the lanes asked of global memory;
-    without that in proportion to the sectors."""
-    moved, asked = figures.value(profile, "dram_bytes"), figures.asked_bytes(profile)
-    return min(1.0, asked / moved) if moved and asked else 1 - part
+    only = attribution.flow_of(k.instructions).only_for_addresses_of(accesses)
+    return sum(executed[i] for i in only) / sum(executed)

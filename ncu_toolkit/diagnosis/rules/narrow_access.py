@@ -30,10 +30,10 @@ Programming Guide, "Device Memory Accesses".
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import Kernel, capital, keep
 from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
     ENOUGH,
@@ -51,26 +51,17 @@ from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
     StaticFinding,
     evidence,
-    locations,
     memory,
 )
-from ncu_toolkit.diagnosis.rules._support import (
+from ncu_toolkit.diagnosis.thresholds import (
     LOW_OCCUPANCY,
     ONE_WAVE,
     SATURATED,
     WEAK_STALL,
     Threshold,
-    blame,
-    capital,
-    fact,
-    finding,
-    keep,
-    locate_stall,
-    ruled_out,
-    stall_fact,
 )
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel, queue_share
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.time_model import Removal, queue_share
+from ncu_toolkit.model import Finding, NoFinding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES
 
@@ -98,68 +89,44 @@ REUSE: Final = Threshold(
 )
 
 
-class Words:
-    none = "The kernel does not load from global memory."
-    wide = "Loads are wider than four bytes a lane."
-    few = "Warps wait on global memory for only {waiting} of their time."
-    scattered = (
-        "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first."
+CALL: Final = {
+    "torch": (
+        "Give it contiguous operands of one dtype, for which PyTorch has kernels with wide accesses.",
+        "Let torch.compile fuse it with its neighbours, or give it a larger batch.",
     )
-    chased = "{chased} of the waiting is for loads whose address comes from another load. These cannot be widened."
-    atomics = "Loads queue behind atomic updates: see Atomic contention."
-    few_warps = "Too few bytes are in flight because only {occupancy} of the warps fit: see Low occupancy. One word per lane is normal."
-    short_blocks = "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal."
-    reused = "The same bytes are loaded many times. Loading them once saves more than wider loads."
-    found = "Each memory instruction moves only {width} per thread, of 16 possible, so too few bytes are in flight."
-    widen = "{verbs} where rows are 16-byte aligned, with a scalar path for the rest."
-    neighbours = "Let each thread process {elements} neighbouring elements, or issue four independent loads before the first use."
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Give each thread 16 contiguous bytes: a larger block for the same num_warps, with offsets from tl.arange in the inner axis.",
-            "Pass addresses and strides that are multiples of 16 bytes, or promise it (tl.multiple_of, tl.max_contiguous).",
-        )
-    }
-    call: ClassVar[language.Elsewhere] = {
-        "torch": (
-            "Give it contiguous operands of one dtype, for which PyTorch has kernels with wide accesses.",
-            "Let torch.compile fuse it with its neighbours, or give it a larger batch.",
-        ),
-    }
-    along_loop = (
-        "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU.",
-    )
-    code = "Every global load moves {mean} per thread or fewer, of 16 possible."
-    code_advice = "Load and store float4 if neighbouring elements belong to one thread and are 16-byte aligned."
-    code_look_for = "Long scoreboard or LG throttle stalls at LDG, and DRAM is not near its roof."
-    look_for = "{swaps}, one memory instruction instead of {times}, higher DRAM throughput."
+}
 
 
-CALL: Final = Words.call
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    width = figures.value(profile, "load_bytes_per_lane") or figures.value(
-        profile, "store_bytes_per_lane"
-    )
-    measured = fact(
-        profile, "load_bytes_per_lane", "Bytes that a lane loads by one instruction.", NARROW, "<="
+def find(k: Kernel) -> Finding | NoFinding:
+    width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"]
+    measured = k.fact(
+        "load_bytes_per_lane", "<=", NARROW, "Bytes that a lane loads by one instruction."
     )
     if width is None:
-        return ruled_out(ID, Words.none)
+        return k.ruled_out("The kernel does not load from global memory.")
     if width > NARROW.value:
-        return ruled_out(ID, Words.wide, measured)
-    waiting = global_waiting(profile, model)
+        return k.ruled_out("Loads are wider than four bytes a lane.", measured)
+    waiting = global_waiting(k)
     if waiting < WEAK_STALL.value:
-        return ruled_out(ID, Words.few.format(waiting=units.percent(waiting)), measured)
-    pieces = read_in_pieces(profile) >= MOST
-    if (not is_coalesced(profile) or rewritten(profile)) and not pieces:
-        return ruled_out(ID, Words.scattered, fact(profile, "global_sector_excess"))
-    chased = dependent_loads(profile)
+        return k.ruled_out(
+            f"Warps wait on global memory for only {units.percent(waiting)} of their time.",
+            measured,
+        )
+    pieces = read_in_pieces(k) >= MOST
+    if (not is_coalesced(k) or rewritten(k)) and not pieces:
+        return k.ruled_out(
+            "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first.",
+            "global_sector_excess",
+        )
+    chased = dependent_loads(k)
     if chased >= 0.5:
-        return ruled_out(ID, Words.chased.format(chased=units.percent(chased)), measured)
-    if queued_behind_atomics(profile, model) >= 0.5:
-        return ruled_out(ID, Words.atomics, measured)
-    occupancy, waves = figures.value(profile, "theoretical_occupancy"), profile.value("waves")
+        return k.ruled_out(
+            f"{units.percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
+            measured,
+        )
+    if queued_behind_atomics(k) >= 0.5:
+        return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
+    occupancy, waves = k["theoretical_occupancy"], k["waves"]
     at_once = waves is not None and waves < ONE_WAVE.value
     if (
         width >= NARROW.value
@@ -167,34 +134,37 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         and occupancy < LOW_OCCUPANCY.value
         and not at_once
     ):
-        return ruled_out(
-            ID,
-            Words.few_warps.format(occupancy=units.percent(occupancy)),
+        return k.ruled_out(
+            f"Too few bytes are in flight because only {units.percent(occupancy)} of the warps fit: see Low occupancy. One "
+            "word per lane is normal.",
             measured,
-            fact(profile, "theoretical_occupancy", "", LOW_OCCUPANCY, "<"),
+            k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
         )
-    if width >= NARROW.value and model.busy("blocks") >= SATURATED.value:
-        return ruled_out(
-            ID, Words.short_blocks, measured, fact(profile, "block_rate", "", SATURATED, "<")
+    if width >= NARROW.value and k.model.busy("blocks") >= SATURATED.value:
+        return k.ruled_out(
+            "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal.",
+            measured,
+            k.fact("block_rate", "<", SATURATED),
         )
-    reuse = figures.value(profile, "load_reuse")
+    reuse = k["load_reuse"]
     if reuse is not None and reuse >= REUSE.value and not pieces:
-        return ruled_out(ID, Words.reused, fact(profile, "load_reuse"))
+        return k.ruled_out(
+            "The same bytes are loaded many times. Loading them once saves more than wider loads.",
+            "load_reuse",
+        )
     left = width / WIDEST
-    memory = figures.value(profile, "kind_share:global") or 0.0
-    around = sum(
-        figures.value(profile, f"kind_share:{kind}") or 0.0 for kind in ("integer", "control")
-    )
-    own = global_wavefront_part(profile)
-    throttle = keep(blame(profile, "lg_throttle", ("global",)), left)
+    memory = k["kind_share:global"] or 0.0
+    around = sum(k[f"kind_share:{kind}"] or 0.0 for kind in ("integer", "control"))
+    own = global_wavefront_part(k)
+    throttle = keep(k.blame("lg_throttle", "global"), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
-    queued = queue_share(model.busiest("fill", "l2", "dram")[1])
+    queued = queue_share(k.model.busiest("fill", "l2", "dram")[1])
     # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as
     # before.
-    under_way = loads_in_flight(profile) or 1.0
+    under_way = loads_in_flight(k) or 1.0
     # What a list of indices points to lies apart: only loads whose address no other load delivers
     # can be widened.
-    widened = max(0.0, blame(profile, "long_scoreboard", ("global",)) - chased)
+    widened = max(0.0, k.blame("long_scoreboard", "global") - chased)
     late = keep(widened, keep(1 - queued, left)) if under_way < ENOUGH else 1.0
     removal = Removal(
         "with 16-byte accesses",
@@ -206,34 +176,40 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         # with the accesses; arithmetic on the data stays.
         instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
     )
-    return finding(
-        ID,
-        Words.found.format(width=_bytes(width)),
-        model.without(removal),
+    return k.finding(
+        f"Each memory instruction moves only {_bytes(width)} per thread, of 16 possible, so too few bytes are in flight.",
+        removal,
         (
             measured,
-            fact(profile, "store_bytes_per_lane"),
-            stall_fact(profile, "long_scoreboard"),
-            stall_fact(profile, "lg_throttle"),
-            fact(profile, "dram_utilization"),
-            fact(profile, ALL_AT_ONCE, "", ONE_WAVE, "<") if at_once else None,
+            "store_bytes_per_lane stall_share:long_scoreboard stall_share:lg_throttle",
+            "dram_utilization",
+            k.fact(ALL_AT_ONCE, "<", ONE_WAVE) if at_once else None,
         ),
-        language.advice(
-            profile,
-            (
-                *(
-                    (Words.widen.format(verbs=_verbs(profile)),)
-                    if language.language(profile) == "cuda"
-                    else ()
-                ),
-                Words.neighbours.format(elements=units.significant(max(4.0, 1 / left), 2)),
-                *(Words.along_loop if at_once else ()),
+        k.advice(
+            *(
+                (f"{_verbs(k)} where rows are 16-byte aligned, with a scalar path for the rest.",)
+                if k.language == "cuda"
+                else ()
             ),
-            Words.elsewhere,
+            (
+                f"Let each thread process {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four "
+                "independent loads before the first use."
+            ),
+            *(
+                (
+                    "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU.",
+                )
+                if at_once
+                else ()
+            ),
+            triton=(
+                "Give each thread 16 contiguous bytes: a larger block for the same num_warps, with offsets from tl.arange in the inner axis.",
+                "Pass addresses and strides that are multiples of 16 bytes, or promise it (tl.multiple_of, tl.max_contiguous).",
+            ),
         ),
-        _look_for(profile, left),
+        _look_for(k, left),
         confidence="medium",
-        locations=locate_stall(profile, "long_scoreboard", ("global",)),
+        locations=k.locate_stall("long_scoreboard", ("global",)),
     )
 
 
@@ -262,23 +238,25 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     loads = [i for i in region.code if i.base in GLOBAL_LOADS]
     if len(_code.dependent_loads(region)) * 2 > len(loads):
         return None
-    return StaticFinding(
-        ID, "possible",
-        Words.code.format(mean=_bytes(mean)),
+    return facts.finding(
+        "possible",
+        f"Every global load moves {_bytes(mean)} per thread or fewer, of 16 possible.",
         (
             evidence("load_width", "Mean width of a global load", mean, "B", "Bytes a thread loads by one instruction.", NARROW.value, "<="),
             evidence("bytes_in_flight", "Bytes in flight a thread", region.bytes_in_flight, "B", "Of global loads outstanding at once."),
             memory(region),
         ),
-        Words.code_advice, Words.code_look_for, locations(loads, "global loads"),
+        "Load and store float4 if neighbouring elements belong to one thread and are 16-byte aligned.",
+        "Long scoreboard or LG throttle stalls at LDG, and DRAM is not near its roof.",
+        loads, "global loads",
     )  # fmt: skip
 
 
-def _verbs(profile: Profile) -> str:
+def _verbs(k: Kernel) -> str:
     """What to widen: not what is wide already."""
     loads, stores = (
-        figures.value(profile, "load_bytes_per_lane"),
-        figures.value(profile, "store_bytes_per_lane"),
+        k["load_bytes_per_lane"],
+        k["store_bytes_per_lane"],
     )
     narrow = [
         verb
@@ -288,12 +266,12 @@ def _verbs(profile: Profile) -> str:
     return f"{capital(' and '.join(narrow) or 'load')} float4, int4 or uint4"
 
 
-def _look_for(profile: Profile, left: float) -> str:
+def _look_for(k: Kernel, left: float) -> str:
     """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones
     are."""
     bytes_of = {
         row.opcode: attribution.width(row.opcode)
-        for row in figures.rows(profile)
+        for row in k.rows
         if attribution.base(row.opcode) in ("LDG", "STG")
     }
     narrow = sorted(opcode for opcode, width in bytes_of.items() if width <= 2 * NARROW.value)
@@ -302,7 +280,7 @@ def _look_for(profile: Profile, left: float) -> str:
         for base in ("LDG", "STG")
         if (names := _plain(narrow, base))
     ]
-    return Words.look_for.format(swaps=", ".join(swaps), times=units.significant(1 / left, 2))
+    return f"{', '.join(swaps)}, one memory instruction instead of {units.significant(1 / left, 2)}, higher DRAM throughput."
 
 
 def _plain(opcodes: list[str], base: str) -> list[str]:

@@ -7,7 +7,7 @@ import inspect
 from dataclasses import dataclass
 
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
-from ncu_toolkit.diagnosis.rules._support import Threshold
+from ncu_toolkit.diagnosis.thresholds import Threshold
 
 #: The fixed structure of a rule's docstring: these headings, in this order, after the first
 #: sentence.

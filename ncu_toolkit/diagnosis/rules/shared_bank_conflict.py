@@ -32,25 +32,16 @@ Memory" table (wavefronts and their ideal).
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.kernel import Kernel, at, keep
 from ncu_toolkit.diagnosis.rules._access import WORD, atomic_wavefronts, shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
-from ncu_toolkit.diagnosis.rules._support import (
-    Threshold,
-    at,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.diagnosis.time_model import Removal
+from ncu_toolkit.model import Finding, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "shared-bank-conflict"
@@ -66,88 +57,76 @@ EXCESS: Final = Threshold(
 )
 
 
-class Words:
-    free = "Shared memory accesses take close to the fewest passes possible."
-    found = "Lanes of a warp hit the same shared-memory banks: accesses take {ways} as many passes as without conflicts."
-    look_for = "Wavefronts at the ideal{at}, fewer short scoreboard and MIO throttle stalls."
-    open = "Whether shared-memory accesses have bank conflicts."
-    lanes = (
-        "Let neighbouring lanes access neighbouring words. For example, give each thread two groups of four floats far apart "
-        "instead of eight in a row."
-    )
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Triton lays out shared memory itself. Try another block shape or num_warps, which change the layout.",
-            "Load operands in the order in which tl.dot reads them, so that no transposition passes through shared memory.",
-        ),
-    }
-    rows = (
-        "If each lane reads another row of the tile, pad the rows by one element (four floats for float4), or XOR column and "
-        "row index. Padding does not help lanes in the same row."
-    )
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    excess = figures.value(profile, "shared_conflict_excess") or 0.0
-    measured = fact(
-        profile,
+def find(k: Kernel) -> Finding | NoFinding:
+    excess = k["shared_conflict_excess"] or 0.0
+    measured = k.fact(
         "shared_conflict_excess",
-        "Passes through the banks that a conflict-free layout would avoid.",
-        EXCESS,
         ">",
+        EXCESS,
+        "Passes through the banks that a conflict-free layout would avoid.",
     )
     if excess <= EXCESS.value:
-        return ruled_out(ID, Words.free, measured)
+        return k.ruled_out(
+            "Shared memory accesses take close to the fewest passes possible.", measured
+        )
     left = 1 - excess
     shared = ("shared",)
-    data = keep(shared_wavefront_part(profile) * (1 - atomic_wavefronts(profile)[0]), left)
+    data = keep(shared_wavefront_part(k) * (1 - atomic_wavefronts(k)[0]), left)
     removal = Removal(
         "without bank conflicts",
         stalls={
-            reason: keep(blame(profile, reason, shared), left)
+            reason: keep(k.blame(reason, *shared), left)
             for reason in ("short_scoreboard", "mio_throttle")
         },
         loads={"l1_data": data, "l1": data, "l1_writeback": data},
     )
     ways = 1 / left
-    places = locate(
-        profile,
+    places = k.locate(
         lambda row: (
             row.counters.get("shared_wavefronts", 0.0)
             - row.counters.get("shared_wavefronts_ideal", 0.0)
         ),
         "wavefronts beyond the ideal",
     )
-    return finding(
-        ID,
-        Words.found.format(ways=units.ratio(ways)),
-        model.without(removal),
+    return k.finding(
+        f"Lanes of a warp hit the same shared-memory banks: accesses take {units.ratio(ways)} as many passes as without conflicts.",
+        removal,
         (
             measured,
-            fact(profile, "shared_wavefronts"),
-            fact(profile, "l1_data_active"),
-            stall_fact(profile, "short_scoreboard"),
-            stall_fact(profile, "mio_throttle"),
+            "shared_wavefronts l1_data_active stall_share:short_scoreboard",
+            "stall_share:mio_throttle",
         ),
-        language.advice(profile, _advice(profile), Words.elsewhere),
-        Words.look_for.format(at=at(places)),
+        k.advice(
+            *_advice(k),
+            triton=(
+                "Triton lays out shared memory itself. Try another block shape or num_warps, which change the layout.",
+                "Load operands in the order in which tl.dot reads them, so that no transposition passes through shared memory.",
+            ),
+        ),
+        f"Wavefronts at the ideal{at(places)}, fewer short scoreboard and MIO throttle stalls.",
         confidence="high"
-        if any("shared_wavefronts_ideal" in row.counters for row in profile.instructions)
+        if any("shared_wavefronts_ideal" in row.counters for row in k.profile.instructions)
         else "medium",
         locations=places,
     )
 
 
 def open_in_code(facts: KernelFacts) -> str:
-    return Words.open if facts.has("shared") else ""
+    return "Whether shared-memory accesses have bank conflicts." if facts.has("shared") else ""
 
 
-def _advice(profile: Profile) -> tuple[str, ...]:
+def _advice(k: Kernel) -> tuple[str, ...]:
     """What to try, the likelier first: lanes that all meet in one bank lie whole rows apart, those
     that meet in a few lie apart within a row."""
-    lanes = Words.lanes
-    rows = Words.rows
-    return (rows, lanes) if _whole_rows(profile) else (lanes, rows)
+    lanes = (
+        "Let neighbouring lanes access neighbouring words. For example, give each thread two groups of four floats far "
+        "apart instead of eight in a row."
+    )
+    rows = (
+        "If each lane reads another row of the tile, pad the rows by one element (four floats for float4), or XOR column "
+        "and row index. Padding does not help lanes in the same row."
+    )
+    return (rows, lanes) if _whole_rows(k) else (lanes, rows)
 
 
 #: Of the most passes that an access can take, from where all its lanes count as meeting in one
@@ -155,11 +134,11 @@ def _advice(profile: Profile) -> tuple[str, ...]:
 ALL: Final = 0.9
 
 
-def _whole_rows(profile: Profile) -> bool:
+def _whole_rows(k: Kernel) -> bool:
     """Whether most passes beyond the ideal are of accesses all of whose lanes meet in one bank, as
     those do that lie a multiple of 32 words apart."""
     total = worst = 0.0
-    for row in figures.placed(profile):
+    for row in figures.placed(k.profile):
         passes, ideal = (
             row.counters.get("shared_wavefronts", 0.0),
             row.counters.get("shared_wavefronts_ideal", 0.0),

@@ -32,41 +32,23 @@ Volkov, "Better Performance at Lower Occupancy".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, WORTH, Kernel, capital, keep
 from ncu_toolkit.diagnosis.rules._access import WORD
-from ncu_toolkit.diagnosis.rules._arithmetic import MULTIPLY_ADDS, is_multiply_add
+from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import (
     FP32_BALANCE,
     KernelFacts,
     StaticFinding,
     cycles,
     evidence,
-    locations,
     place,
 )
-from ncu_toolkit.diagnosis.rules._roof import NEAR
-from ncu_toolkit.diagnosis.rules._support import (
-    MOST_REGISTERS,
-    SATURATED,
-    STALL,
-    WEAK_STALL,
-    WORTH,
-    blame,
-    capital,
-    fact,
-    finding,
-    keep,
-    locate_executed,
-    locate_stall,
-    pipe_part,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import NOISE, Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, Location, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, NEAR, SATURATED, STALL, WEAK_STALL
+from ncu_toolkit.diagnosis.time_model import NOISE, Removal
+from ncu_toolkit.model import Evidence, Finding, Location, NoFinding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
@@ -99,141 +81,65 @@ WIDE_ENOUGH: Final = 0.8
 LARGEST: Final = 7
 
 
-class Words:
-    none = "The kernel does not use shared memory."
-    few = "Warps wait on shared memory for only {waiting} of their time."
-    balanced = (
-        "Without bank conflicts, shared memory would be less busy than the arithmetic it feeds."
-    )
-    look_for = "Fewer LDS and STS for the same arithmetic, {falls}."
-    ratio_meaning = "At 1 or more, arithmetic waits for operands."
-    width_meaning = "Bytes a thread loads by one instruction; 16 at most."
-    code = "In the {place}, loads from shared memory take {shared} cycles per warp and the arithmetic takes {arithmetic}."
-    code_advice = (
-        "Compute a larger tile of results per thread in registers, and load 16 bytes at a time."
-    )
-    code_look_for = "MIO throttle and short scoreboard stalls at LDS."
-    wider = "Accesses move {width} bytes per lane; at {widest:g} bytes {gone} of them go"
-    patch = "Doubling one side of each thread's tile halves the loads per multiply-add"
-    first_patch = "A thread computes one result. A 4x4 tile of them needs {gone} fewer loads, and shares the instructions around them"
-    counted = "; the estimate counts {fewer} fewer, since other pipes become the limit then"
-    tensor_tile = "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
-    registers = "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
-    shuffled = "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
-    small_patch = (
-        "Compute a tile of results per thread (4x4, then 8x8) in registers, so that each shared load feeds several "
-        "multiply-adds."
-    )
-    larger_patch = "Each thread computes about a {side:.0f}x{side:.0f} tile. Double one side, then the other, up to 8x8."
-    largest = (
-        "Each thread already computes about a {side:.0f}x{side:.0f} tile. To go further, share values across a warp tile by "
-        "broadcast, or use tensor cores."
-    )
-    wide = "{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128)."
-    keep_operand = "Keep the operand that does not change in a register across the inner loop."
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Use a larger BLOCK_M and BLOCK_N (with num_warps to match), so that each value from shared memory feeds more products.",
-            'If the products are full float32, allow TF32 (input_precision="tf32" in tl.dot), which needs far fewer of these loads.',
-        )
-    }
-    reduce_elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Reduce or reorder less often: keep partial results elementwise in the loop, and reduce once after it.",
-            "Use fewer warps per block (num_warps), so that less passes from warp to warp through shared memory.",
-        ),
-        "numba": ("Keep running values in registers, and exchange values between lanes by cuda.shfl_down_sync or cuda.shfl_xor_sync.",),
-        "warp": ("Keep running values in registers, and let tile operations (wp.tile_sum, wp.tile_reduce) exchange values.",),
-    }  # fmt: skip
-    waiting_meaning = (
-        "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and "
-        "dependencies."
-    )
-    issue = "Issue slots are the limit. {share} of the instructions only move values between shared memory and registers."
-    queue = (
-        "Shared-memory loads fill the MIO queue. Warps spend {queue} of their time waiting to issue one and {results} waiting "
-        "for the data."
-    )
-    late = "Warps spend {results} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it"
-    in_queue = ". They spend another {queue} in the queue."
-    fewer = "fewer instructions in total, and more of them arithmetic"
-    shrinks = "fewer {stall} stalls and busier issue slots"
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+def find(k: Kernel) -> Finding | NoFinding:
     shared = ("shared",)
-    parts = {
-        reason: blame(profile, reason, shared) for reason in ("mio_throttle", "short_scoreboard")
-    }
-    waits = {reason: model.waiting(reason) * part for reason, part in parts.items()}
+    parts = {reason: k.blame(reason, *shared) for reason in ("mio_throttle", "short_scoreboard")}
+    waits = {reason: k.model.waiting(reason) * part for reason, part in parts.items()}
     waiting = sum(waits.values())
     used, share = (
-        figures.executed(profile, shared),
-        figures.value(profile, "kind_share:shared") or 0.0,
+        k.executed(*shared),
+        k["kind_share:shared"] or 0.0,
     )
     if used == 0:
-        return ruled_out(ID, Words.none)
-    crowding = model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
+        return k.ruled_out("The kernel does not use shared memory.")
+    crowding = k.model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
     crowded = waiting < WEAK_STALL.value
     if crowded and not crowding:
-        return ruled_out(
-            ID,
-            Words.few.format(waiting=units.percent(waiting)),
-            stall_fact(profile, "mio_throttle"),
-            stall_fact(profile, "short_scoreboard"),
+        return k.ruled_out(
+            f"Warps wait on shared memory for only {units.percent(waiting)} of their time.",
+            "stall_share:mio_throttle stall_share:short_scoreboard",
         )
-    conflict_free = 1 - (figures.value(profile, "shared_conflict_excess") or 0.0)
-    width = (
-        figures.value(profile, "shared_load_bytes_per_lane")
-        or figures.value(profile, "shared_store_bytes_per_lane")
-        or WIDEST
-    )
-    side = patch_side(profile)
-    small = side is not None and side < ONE_RESULT and not figures.executed(profile, ("tensor",))
+    conflict_free = 1 - (k["shared_conflict_excess"] or 0.0)
+    width = k["shared_load_bytes_per_lane"] or k["shared_store_bytes_per_lane"] or WIDEST
+    side = patch_side(k)
+    small = side is not None and side < ONE_RESULT and not k.executed("tensor")
     patch = side / SMALL_PATCH if side is not None and small else STEP
     step = min(patch, max(0.25, width / WIDEST))
-    left = max(step, _balance_point(model, conflict_free, share, step)) if not crowding else step
+    left = max(step, _balance_point(k, conflict_free, share, step)) if not crowding else step
     if left >= 1 - WORTH:
-        return ruled_out(
-            ID, Words.balanced, fact(profile, "l1_data_active"), fact(profile, "issue_active")
+        return k.ruled_out(
+            "Without bank conflicts, shared memory would be less busy than the arithmetic it feeds.",
+            "l1_data_active issue_active",
         )
     # Conflicts are another rule's: only the passes that a conflict-free layout also needs are
     # claimed here.
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
-    part_of_pipe = pipe_part(profile, "shared", 1.0)
+    part_of_pipe = k.pipe_part("shared", 1.0)
     removal = Removal(
         f"with {units.percent(1 - left, 2)} fewer shared-memory instructions",
         stalls=claimed,
         loads=dict.fromkeys(("lsu",), keep(part_of_pipe, left))
         | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, patch))),
         # A patch also shares what is around the multiply-adds: addresses, loops, branches.
-        instructions=keep(
-            1 - (figures.value(profile, "kind_share:fp32") or 0.0) if small else share, left
-        ),
+        instructions=keep(1 - (k["kind_share:fp32"] or 0.0) if small else share, left),
         basis=_basis(width, step, left, small),
     )
-    return finding(
-        ID,
+    return k.finding(
         _summary(waits, share),
-        model.without(removal),
+        removal,
         (
             None if crowded else _attributed(waiting),
-            fact(profile, "issue_active", "", NEAR, ">=") if crowded else None,
-            stall_fact(profile, "mio_throttle"),
-            stall_fact(profile, "short_scoreboard"),
-            fact(profile, "kind_share:shared"),
-            fact(profile, "shared_load_bytes_per_lane"),
-            fact(profile, "shared_store_bytes_per_lane"),
-            fact(profile, "lsu_pipe_active"),
-            fact(profile, "shared_conflict_excess"),
+            k.fact("issue_active", ">=", NEAR) if crowded else None,
+            "stall_share:mio_throttle stall_share:short_scoreboard kind_share:shared",
+            "shared_load_bytes_per_lane shared_store_bytes_per_lane lsu_pipe_active",
+            "shared_conflict_excess",
         ),
-        _advice(profile),
-        Words.look_for.format(falls=_falls(waits)),
-        # Where issue slots are near their roof, other warps issue while these wait.
+        _advice(k),
+        f"Fewer LDS and STS for the same arithmetic, {_falls(waits)}.",
         confidence="high"
-        if waiting >= STALL.value and model.busy("issue") < SATURATED.value
+        if waiting >= STALL.value and k.model.busy("issue") < SATURATED.value
         else "medium",
-        locations=_locations(profile, waits),
+        locations=_locations(k, waits),
     )
 
 
@@ -264,7 +170,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         ),
     ]
     if ratio is not None:
-        meaning = Words.ratio_meaning
+        meaning = "At 1 or more, arithmetic waits for operands."
         shown.append(
             evidence(
                 "shared_ratio",
@@ -277,85 +183,132 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             )
         )
     if width is not None:
-        meaning = Words.width_meaning
+        meaning = "Bytes a thread loads by one instruction; 16 at most."
         shown.append(evidence("shared_width", "Mean width of a shared load", width, "B", meaning))
     product = region.share("fp32", "fp16", "fp64") >= MULTIPLY_ADDS.value
-    return StaticFinding(
-        ID, "likely" if ratio is not None and ratio >= 2 * SHARED_RATIO and product else "possible",
-        Words.code.format(place=place(region), shared=units.significant(shared), arithmetic=units.significant(arithmetic)),
+    return facts.finding(
+        "likely" if ratio is not None and ratio >= 2 * SHARED_RATIO and product else "possible",
+        f"In the {place(region)}, loads from shared memory take {units.significant(shared)} cycles per warp and the "
+        f"arithmetic takes {units.significant(arithmetic)}.",
         tuple(shown),
-        Words.code_advice, Words.code_look_for, locations(used, "shared-memory instructions"),
+        "Compute a larger tile of results per thread in registers, and load 16 bytes at a time.",
+        "MIO throttle and short scoreboard stalls at LDS.",
+        used, "shared-memory instructions",
     )  # fmt: skip
 
 
 def _basis(width: float, step: float, left: float, small: bool) -> str:
     """Where the number of instructions that go comes from, in words."""
-    said = Words.first_patch.format(gone=units.percent(1 - step, 2)) if small else Words.patch
+    said = (
+        (
+            f"A thread computes one result. A 4x4 tile of them needs {units.percent(1 - step, 2)} fewer loads, and shares the "
+            "instructions around them"
+        )
+        if small
+        else "Doubling one side of each thread's tile halves the loads per multiply-add"
+    )
     if step < STEP and not small:
         gone = units.percent(1 - step, 2)
-        said = Words.wider.format(width=units.significant(width), widest=WIDEST, gone=gone)
+        said = f"Accesses move {units.significant(width)} bytes per lane; at {WIDEST:g} bytes {gone} of them go"
     if left > step:
-        said += Words.counted.format(fewer=units.percent(1 - left, 2))
+        said += f"; the estimate counts {units.percent(1 - left, 2)} fewer, since other pipes become the limit then"
     return f"{said}."
 
 
-def _balance_point(model: TimeModel, conflict_free: float, share: float, left: float) -> float:
+def _balance_point(k: Kernel, conflict_free: float, share: float, left: float) -> float:
     """The part of the shared-memory work at which it keeps the data path as busy as the arithmetic
     pipes and issue slots are without the rest.
 
     Below that more is not gained: the next limit is reached. 0 where the loads were not collected.
     """
-    data = max(model.busy("l1_data") * conflict_free, model.busy("lsu"))
-    others = max(model.busy("issue") * keep(share, left), model.busy("fma"), model.busy("tensor"))
+    data = max(k.model.busy("l1_data") * conflict_free, k.model.busy("lsu"))
+    others = max(
+        k.model.busy("issue") * keep(share, left), k.model.busy("fma"), k.model.busy("tensor")
+    )
     return min(1.0, others / data) if data else 0.0
 
 
-def _advice(profile: Profile) -> tuple[str, ...]:
+def _advice(k: Kernel) -> tuple[str, ...]:
     """What the profile does not show as done: a patch of results as large as registers hold,
     accesses of 16 bytes, an operand that is kept."""
     said: list[str] = []
-    side, tensor = patch_side(profile), figures.executed(profile, ("tensor",))
+    side, tensor = patch_side(k), k.executed("tensor")
     if tensor:
-        said.append(Words.tensor_tile)
+        said.append(
+            "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
+        )
     elif side is None:
-        words = Words.shuffled if profile.mix.executed("SHFL") else Words.registers
-        said += language.advice(profile, (words,), Words.reduce_elsewhere)
+        words = (
+            "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
+            if k.profile.mix.executed("SHFL")
+            else "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
+        )
+        said += k.advice(
+            words,
+            triton=(
+                "Reduce or reorder less often: keep partial results elementwise in the loop, and reduce once after it.",
+                "Use fewer warps per block (num_warps), so that less passes from warp to warp through shared memory.",
+            ),
+            numba=(
+                "Keep running values in registers, and exchange values between lanes by cuda.shfl_down_sync or cuda.shfl_xor_sync.",
+            ),
+            warp=(
+                "Keep running values in registers, and let tile operations (wp.tile_sum, wp.tile_reduce) exchange values.",
+            ),
+        )
     elif side < 2:
-        said.append(Words.small_patch)
+        said.append(
+            "Compute a tile of results per thread (4x4, then 8x8) in registers, so that each shared load feeds several multiply-adds."
+        )
     elif side < LARGEST:
-        said.append(Words.larger_patch.format(side=side))
+        said.append(
+            f"Each thread computes about a {side:.0f}x{side:.0f} tile. Double one side, then the other, up to 8x8."
+        )
     else:
-        said.append(Words.largest.format(side=side))
+        said.append(
+            f"Each thread already computes about a {side:.0f}x{side:.0f} tile. To go further, share values across a warp tile "
+            "by broadcast, or use tensor cores."
+        )
     widths = {
-        "Read": figures.value(profile, "shared_load_bytes_per_lane"),
-        "write": figures.value(profile, "shared_store_bytes_per_lane"),
+        "Read": k["shared_load_bytes_per_lane"],
+        "write": k["shared_store_bytes_per_lane"],
     }
     narrow = [
         verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH
     ]
-    if narrow and not tensor and language.language(profile) == "cuda":
+    if narrow and not tensor and k.language == "cuda":
         verbs = capital(" and ".join(narrow))
-        said.append(Words.wide.format(verbs=verbs))
+        said.append(f"{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128).")
     if side is not None and side < 2:
-        said.append(Words.keep_operand)
+        said.append("Keep the operand that does not change in a register across the inner loop.")
     product = side is not None or tensor
-    return language.advice(profile, said, Words.elsewhere if product else {})
+    return k.advice(
+        *said,
+        **{
+            "triton": (
+                "Use a larger BLOCK_M and BLOCK_N (with num_warps to match), so that each value from shared memory feeds more products.",
+                'If the products are full float32, allow TF32 (input_precision="tf32" in tl.dot), which needs far fewer of these loads.',
+            )
+        }
+        if product
+        else {},
+    )
 
 
-def patch_side(profile: Profile) -> float | None:
+def patch_side(k: Kernel) -> float | None:
     """Side of the square patch of results that has as many multiply-adds for each value loaded from
     shared memory; None where there are few, or where their operands come from elsewhere.
 
     A patch of s x s results needs 2 s values for s^2 multiply-adds, and as many registers: a thread
     has 255 at most.
     """
-    fused = sum(row.threads for row in figures.rows(profile) if is_multiply_add(row.opcode))
+    fused = sum(row.threads for row in k.rows if is_multiply_add(row.opcode))
     loaded = sum(
         row.threads * attribution.width(row.opcode) / WORD
-        for row in figures.rows(profile)
+        for row in k.rows
         if attribution.base(row.opcode) == "LDS"
     )
-    total = sum(row.threads for row in figures.rows(profile))
+    total = sum(row.threads for row in k.rows)
     if not loaded or fused < MULTIPLY_ADDS.value * total:
         return None
     side = 2 * fused / loaded
@@ -364,7 +317,7 @@ def patch_side(profile: Profile) -> float | None:
 
 def _attributed(waiting: float) -> Evidence:
     """The share that the finding names: of both stalls, what is for shared memory."""
-    meaning = Words.waiting_meaning
+    meaning = "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies."
     return Evidence(
         "shared_waiting",
         "Waiting for shared memory",
@@ -387,27 +340,31 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
     the instructions cost."""
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
-        return Words.issue.format(share=units.percent(share))
+        return f"Issue slots are the limit. {units.percent(share)} of the instructions only move values between shared memory and registers."
     if _queued(waits):
-        return Words.queue.format(queue=units.percent(queue), results=units.percent(results))
-    return Words.late.format(results=units.percent(results)) + (
-        Words.in_queue.format(queue=units.percent(queue)) if queue >= NOISE else "."
+        return (
+            f"Shared-memory loads fill the MIO queue. Warps spend {units.percent(queue)} of their time waiting to issue one "
+            f"and {units.percent(results)} waiting for the data."
+        )
+    return (
+        f"Warps spend {units.percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it"
+        + (f". They spend another {units.percent(queue)} in the queue." if queue >= NOISE else ".")
     )
 
 
 def _falls(waits: Mapping[str, float]) -> str:
     if sum(waits.values()) < WEAK_STALL.value:
-        return Words.fewer
-    return Words.shrinks.format(stall="MIO throttle" if _queued(waits) else "short scoreboard")
+        return "fewer instructions in total, and more of them arithmetic"
+    return f"fewer {'MIO throttle' if _queued(waits) else 'short scoreboard'} stalls and busier issue slots"
 
 
-def _locations(profile: Profile, waits: Mapping[str, float]) -> tuple[Location, ...]:
+def _locations(k: Kernel, waits: Mapping[str, float]) -> tuple[Location, ...]:
     """Where most of what the finding names is: the throttled, the late, or the executed
     instructions."""
     shared = ("shared",)
     if sum(waits.values()) < WEAK_STALL.value:
-        ran = locate_executed(profile, "shared", "shared-memory instructions")
+        ran = k.locate_executed("shared", "shared-memory instructions")
         if ran:
             return ran
     first, second = sorted(waits, key=lambda reason: -waits[reason])
-    return locate_stall(profile, first, shared) or locate_stall(profile, second, shared)
+    return k.locate_stall(first, shared) or k.locate_stall(second, shared)

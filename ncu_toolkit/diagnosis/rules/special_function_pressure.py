@@ -30,35 +30,22 @@ C++ Best Practices Guide, "Math Libraries".
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules._arithmetic import converts_doubles
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
     StaticFinding,
     cycles,
-    locations,
     memory,
     place,
 )
-from ncu_toolkit.diagnosis.rules._support import (
-    BUSY,
-    STALL,
-    abstain,
-    blame,
-    fact,
-    finding,
-    keep,
-    lines_have,
-    locate_executed,
-    missing,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import BUSY, STALL
+from ncu_toolkit.diagnosis.time_model import Removal
+from ncu_toolkit.model import Finding, Location, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "special-function-pressure"
@@ -82,98 +69,76 @@ FAST: Final = re.compile(
 REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 
 
-class Words:
-    few = "Warps spend only {waiting} of their time waiting for special functions."
-    idle = "The special-function pipe is {busy} busy."
-    doubles = "The pipe converts between double and single precision: see Double precision."
-    computes = "roots, exponentials, sines, divisions and conversions"
-    busy = "The special-function pipe ({computes}) is {busy} busy, and faster arithmetic pipes wait for it."
-    waiting = (
-        "Warps spend {waiting} of their time waiting for the special-function pipe ({computes})."
+def find(k: Kernel) -> Finding | NoFinding:
+    special = ("special",)
+    sampled = any(attribution.waits(k.profile, reason) for reason in REASONS)
+    # Samples at the instructions tell without the pipe's counter, counts of instructions do not.
+    if (absent := k.missing("xu_pipe_active")) and not sampled:
+        return k.abstain(*absent)
+    busy = k.model.busy("xu")
+    measured = k.fact("xu_pipe_active", ">=", BUSY)
+    waiting = sum(k.model.waiting(reason) * k.blame(reason, *special) for reason in REASONS)
+    if busy < BUSY.value and waiting < STALL.value:
+        if absent:
+            return k.ruled_out(
+                f"Warps spend only {units.percent(waiting)} of their time waiting for special functions.",
+                *(k.stall(reason) for reason in REASONS),
+            )
+        return k.ruled_out(f"The special-function pipe is {units.percent(busy)} busy.", measured)
+    if converts_doubles(k):
+        return k.ruled_out(
+            "The pipe converts between double and single precision: see Double precision.", measured
+        )
+    removal = Removal(
+        "with a quarter of the special functions",
+        stalls={reason: keep(k.blame(reason, *special), STEP) for reason in REASONS},
+        loads={"xu": STEP},
+        instructions=keep(k["kind_share:special"] or 0.0, STEP),
     )
-    advice = (
+    computes = "roots, exponentials, sines, divisions and conversions"
+    summary = (
+        f"The special-function pipe ({computes}) is {units.percent(busy)} busy, and faster arithmetic pipes wait for it."
+        if busy >= BUSY.value
+        else f"Warps spend {units.percent(waiting)} of their time waiting for the special-function pipe ({computes})."
+    )
+    places = k.locate_executed(
+        lambda opcode: opcode.startswith(("MUFU", "I2F", "F2I", "F2F")),
+        "special-function instructions",
+    )
+    cuda: tuple[str, ...] = (
         "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
         "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
         "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
     )
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-            "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
-            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-        ),
-        "numba": (
-            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-            "Use @cuda.jit(fastmath=True) if it is accurate enough.",
-            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-        ),
-        "warp": (
-            "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-            'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
-            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-        ),
-    }
-    look_for = "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe."
-    code = "Roots, exponentials, divisions and conversions take more cycles in the {place} than anything else, memory included."
-    code_advice = (
-        "Compute each once and reuse it. Use the fast variants (__expf, __fdividef) if they are accurate enough. Replace some "
-        "by polynomials."
-    )
-    code_look_for = "The XU pipe is the busiest, with MUFU in the mix."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    special = ("special",)
-    sampled = any(attribution.waits(profile, reason) for reason in REASONS)
-    # Samples at the instructions tell without the pipe's counter, counts of instructions do not.
-    if (absent := missing(profile, ("xu_pipe_active",))) and not sampled:
-        return abstain(ID, absent)
-    busy = model.busy("xu")
-    measured = fact(profile, "xu_pipe_active", "", BUSY, ">=")
-    waiting = sum(model.waiting(reason) * blame(profile, reason, special) for reason in REASONS)
-    if busy < BUSY.value and waiting < STALL.value:
-        if absent:
-            return ruled_out(
-                ID,
-                Words.few.format(waiting=units.percent(waiting)),
-                *(stall_fact(profile, reason) for reason in REASONS),
-            )
-        return ruled_out(ID, Words.idle.format(busy=units.percent(busy)), measured)
-    if converts_doubles(profile):
-        return ruled_out(ID, Words.doubles, measured)
-    removal = Removal(
-        "with a quarter of the special functions",
-        stalls={reason: keep(blame(profile, reason, special), STEP) for reason in REASONS},
-        loads={"xu": STEP},
-        instructions=keep(figures.value(profile, "kind_share:special") or 0.0, STEP),
-    )
-    computes = Words.computes
-    summary = (
-        Words.busy.format(computes=computes, busy=units.percent(busy))
-        if busy >= BUSY.value
-        else Words.waiting.format(waiting=units.percent(waiting), computes=computes)
-    )
-    places = locate_executed(
-        profile,
-        lambda opcode: opcode.startswith(("MUFU", "I2F", "F2I", "F2F")),
-        "special-function instructions",
-    )
-    cuda: tuple[str, ...] = Words.advice
-    if lines_have(profile, places, FAST):
+    if _lines_have(k, places, FAST):
         cuda = tuple(line for line in cuda if not FAST.search(line))
-    return finding(
-        ID,
+    return k.finding(
         summary,
-        model.without(removal),
+        removal,
         (
             measured,
-            fact(profile, "kind_share:special"),
-            stall_fact(profile, "math_pipe_throttle"),
-            stall_fact(profile, "short_scoreboard"),
-            stall_fact(profile, "mio_throttle"),
+            "kind_share:special stall_share:math_pipe_throttle stall_share:short_scoreboard",
+            "stall_share:mio_throttle",
         ),
-        language.advice(profile, cuda, Words.elsewhere),
-        Words.look_for,
+        k.advice(
+            *cuda,
+            triton=(
+                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+                "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
+                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+            ),
+            numba=(
+                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+                "Use @cuda.jit(fastmath=True) if it is accurate enough.",
+                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+            ),
+            warp=(
+                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+                'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
+                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+            ),
+        ),
+        "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe.",
         confidence="high" if busy >= BUSY.value else "medium",
         locations=places,
     )
@@ -186,14 +151,27 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     if not busy or busy < max([region.memory_cycles, *others]):
         return None
     used = [i for i in region.code if attribution.kind(i.opcode) == "special"]
-    return StaticFinding(
-        ID, "likely",
-        Words.code.format(place=place(region)),
+    return facts.finding(
+        "likely",
+        f"Roots, exponentials, divisions and conversions take more cycles in the {place(region)} than anything else, memory included.",
         (
             cycles(region, "special", "Special-function pipe"),
             cycles(region, "fma", "FP32 pipe"),
             cycles(region, "issue", "Issue slots"),
             memory(region),
         ),
-        Words.code_advice, Words.code_look_for, locations(used, "special-function instructions"),
+        "Compute each once and reuse it. Use the fast variants (__expf, __fdividef) if they are accurate enough. Replace some by polynomials.",
+        "The XU pipe is the busiest, with MUFU in the mix.",
+        used, "special-function instructions",
     )  # fmt: skip
+
+
+def _lines_have(k: Kernel, places: Sequence[Location], pattern: re.Pattern[str]) -> bool:
+    """Whether each source line at `places` has what a pattern finds: advice to write that has been
+    followed. False where the report holds no text of them."""
+    texts = []
+    for at in places:
+        lines = k.profile.sources.get(at.file, "").splitlines()
+        if 0 < at.line <= len(lines):
+            texts.append(lines[at.line - 1])
+    return bool(texts) and all(pattern.search(text) for text in texts)

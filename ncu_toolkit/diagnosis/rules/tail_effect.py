@@ -31,11 +31,11 @@ import math
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
-from ncu_toolkit.diagnosis.rules._support import Threshold, abstain, fact, finding, ruled_out
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.diagnosis.time_model import Removal
+from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "tail-effect"
 TITLE: Final = "Tail effect"
@@ -53,54 +53,37 @@ TAIL: Final = Threshold(
 )
 
 
-class Words:
-    one_wave = "The grid is one wave or less."
-    full = "The last wave is nearly full, or there are many waves."
-    found = "The grid is {waves}, so the last wave fills only part of the GPU."
-    whole = "Choose a tile or block size that gives a whole number of waves: {below} or {above} times the blocks that fit."
-    smaller = "Use smaller blocks, or a persistent kernel that takes tiles from a queue, so that the SMs finish together."
-    look_for = (
-        "Just below a whole number of waves, and achieved occupancy near the theoretical one."
-    )
-    just_over = "just over {whole} ({more} more)"
-    code = "The grid is {waves} and takes as long as {whole}. The last, partial wave wastes up to {lost} of the time."
-    code_advice = (
-        "Choose another tile or block size, or launch a persistent grid of as many blocks as fit."
-    )
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+def find(k: Kernel) -> Finding | NoFinding:
     waves, tail = (
-        figures.value(profile, "waves") or 0.0,
-        figures.value(profile, "tail_fraction") or 0.0,
+        k["waves"] or 0.0,
+        k["tail_fraction"] or 0.0,
     )
-    measured = fact(profile, "tail_fraction", "", TAIL, ">")
+    measured = k.fact("tail_fraction", ">", TAIL)
     if waves <= 1:
-        return ruled_out(ID, Words.one_wave, fact(profile, "waves"))
+        return k.ruled_out("The grid is one wave or less.", "waves")
     if tail <= TAIL.value:
-        return ruled_out(ID, Words.full, fact(profile, "waves"), measured)
+        return k.ruled_out(
+            "The last wave is nearly full, or there are many waves.", "waves", measured
+        )
     fill, active = (
-        figures.value(profile, "occupancy_fill"),
-        figures.value(profile, "active_fraction"),
+        k["occupancy_fill"],
+        k["active_fraction"],
     )
     if fill is None and active is None:
-        return abstain(ID, ("active_fraction", "occupancy_fill"))
+        return k.abstain("active_fraction", "occupancy_fill")
     # The measured emptiness bounds the loss: an SM with one block of several left is not idle, and
     # its block runs faster alone. What start and end leave empty is no tail.
-    used = fill * model.working if fill is not None else 1 - tail
+    used = fill * k.model.working if fill is not None else 1 - tail
     balance = max(1 - tail, min(1.0, used))
-    return finding(
-        ID,
-        Words.found.format(waves=_waves(waves, math.prod(profile.launch.grid))),
-        model.without(Removal("with the last wave full", balance=balance)),
+    return k.finding(
+        f"The grid is {_waves(waves, math.prod(k.profile.launch.grid))}, so the last wave fills only part of the GPU.",
+        Removal("with the last wave full", balance=balance),
+        ("waves", measured, "active_fraction occupancy_fill"),
         (
-            fact(profile, "waves"),
-            measured,
-            fact(profile, "active_fraction"),
-            fact(profile, "occupancy_fill"),
+            f"Choose a tile or block size that gives a whole number of waves: {math.floor(waves)} or {math.ceil(waves)} times the blocks that fit.",
+            "Use smaller blocks, or a persistent kernel that takes tiles from a queue, so that the SMs finish together.",
         ),
-        (Words.whole.format(below=math.floor(waves), above=math.ceil(waves)), Words.smaller),
-        Words.look_for,
+        "Just below a whole number of waves, and achieved occupancy near the theoretical one.",
         confidence="medium",
     )
 
@@ -111,9 +94,7 @@ def _waves(waves: float, blocks: int) -> str:
     if float(shown.replace(units.THIN_SPACE, "")) > whole:
         return f"{shown} waves"
     more = max(1, round(blocks * (1 - whole / waves)))
-    return Words.just_over.format(
-        whole=units.counted(whole, "wave"), more=units.counted(more, "block")
-    )
+    return f"just over {units.counted(whole, 'wave')} ({units.counted(more, 'block')} more)"
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
@@ -124,9 +105,11 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     lost = 1 - waves / whole
     if lost < IN_CODE:
         return None
-    return StaticFinding(
-        ID, "possible",
-        Words.code.format(waves=_waves(waves, facts.grid_blocks or 0), whole=whole, lost=units.percent(lost)),
+    return facts.finding(
+        "possible",
+        f"The grid is {_waves(waves, facts.grid_blocks or 0)} and takes as long as {whole}. The last, partial wave wastes "
+        f"up to {units.percent(lost)} of the time.",
         grid(facts),
-        Words.code_advice, "SMs idle towards the end.",
+        "Choose another tile or block size, or launch a persistent grid of as many blocks as fit.",
+        "SMs idle towards the end.",
     )  # fmt: skip

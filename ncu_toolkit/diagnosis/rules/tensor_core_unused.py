@@ -29,30 +29,16 @@ CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architectur
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
-from ncu_toolkit.diagnosis.rules._arithmetic import (
-    CONVERTS,
-    MULTIPLY_ADDS,
-    REUSE,
-    is_multiply_add,
-    widened,
-)
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, locations
-from ncu_toolkit.diagnosis.rules._support import (
-    Threshold,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate_executed,
-    ruled_out,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.rules._arithmetic import CONVERTS, REUSE, is_multiply_add, widened
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, Threshold
+from ncu_toolkit.diagnosis.time_model import Removal
+from ncu_toolkit.model import Finding, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "tensor-core-unused"
@@ -77,95 +63,75 @@ HALF_BYTES: Final = 2
 TENSOR_TYPES: Final = ("float16", "bfloat16")
 
 
-class Words:
-    no_cores = "This GPU has no tensor cores."
-    used = "The kernel uses the tensor cores."
-    no_product = (
-        "Multiply-adds are a small part of the instructions, so this is not a matrix product."
-    )
-    types = "The operands are not 16-bit, so tensor cores would change the result's precision."
-    little_reuse = "Only {ratio} operations per DRAM byte, too little reuse for a matrix product."
-    found = "The kernel multiplies 16-bit numbers on the ordinary pipes. The tensor cores are idle, and many times faster."
-    advice = (
-        "Use the tensor cores: wmma, mma.sync or (Hopper) wgmma with float accumulators, or a library (cuBLAS, CUTLASS).",
-        "Load fragments with ldmatrix from a swizzled shared tile.",
-    )
-    elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Multiply by tl.dot with 16-bit operands, which uses the tensor cores and sums in float32.",
-            "Its blocks must be at least 16 on each side.",
-        ),
-        "numba": (
-            "Leave the product to a library (cupy.matmul, torch.matmul): Numba has no tensor-core instructions.",
-        ),
-        "warp": ("Multiply tiles by wp.tile_matmul, which can use the tensor cores.",),
-    }
-    look_for = "HMMA (HGMMA on Hopper) instead of FFMA and HFMA2, and an active tensor pipe."
-    code = "A loop multiplies and adds 16-bit numbers on the ordinary pipes. The code has no matrix instruction."
-    code_advice = "Use wmma, mma.sync or (on Hopper) wgmma with 16-bit operands and float accumulators, or a library."
-    code_look_for = "The tensor pipe is idle, and the FMA or FP16 pipe works."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    if profile.device.cc < (7, 0):
-        return ruled_out(ID, Words.no_cores)
-    if figures.executed(profile, ("tensor",)):
-        return ruled_out(ID, Words.used, fact(profile, "tensor_pipe_active"))
-    total = sum(row.warps for row in figures.rows(profile))
-    fused = sum(row.warps for row in figures.rows(profile) if is_multiply_add(row.opcode))
-    evidence = (
-        fact(profile, "kind_share:fp32"),
-        fact(profile, "kind_share:fp16"),
-        fact(profile, "fma_pipe_active"),
-        fact(profile, "flops_fp32"),
-        fact(profile, "flops_fp16"),
-    )
+def find(k: Kernel) -> Finding | NoFinding:
+    if k.profile.device.cc < (7, 0):
+        return k.ruled_out("This GPU has no tensor cores.")
+    if k.executed("tensor"):
+        return k.ruled_out("The kernel uses the tensor cores.", "tensor_pipe_active")
+    total = sum(row.warps for row in k.rows)
+    fused = sum(row.warps for row in k.rows if is_multiply_add(row.opcode))
+    evidence = ("kind_share:fp32 kind_share:fp16 fma_pipe_active flops_fp32 flops_fp16",)
     if not total or fused / total < MULTIPLY_ADDS.value:
-        return ruled_out(ID, Words.no_product, *evidence)
-    halves = _sixteen_bit(profile)
+        return k.ruled_out(
+            "Multiply-adds are a small part of the instructions, so this is not a matrix product.",
+            *evidence,
+        )
+    halves = _sixteen_bit(k)
     if not halves:
-        return ruled_out(ID, Words.types, *evidence)
-    flops = (figures.value(profile, "flops_fp32") or 0.0) + (
-        figures.value(profile, "flops_fp16") or 0.0
-    )
-    moved = figures.value(profile, "dram_bytes")
+        return k.ruled_out(
+            "The operands are not 16-bit, so tensor cores would change the result's precision.",
+            *evidence,
+        )
+    flops = (k["flops_fp32"] or 0.0) + (k["flops_fp16"] or 0.0)
+    moved = k["dram_bytes"]
     if moved and flops / moved < INTENSITY.value:
-        return ruled_out(
-            ID, Words.little_reuse.format(ratio=units.significant(flops / moved)), *evidence
+        return k.ruled_out(
+            f"Only {units.significant(flops / moved)} operations per DRAM byte, too little reuse for a matrix product.",
+            *evidence,
         )
     # Only multiply-adds and the conversions of their operands go, and what these read from shared
     # memory beyond what fragments need; tiles are loaded as before, and waited for as long.
-    passes = profile.value("shared_load_wavefronts")
+    passes = k["shared_load_wavefronts"]
     operands = min(1.0, FRAGMENT_PASSES * fused / passes) if passes else 1.0
-    shared = keep(_shared_loads(profile), operands)
-    converted, _ = widened(profile)
+    shared = keep(_shared_loads(k), operands)
+    converted, _ = widened(k)
     replaced = (fused + converted) / total
     removal = Removal(
         "on the tensor cores",
         stalls={
-            reason: keep(blame(profile, reason, ("shared",)), shared)
+            reason: keep(k.blame(reason, "shared"), shared)
             for reason in ("short_scoreboard", "mio_throttle")
         },
         loads=dict.fromkeys(("fma", "fmaheavy", "fp16"), INSTRUCTIONS_LEFT)
         | dict.fromkeys(
             ("l1_data", "l1_writeback", "l1", "lsu"),
-            keep(shared_wavefront_part(profile) if passes else 0.0, operands),
+            keep(shared_wavefront_part(k) if passes else 0.0, operands),
         ),
         # With the passes go the loads that make them.
         instructions=keep(replaced, INSTRUCTIONS_LEFT)
-        - (figures.value(profile, "kind_share:shared") or 0.0) * (1 - shared),
+        - (k["kind_share:shared"] or 0.0) * (1 - shared),
     )
-    return finding(
-        ID,
-        Words.found,
-        model.without(removal),
+    return k.finding(
+        "The kernel multiplies 16-bit numbers on the ordinary pipes. The tensor cores are idle, and many times faster.",
+        removal,
         evidence,
-        language.advice(profile, Words.advice, Words.elsewhere),
-        Words.look_for,
+        k.advice(
+            "Use the tensor cores: wmma, mma.sync or (Hopper) wgmma with float accumulators, or a library (cuBLAS, CUTLASS).",
+            "Load fragments with ldmatrix from a swizzled shared tile.",
+            triton=(
+                "Multiply by tl.dot with 16-bit operands, which uses the tensor cores and sums in float32.",
+                "Its blocks must be at least 16 on each side.",
+            ),
+            numba=(
+                "Leave the product to a library (cupy.matmul, torch.matmul): Numba has no tensor-core instructions.",
+            ),
+            warp=("Multiply tiles by wp.tile_matmul, which can use the tensor cores.",),
+        ),
+        "HMMA (HGMMA on Hopper) instead of FFMA and HFMA2, and an active tensor pipe.",
         confidence="high"
-        if profile.context and profile.context.dtype in TENSOR_TYPES
+        if k.profile.context and k.profile.context.dtype in TENSOR_TYPES
         else "medium",
-        locations=locate_executed(profile, is_multiply_add, "multiply-adds"),
+        locations=k.locate_executed(is_multiply_add, "multiply-adds"),
     )
 
 
@@ -189,9 +155,9 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         or converted > len(fused) / 8
     ):
         return None
-    return StaticFinding(
-        ID, "likely" if declared else "possible",
-        Words.code,
+    return facts.finding(
+        "likely" if declared else "possible",
+        "A loop multiplies and adds 16-bit numbers on the ordinary pipes. The code has no matrix instruction.",
         (
             evidence("multiply_adds", "Multiply-adds in the loop", len(fused) / region.instructions, "fraction",
                      "FFMA and HFMA2 among its instructions.", MULTIPLY_ADDS.value, ">="),
@@ -199,47 +165,47 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             evidence("half_conversions", "Conversions from half a pass", converted, "count",
                      "16-bit operands widened before multiplication."),
         ),
-        Words.code_advice, Words.code_look_for, locations(fused, "multiply-adds"),
+        "Use wmma, mma.sync or (on Hopper) wgmma with 16-bit operands and float accumulators, or a library.",
+        "The tensor pipe is idle, and the FMA or FP16 pipe works.",
+        fused, "multiply-adds",
     )  # fmt: skip
 
 
-def _shared_loads(profile: Profile) -> float:
+def _shared_loads(k: Kernel) -> float:
     """Loads among the instructions on shared memory; all of them where they were not counted."""
     of_shared = [
         (attribution.base(row.opcode) == "LDS", row.warps)
-        for row in figures.rows(profile)
+        for row in k.rows
         if attribution.kind(row.opcode) == "shared"
     ]
     total = sum(n for _, n in of_shared)
     return sum(n for loads, n in of_shared if loads) / total if total else 1.0
 
 
-def _sixteen_bit(profile: Profile) -> bool:
+def _sixteen_bit(k: Kernel) -> bool:
     """Whether the operands are 16-bit: the ladder says so, half arithmetic does the work, or 16-bit
     loads or conversions feed the multiply-adds."""
-    if profile.context and profile.context.dtype in TENSOR_TYPES:
+    if k.profile.context and k.profile.context.dtype in TENSOR_TYPES:
         return True
     half, single = (
-        figures.value(profile, "flops_fp16") or 0.0,
-        figures.value(profile, "flops_fp32") or 0.0,
+        k["flops_fp16"] or 0.0,
+        k["flops_fp32"] or 0.0,
     )
     if half > single:
         return True
     loads = [
-        (row.opcode, row.warps)
-        for row in figures.rows(profile)
-        if attribution.base(row.opcode) in ("LDG", "LDS")
+        (row.opcode, row.warps) for row in k.rows if attribution.base(row.opcode) in ("LDG", "LDS")
     ]
     narrow = sum(
         n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split(".")
     )
-    converted, threads = widened(profile)
-    fused = sum(row.warps for row in figures.rows(profile) if is_multiply_add(row.opcode))
+    converted, threads = widened(k)
+    fused = sum(row.warps for row in k.rows if is_multiply_add(row.opcode))
     # Tiles may be converted on their way into shared memory, each value once: as many as the loads
     # brought, and each used many times.
     brought, reuse = (
-        figures.value(profile, "lane_load_bytes") or 0.0,
-        figures.value(profile, "load_reuse") or 0.0,
+        k["lane_load_bytes"] or 0.0,
+        k["load_reuse"] or 0.0,
     )
     if threads * HALF_BYTES > brought / 2 > 0 and reuse >= REUSE:
         return True

@@ -27,15 +27,14 @@ end near 65% of the peak that wgmma reaches.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis.kernel import TENTH, WORTH, Kernel
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._roof import COMPULSORY, NEAR, TENTH, WORKING, roof
-from ncu_toolkit.diagnosis.rules._support import WORTH, Threshold, abstain, fact, finding, ruled_out
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
+from ncu_toolkit.diagnosis.time_model import Removal
+from ncu_toolkit.model import Finding, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "tensor-pipe"
@@ -60,57 +59,22 @@ BEST: Final = Threshold(
 WARPGROUP: Final = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 
 
-class Words:
-    not_busy = "The tensor pipe is {busy} busy."
-    idle = "The pipe is full while SMs have work, but they have none for {part} of the time."
-    warp_level = (
-        "Warp-level matrix instructions keep the tensor cores {busy} busy. On this GPU only warpgroup instructions (wgmma) can "
-        "fill them."
-    )
-    warpgroup = (
-        "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
-    )
-    warpgroup_elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": (
-            "Let Triton emit wgmma: tl.dot with BLOCK_M of at least 64 and num_warps of 4 or 8.",
-            "Use a current version of Triton, and operands that come straight from loads.",
-        ),
-    }
-    warpgroup_look_for = "HGMMA instead of HMMA, UTMALDG instead of LDGSTS, no LDSM."
-    redundant = "The tensor cores are {busy} busy, but they execute {ratio} the operations that the problem needs."
-    redundant_advice = (
-        "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
-    )
-    redundant_look_for = "Fewer matrix instructions for the same result."
-    overlap = "Keep the pipe busy: let some warps issue matrix products while others compute, load or store."
-    fewer = "Only fewer operations or a narrower type would be much faster."
-    fed = "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next."
-    good = "the tensor cores are {busy} busy while SMs have work, near the most that well-written kernels reach."
-    look_for = "The tensor pipe near its peak."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    if "tensor" not in model.loads:
-        return abstain(ID, ("tensor_pipe_active",))
-    busy = model.busy("tensor")
-    old = _only_warp_level(profile)
+def find(k: Kernel) -> Finding | NoFinding:
+    if "tensor" not in k.model.loads:
+        return k.abstain("tensor_pipe_active")
+    busy = k.model.busy("tensor")
+    old = _only_warp_level(k)
     limit = NEAR_MMA_SYNC if old else NEAR
-    name = (
-        "tensor_pipe_active"
-        if profile.value("tensor_pipe_active") is not None
-        else "hmma_pipe_active"
-    )
-    measured = fact(profile, name, "", limit, ">=")
-    evidence = (
-        measured,
-        fact(profile, "kind_share:tensor"),
-        fact(profile, "flops_tensor"),
-        fact(profile, "issue_active"),
-    )
+    name = "tensor_pipe_active" if k["tensor_pipe_active"] is not None else "hmma_pipe_active"
+    measured = k.fact(name, ">=", limit)
+    evidence = (measured, "kind_share:tensor flops_tensor issue_active")
     if busy < limit.value:
-        return ruled_out(ID, Words.not_busy.format(busy=units.percent(busy)), measured)
-    if model.working < WORKING.value:
-        return ruled_out(ID, Words.idle.format(part=units.percent(1 - model.working)), measured)
+        return k.ruled_out(f"The tensor pipe is {units.percent(busy)} busy.", measured)
+    if k.model.working < WORKING.value:
+        return k.ruled_out(
+            f"The pipe is full while SMs have work, but they have none for {units.percent(1 - k.model.working)} of the time.",
+            measured,
+        )
     if old:
         removal = Removal(
             "with warpgroup instructions",
@@ -120,41 +84,53 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             loads={"tensor": MMA_SYNC},
             instructions=MMA_SYNC,
         )
-        return finding(
-            ID,
-            Words.warp_level.format(busy=units.percent(busy)),
-            model.without(removal),
+        return k.finding(
+            f"Warp-level matrix instructions keep the tensor cores {units.percent(busy)} busy. On this GPU only warpgroup "
+            "instructions (wgmma) can fill them.",
+            removal,
             evidence,
-            language.advice(profile, Words.warpgroup, Words.warpgroup_elsewhere),
-            Words.warpgroup_look_for,
+            k.advice(
+                "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
+                triton=(
+                    "Let Triton emit wgmma: tl.dot with BLOCK_M of at least 64 and num_warps of 4 or 8.",
+                    "Use a current version of Triton, and operands that come straight from loads.",
+                ),
+            ),
+            "HGMMA instead of HMMA, UTMALDG instead of LDGSTS, no LDSM.",
             confidence="medium",
         )
     executed, needed = (
-        figures.value(profile, "flops_tensor"),
-        profile.context.flops if profile.context else None,
+        k["flops_tensor"],
+        k.profile.context.flops if k.profile.context else None,
     )
     if executed and needed and executed > needed * COMPULSORY.value:
-        return roof(
-            ID,
-            Words.redundant.format(busy=units.percent(busy), ratio=units.ratio(executed / needed)),
-            model,
+        return k.roof(
+            f"The tensor cores are {units.percent(busy)} busy, but they execute {units.ratio(executed / needed)} the "
+            "operations that the problem needs.",
             evidence,
-            Words.redundant_advice,
-            Words.redundant_look_for,
-            good=False,
-            confidence="medium",
+            (
+                "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
+            ),
+            "Fewer matrix instructions for the same result.",
         )
     left = 1 - busy / BEST.value
-    advice = (Words.overlap,) if left > TENTH else (Words.fed,) if left >= WORTH else ()
-    return roof(
-        ID,
-        Words.good.format(busy=units.percent(busy)),
-        model,
+    advice = (
+        (
+            "Keep the pipe busy: let some warps issue matrix products while others compute, load or store.",
+        )
+        if left > TENTH
+        else (
+            "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next.",
+        )
+        if left >= WORTH
+        else ()
+    )
+    return k.roof(
+        f"the tensor cores are {units.percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
         evidence,
-        (*advice, Words.fewer),
-        Words.look_for,
+        (*advice, "Only fewer operations or a narrower type would be much faster."),
+        "The tensor pipe near its peak.",
         good=True,
-        confidence="medium",
         resource="tensor",
         best=BEST,
     )
@@ -164,12 +140,10 @@ def specificity(finding: Finding) -> Specificity:
     return Specificity.CHANGE if finding.good else Specificity.SYMPTOM
 
 
-def _only_warp_level(profile: Profile) -> bool:
-    if profile.device.cc != (9, 0):
+def _only_warp_level(k: Kernel) -> bool:
+    if k.profile.device.cc != (9, 0):
         return False
     names = {
-        attribution.base(row.opcode)
-        for row in figures.rows(profile)
-        if attribution.kind(row.opcode) == "tensor"
+        attribution.base(row.opcode) for row in k.rows if attribution.kind(row.opcode) == "tensor"
     }
     return bool(names) and not names & set(WARPGROUP)

@@ -35,12 +35,12 @@ Guide, "Memory Tables" (sectors, requests, tags).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import ClassVar, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures, language
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.kernel import Kernel, at, keep
 from ncu_toolkit.diagnosis.rules._access import (
     ADDRESS,
     COALESCED,
@@ -49,25 +49,14 @@ from ncu_toolkit.diagnosis.rules._access import (
     gathers,
     global_wavefront_part,
     queued_excess,
+    queueing,
     read_in_pieces,
     rewritten,
 )
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
-from ncu_toolkit.diagnosis.rules._support import (
-    WEAK_STALL,
-    Threshold,
-    at,
-    blame,
-    fact,
-    finding,
-    keep,
-    locate,
-    queueing,
-    ruled_out,
-    stall_fact,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
+from ncu_toolkit.diagnosis.time_model import Removal
+from ncu_toolkit.model import Evidence, Finding, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "uncoalesced-global-access"
@@ -89,110 +78,65 @@ WALK: Final = Threshold(figures.WARP, "a row of 32 accesses or more feeds all la
 APART: Final = 2
 
 
-class Words:
-    close = "Global accesses touch close to the fewest sectors that their bytes need."
-    found = "Lanes of a warp access scattered addresses: {part} of the memory sectors {which} are wasted."
-    rewritten = (
-        " Device memory writes {times} the bytes that are stored: sectors that a store fills only in part are fetched and written "
-        "again."
-    )
-    block = (
-        "The block is {x} × {y}: a warp's lanes lie in {rows} rows, and each row is in sectors of its own. Make x the long side, such "
-        "as 32 × {better}, and let threadIdx.x run along the contiguous dimension{at}."
-    )
-    contiguous = "Let threadIdx.x run along the contiguous dimension{at}."
-    pieces = "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses."
-    rows = (
-        "Lanes walk a row each. A warp for a row runs {more} as many warps at once, as many as fit."
-    )
-    contiguous_elsewhere: ClassVar[Mapping[language.Language, str]] = {
-        "triton": "Let the last axis of tl.arange run along the dimension of stride 1{at}.",
-        "numba": "Let the x of cuda.grid run along the last axis of the arrays (C order){at}.",
-        "warp": "Let the last index of wp.tid() run along the last axis of the arrays{at}.",
-    }
-    transpose_elsewhere: ClassVar[language.Elsewhere] = {
-        "triton": ("If the algorithm needs the other order, load the block as it lies and transpose it (tl.trans).",),
-        "warp": ("If the algorithm needs a column walk, load tiles (wp.tile_load) and transpose them (wp.tile_transpose).",),
-    }  # fmt: skip
-    call: ClassVar[language.Elsewhere] = {
-        "torch": (
-            "Make the operand contiguous in the dimension that the operator walks (contiguous()), or keep it in the layout in which it is used.",
-            "Index and gather along the first dimension, so that whole rows are copied.",
-        ),
-        "xla": (
-            "Transpose the operand once, so that the operation walks its last axis.",
-            "Gather along the first axis, so that whole rows are copied.",
-        ),
-        "cupy": (
-            "Make the operand contiguous in the axis that the function walks (cupy.ascontiguousarray), or keep it in that layout.",
-            "Index along the first axis, so that whole rows are copied.",
-        ),
-    }
-    gather = (
-        "Accesses{at} take their addresses from other loads. Sort or bin the requests, so that neighbouring lanes ask for neighbouring elements.",
-        "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2.",
-    )
-    lists = "If each lane reads a list of its own, such as a row of a sparse matrix, give the list to a warp."
-    runs = (
-        "Each lane walks a row or structure of its own{at}. Let neighbouring lanes read neighbouring words: store a structure of "
-        "arrays (transposed rows), or give each row to a warp."
-    )
-    wide_runs = "Where neither fits, load 16 bytes per lane at a time, so that each sector is fetched less often."
-    structure = (
-        "Each lane accesses the fields of a structure of its own{at}. Store each field in its own array (structure of arrays).",
-        "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once.",
-    )
-    transpose = "If the algorithm needs a column walk, load rows and transpose the tile through shared memory."
-    fields = "Store each field of a structure in its own array."
-    look_for = "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls."
-    open = "Whether the lanes of a warp access neighbouring addresses."
+CALL: Final = {
+    "torch": (
+        "Make the operand contiguous in the dimension that the operator walks (contiguous()), or keep it in the layout in which it is used.",
+        "Index and gather along the first dimension, so that whole rows are copied.",
+    ),
+    "xla": (
+        "Transpose the operand once, so that the operation walks its last axis.",
+        "Gather along the first axis, so that whole rows are copied.",
+    ),
+    "cupy": (
+        "Make the operand contiguous in the axis that the function walks (cupy.ascontiguousarray), or keep it in that layout.",
+        "Index along the first axis, so that whole rows are copied.",
+    ),
+}
 
 
-CALL: Final = Words.call
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    excess = figures.value(profile, "global_sector_excess") or 0.0
-    measured = fact(
-        profile,
-        "global_sector_excess",
-        "Sectors that coalesced lanes would not need.",
-        EXCESS,
-        ">",
+def find(k: Kernel) -> Finding | NoFinding:
+    excess = k["global_sector_excess"] or 0.0
+    measured = k.fact(
+        "global_sector_excess", ">", EXCESS, "Sectors that coalesced lanes would not need."
     )
     # Samples tell which accesses fill the queue, also where they are few among coalesced ones.
     few = 0.0
-    if excess <= EXCESS.value and model.waiting("lg_throttle") >= WEAK_STALL.value:
-        few = at_queue if (at_queue := queued_excess(profile)) > COALESCED else 0.0
+    if excess <= EXCESS.value and k.model.waiting("lg_throttle") >= WEAK_STALL.value:
+        few = at_queue if (at_queue := queued_excess(k)) > COALESCED else 0.0
     if excess <= EXCESS.value and not few:
-        return ruled_out(ID, Words.close, measured)
-    if read_in_pieces(profile) >= MOST:
-        return ruled_out(ID, Words.pieces, measured)
+        return k.ruled_out(
+            "Global accesses touch close to the fewest sectors that their bytes need.", measured
+        )
+    if read_in_pieces(k) >= MOST:
+        return k.ruled_out(
+            "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses.",
+            measured,
+        )
     sectors = 1 - excess
-    tag_excess = figures.value(profile, "l1_tag_excess")
+    tag_excess = k["l1_tag_excess"]
     tags = sectors if tag_excess is None else 1 - tag_excess
-    queued = queueing(model)
+    queued = queueing(k)
     # The queue in front of L1 drains one line at a time; a load that waits for its data waits for
     # queues only in part.
-    throttle = 1 - few if few else keep(blame(profile, "lg_throttle", ("global",)), tags)
-    waiting = keep(blame(profile, "long_scoreboard", ("global",)), keep(queued, min(sectors, tags)))
+    throttle = 1 - few if few else keep(k.blame("lg_throttle", "global"), tags)
+    waiting = keep(k.blame("long_scoreboard", "global"), keep(queued, min(sectors, tags)))
     counted, all_sectors = (
-        figures.value(profile, "global_sectors"),
-        profile.value("l2_sectors_from_sm"),
+        k["global_sectors"],
+        k["l2_sectors_from_sm"],
     )
     # Local memory and atomic updates pass the same link.
-    copied = figures.copied_sectors(profile)
+    copied = figures.copied_sectors(k.profile)
     whole = None if counted is None or copied is None else counted + copied
     beyond = keep(
         min(1.0, whole / all_sectors) if whole is not None and all_sectors else 1.0, sectors
     )
-    moved, asked = figures.value(profile, "dram_bytes"), figures.asked_bytes(profile)
+    moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
     # No placement needs more from device memory than the lanes ask for; how much less depends on
     # caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
-    data = keep(global_wavefront_part(profile), tags)
-    rows = _more_warps(profile)
-    again = rewritten(profile)
+    data = keep(global_wavefront_part(k), tags)
+    rows = _more_warps(k)
+    again = rewritten(k)
     removal = Removal(
         "with coalesced accesses",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
@@ -205,79 +149,128 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
             "l1": data,
         },
         parallelism=rows,
-        basis=Words.rows.format(more=units.ratio(rows)) if rows > 1 else "",
+        basis=f"Lanes walk a row each. A warp for a row runs {units.ratio(rows)} as many warps at once, as many as fit."
+        if rows > 1
+        else "",
     )
     per_load, per_store = (
-        fact(profile, "ld_sectors_per_request"),
-        fact(profile, "st_sectors_per_request"),
+        k.fact("ld_sectors_per_request"),
+        k.fact("st_sectors_per_request"),
     )
-    places = locate(
-        profile,
+    places = k.locate(
         lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
         "sectors beyond the ideal",
     )
-    return finding(
-        ID,
-        Words.found.format(
-            part=units.percent(max(excess, few)),
-            which="that warps queue for" if few > excess else "fetched",
+    return k.finding(
+        (
+            f"Lanes of a warp access scattered addresses: {units.percent(max(excess, few))} of the memory sectors "
+            f"{'that warps queue for' if few > excess else 'fetched'} are wasted."
         )
-        + (Words.rewritten.format(times=units.ratio(again)) if again else ""),
-        model.without(removal),
+        + (
+            (
+                f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
+                "are fetched and written again."
+            )
+            if again
+            else ""
+        ),
+        removal,
         (
             measured,
             _queued(few) if few else None,
-            fact(profile, "l1_tag_excess"),
+            "l1_tag_excess",
             per_load,
             per_store,
-            stall_fact(profile, "lg_throttle"),
-            stall_fact(profile, "long_scoreboard"),
+            "stall_share:lg_throttle stall_share:long_scoreboard",
         ),
-        _advice(profile, at(places)),
-        Words.look_for,
+        _advice(k, at(places)),
+        "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
         locations=places,
     )
 
 
 def open_in_code(facts: KernelFacts) -> str:
-    return Words.open if facts.has("global", "copy") else ""
+    return (
+        "Whether the lanes of a warp access neighbouring addresses."
+        if facts.has("global", "copy")
+        else ""
+    )
 
 
-def _advice(profile: Profile, where: str) -> tuple[str, ...]:
+def _advice(k: Kernel, where: str) -> tuple[str, ...]:
     """By what the lanes' addresses are: runs of their own, fields of structures, what other loads
     point to, or else columns. Only columns are mended by the order of the lanes."""
-    if shape := _tall_block(profile, where):
-        return (shape, Words.transpose)
-    apart, long = _runs(profile)
-    hits = figures.value(profile, "l1_hit_rate") or 0.0
+    if shape := _tall_block(k, where):
+        return (
+            shape,
+            "If the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
+        )
+    apart, long = _runs(k)
+    hits = k["l1_hit_rate"] or 0.0
     if apart >= MOST and long and hits >= MOST:
-        return (Words.runs.format(at=where), Words.wide_runs)
-    if gathers(profile):
-        sort, together = Words.gather
-        lists = (Words.lists,) if hits >= MOST else ()
+        return (
+            (
+                f"Each lane walks a row or structure of its own{where}. Let neighbouring lanes read neighbouring words: store a "
+                "structure of arrays (transposed rows), or give each row to a warp."
+            ),
+            "Where neither fits, load 16 bytes per lane at a time, so that each sector is fetched less often.",
+        )
+    if gathers(k):
+        sort, together = (
+            (
+                "Accesses{at} take their addresses from other loads. Sort or bin the requests, so that neighbouring lanes ask "
+                "for neighbouring elements."
+            ),
+            "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2.",
+        )
+        lists = (
+            (
+                "If each lane reads a list of its own, such as a row of a sparse matrix, give the list to a warp.",
+            )
+            if hits >= MOST
+            else ()
+        )
         return (*lists, sort.format(at=where), together)
     if apart >= MOST:
-        first, wide = Words.structure
+        first, wide = (
+            "Each lane accesses the fields of a structure of its own{at}. Store each field in its own array (structure of arrays).",
+            "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once.",
+        )
         return (first.format(at=where), wide)
-    written = language.language(profile)
-    contiguous = Words.contiguous_elsewhere.get(written, Words.contiguous).format(at=where)
-    column = language.advice(profile, (Words.transpose,), Words.transpose_elsewhere)
-    return (contiguous, *column, Words.fields)
+    written = k.language
+    contiguous = {
+        "triton": "Let the last axis of tl.arange run along the dimension of stride 1{at}.",
+        "numba": "Let the x of cuda.grid run along the last axis of the arrays (C order){at}.",
+        "warp": "Let the last index of wp.tid() run along the last axis of the arrays{at}.",
+    }.get(written, "Let threadIdx.x run along the contiguous dimension{at}.").format(at=where)
+    column = k.advice(
+        "If the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
+        triton=(
+            "If the algorithm needs the other order, load the block as it lies and transpose it (tl.trans).",
+        ),
+        warp=(
+            "If the algorithm needs a column walk, load tiles (wp.tile_load) and transpose them (wp.tile_transpose).",
+        ),
+    )
+    return (contiguous, *column, "Store each field of a structure in its own array.")
 
 
-def _tall_block(profile: Profile, where: str) -> str:
+def _tall_block(k: Kernel, where: str) -> str:
     """What to say of a block so narrow in x that a row of it does not fill a sector with words; ""
     for all others, and where the compiler lays out the lanes."""
-    x, y, _ = profile.launch.block
-    rows = min(figures.WARP, profile.launch.threads_per_block) // x if x else 0
-    written = language.language(profile)
+    x, y, _ = k.profile.launch.block
+    rows = min(figures.WARP, k.profile.launch.threads_per_block) // x if x else 0
+    written = k.language
     if x * WORD >= figures.SECTOR_BYTES or y < 2 or rows < 2 or written not in ("cuda", "numba"):
         return ""
-    better = max(2, profile.launch.threads_per_block // figures.WARP)
-    return Words.block.format(x=x, y=y, rows=rows, better=better, at=where)
+    better = max(2, k.profile.launch.threads_per_block // figures.WARP)
+    return (
+        f"The block is {x} × {y}: a warp's lanes lie in {rows} rows, and each row is in sectors of its own. Make x the "
+        f"long side, such as 32 × {better}, and let threadIdx.x run along the contiguous dimension{where}."
+    )
 
 
-def _runs(profile: Profile) -> tuple[float, bool]:
+def _runs(k: Kernel) -> tuple[float, bool]:
     """Part (0-1) of the sectors beyond the ideal of lanes that access neighbouring words each, and
     whether most of these runs are longer than a sector or walked again and again.
 
@@ -286,9 +279,9 @@ def _runs(profile: Profile) -> tuple[float, bool]:
     matrix look the same as structures; a structure has few fields, each accessed once."""
     runs: dict[str, dict[int, float]] = {}
     walked: dict[str, float] = {}
-    warps = profile.launch.blocks * math.ceil(profile.launch.threads_per_block / figures.WARP)
+    warps = k.profile.launch.blocks * math.ceil(k.profile.launch.threads_per_block / figures.WARP)
     total = 0.0
-    for row in profile.instructions:
+    for row in k.profile.instructions:
         sectors = row.counters.get("l2_sectors", 0.0)
         ideal = row.counters.get("l2_sectors_ideal", 0.0)
         if sectors <= ideal or not row.executed or attribution.kind(row.opcode) != "global":
@@ -314,7 +307,7 @@ def _runs(profile: Profile) -> tuple[float, bool]:
     return (mine / total, long > mine / 2) if total else (0.0, False)
 
 
-def _more_warps(profile: Profile) -> float:
+def _more_warps(k: Kernel) -> float:
     """How many times the warps run at once where lanes share the row that each lane walks now: as
     many as the GPU has room for, at most 32; 1 where the grid fills the GPU.
 
@@ -322,13 +315,13 @@ def _more_warps(profile: Profile) -> float:
     before fetched, and most sectors of a warp's access serve one lane alone. Coalescing then means
     that a warp takes a row in place of 32 of them, which makes 32 times the warps. Not where the
     lanes fill a tile in shared memory, which is the whole block's, nor where they follow indices."""
-    waves, hits = profile.value("waves"), figures.value(profile, "l1_hit_rate") or 0.0
-    excess = figures.value(profile, "global_sector_excess") or 0.0
-    warps = profile.launch.blocks * math.ceil(profile.launch.threads_per_block / figures.WARP)
-    accesses = figures.executed(profile, ("global",)) or 0.0
+    waves, hits = k["waves"], k["l1_hit_rate"] or 0.0
+    excess = k["global_sector_excess"] or 0.0
+    warps = k.profile.launch.blocks * math.ceil(k.profile.launch.threads_per_block / figures.WARP)
+    accesses = k.executed("global") or 0.0
     walks = accesses >= WALK.value * warps and min(excess, hits) >= MOST
-    tile = figures.executed(profile, ("shared", "copy"))
-    if not waves or waves >= 1 or not walks or tile or gathers(profile):
+    tile = k.executed("shared", "copy")
+    if not waves or waves >= 1 or not walks or tile or gathers(k):
         return 1.0
     return min(figures.WARP, 1 / waves)
 

@@ -27,16 +27,9 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules._support import (
-    COLLECT,
-    fact,
-    facts,
-    largest_stalls,
-    ruled_out,
-    sections_to_collect,
-)
-from ncu_toolkit.diagnosis.time_model import RESOURCES, TimeModel
-from ncu_toolkit.model import Finding, NoFinding, Profile
+from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, sections_to_collect
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
 
 ID: Final = "unknown"
 TITLE: Final = "Unknown"
@@ -48,111 +41,99 @@ TOGETHER: Final = (
 )  # fmt: skip
 
 
-class Words:
-    other = "A known bottleneck explains this launch."
-    largest = "the largest stall is {stall} at {share}"
-    no_stalls = "stall reasons were not collected"
-    nothing = "No known bottleneck explains this launch: "
-    too_little = "The report holds too little data to name a cause: "
-    read = ("Read the hot spots: the lines with most samples, and their stall reasons.",)
-    no_prediction = ("No estimate without a cause.",)
-    next_profile = "Stall reasons, instruction counts and memory tables in the next profile."
-    together = "{what} profiled as one, so the figures are of all of it, and no kernel of it can be diagnosed."
-    no_launches = "The report does not show which launches are in this {workload}. It was"
-    launches = "{launches} of {kernels} were"
-    moved = " Together they moved {moved} through DRAM{share}."
-    one_by_one = "To diagnose the kernels, profile them one by one: `ncu --replay-mode kernel`, and for a graph `--graph-profiling node`."
-    next_kernels = "A report with one result for each launch."
-    unended = "This launch cannot be diagnosed. It is {status}."
-    run_first = "Run the program without ncu first, and check that it ends without an error. compute-sanitizer finds illegal accesses."
-    ended = "A launch with a grid size and a duration."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
+def find(k: Kernel) -> Finding | NoFinding:
     """Never a finding by itself: the engine asks for `verdict` when nothing else was found."""
-    return ruled_out(ID, Words.other)
+    return k.ruled_out("A known bottleneck explains this launch.")
 
 
-def verdict(profile: Profile, model: TimeModel) -> Finding:
+def verdict(k: Kernel) -> Finding:
     """What was seen, and what to collect."""
-    absent = sections_to_collect(profile)
-    name, busy = model.busiest()
+    absent = sections_to_collect(k.profile)
+    name, busy = k.model.busiest()
     seen = [
         f"the busiest unit is {RESOURCES[name][2]} at {units.percent(busy)}"
         if name
         else "no unit's load was collected"
     ]
-    stalls = largest_stalls(profile)
+    stalls = _largest_stalls(k)
     seen.append(
-        Words.largest.format(
-            stall=stalls[0].label.removeprefix("Stall share: "),
-            share=units.percent(stalls[0].value),
-        )
+        f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {units.percent(stalls[0].value)}"
         if stalls
-        else Words.no_stalls
+        else "stall reasons were not collected"
     )
-    summary = Words.nothing if not absent else Words.too_little
-    advice = (f"Collect ncu-toolkit's own set: {COLLECT}",) if absent else Words.read
+    summary = (
+        "No known bottleneck explains this launch: "
+        if not absent
+        else "The report holds too little data to name a cause: "
+    )
+    advice = (
+        (f"Collect ncu-toolkit's own set: {COLLECT}",)
+        if absent
+        else ("Read the hot spots: the lines with most samples, and their stall reasons.",)
+    )
     return Finding(
         ID,
         summary + ", ".join(seen) + ".",
         "low",
-        facts(
-            fact(profile, "duration"),
-            fact(profile, "issue_active"),
+        k.facts(
+            "duration issue_active",
             *stalls,
-            *(
-                fact(profile, m)
-                for m in (RESOURCES[name][0] if name else ())
-                if m != "issue_active"
-            ),
-            fact(profile, "sm_throughput"),
-            fact(profile, "memory_throughput"),
-            fact(profile, "achieved_occupancy"),
+            *(m for m in (RESOURCES[name][0] if name else ()) if m != "issue_active"),
+            "sm_throughput memory_throughput achieved_occupancy",
         ),
         None,
-        Words.no_prediction,
+        ("No estimate without a cause.",),
         advice,
-        Words.next_profile if absent else "",
+        "Stall reasons, instruction counts and memory tables in the next profile."
+        if absent
+        else "",
     )
+
+
+def _largest_stalls(k: Kernel) -> tuple[Evidence, ...]:
+    """The three stall reasons that take most of a warp's time, apart from issuing."""
+    ranked = figures.ranked_stalls(k.profile, "selected")
+    return k.facts(*(k.stall(reason) for reason, share in ranked[:3] if share >= 0.05))
 
 
 def incomplete(profile: Profile) -> Finding:
     """The verdict on a launch that did not end."""
     return Finding(
         ID,
-        Words.unended.format(status=profile.launch.status),
+        f"This launch cannot be diagnosed. It is {profile.launch.status}.",
         "high",
         (),
         None,
         ("No time was measured.",),
-        (Words.run_first, f"Then profile it again: {COLLECT}"),
-        Words.ended,
+        (
+            "Run the program without ncu first, and check that it ends without an error. compute-sanitizer finds illegal accesses.",
+            f"Then profile it again: {COLLECT}",
+        ),
+        "A launch with a grid size and a duration.",
     )
 
 
-def together(profile: Profile) -> Finding:
+def together(k: Kernel) -> Finding:
     """What is known of a range or graph that was profiled as one."""
-    launch = profile.launch
+    launch = k.profile.launch
     if launch.inside:
-        what = Words.launches.format(
-            launches=units.counted(len(launch.inside), "launch", "launches"),
-            kernels=units.counted(len(set(launch.inside)), "kernel"),
-        )
+        what = f"{units.counted(len(launch.inside), 'launch', 'launches')} of {units.counted(len(set(launch.inside)), 'kernel')} were"
     else:
-        what = Words.no_launches.format(workload=launch.workload)
-    moved, share = figures.value(profile, "dram_bytes"), profile.value("dram_utilization")
-    summary = Words.together.format(what=what)
+        what = f"The report does not show which launches are in this {launch.workload}. It was"
+    moved, share = k["dram_bytes"], k["dram_utilization"]
+    summary = f"{what} profiled as one, so the figures are of all of it, and no kernel of it can be diagnosed."
     if moved is not None:
         of = f", at {units.percent(share)} of its peak" if share is not None else ""
-        summary += Words.moved.format(moved=units.quantity(moved, "B"), share=of)
+        summary += f" Together they moved {units.quantity(moved, 'B')} through DRAM{of}."
     return Finding(
         ID,
         summary,
         "high",
-        facts(*(fact(profile, name) for name in TOGETHER)),
+        k.facts(*TOGETHER),
         None,
-        Words.no_prediction,
-        (Words.one_by_one,),
-        Words.next_kernels,
+        ("No estimate without a cause.",),
+        (
+            "To diagnose the kernels, profile them one by one: `ncu --replay-mode kernel`, and for a graph `--graph-profiling node`.",
+        ),
+        "A report with one result for each launch.",
     )

@@ -37,19 +37,12 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.kernel import Kernel, keep
 from ncu_toolkit.diagnosis.rules import _lanes
 from ncu_toolkit.diagnosis.rules._code import paths
-from ncu_toolkit.diagnosis.rules._support import (
-    LANES,
-    STALL,
-    fact,
-    finding,
-    keep,
-    locate,
-    ruled_out,
-)
-from ncu_toolkit.diagnosis.time_model import Removal, TimeModel
-from ncu_toolkit.model import Finding, Instruction, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import LANES, STALL
+from ncu_toolkit.diagnosis.time_model import Removal
+from ncu_toolkit.model import Finding, Instruction, NoFinding
 
 ID: Final = "warp-divergence"
 TITLE: Final = "Warp divergence"
@@ -63,52 +56,46 @@ open_in_code = paths
 WITH_INSTRUCTIONS: Final = ("short_scoreboard", "mio_throttle", "barrier", "sleeping")
 
 
-class Words:
-    all = "Nearly all lanes are active in nearly all instructions."
-    predicated = (
-        "Nearly all lanes walk through all instructions. Some instructions are switched off for part of them (predicates), which is no "
-        "divergence."
-    )
-    uniform = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Threads without work."
-    without_work = "The lanes that have work take the same path. The others have none: see Threads without work."
-    found = "Lanes of a warp take different branches. On average only {lanes} of {there} lanes are active."
-    halved = "Lanes of a warp leave by a test that parts neighbours. On average only {lanes} of {there} lanes are active."
-    advice = (
-        "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
-        "Before the loop, sort or bin items by the path they take, or compact the active ones.",
-        "Compute both sides of short branches, and select.",
-    )
-    look_for = "Active lanes near 32, and fewer instructions for the same work."
-
-
-def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
-    active = figures.value(profile, "lanes_per_instruction") or float(figures.WARP)
-    on = figures.value(profile, "lanes_predicated_on")
-    measured = fact(profile, "lanes_per_instruction", "", LANES, "<")
-    uniform = fact(profile, "branch_uniformity")
+def find(k: Kernel) -> Finding | NoFinding:
+    active = k["lanes_per_instruction"] or float(figures.WARP)
+    on = k["lanes_predicated_on"]
+    measured = k.fact("lanes_per_instruction", "<", LANES)
+    uniform = k.fact("branch_uniformity")
     if active >= LANES.value:
         off = on is not None and on < LANES.value
-        return ruled_out(
-            ID,
-            Words.predicated if off else Words.all,
+        return k.ruled_out(
+            (
+                "Nearly all lanes walk through all instructions. Some instructions are switched off for part of them "
+                "(predicates), which is no divergence."
+            )
+            if off
+            else "Nearly all lanes are active in nearly all instructions.",
             measured,
-            fact(profile, "lanes_predicated_on"),
+            "lanes_predicated_on",
             uniform,
         )
-    gone = _lanes.left(profile)
+    gone = _lanes.left(k)
     parted = gone is not None and not gone.edge and gone.lanes < LANES.value
-    there = gone.lanes if gone is not None and gone.edge else _lanes.filled(profile)
+    there = gone.lanes if gone is not None and gone.edge else _lanes.filled(k)
     if active >= _lanes.NEARLY * there:
-        return ruled_out(ID, Words.without_work, measured, uniform)
-    if not parted and figures.value(profile, "branch_uniformity") == 1.0:
-        return ruled_out(ID, Words.uniform, measured, uniform)
+        return k.ruled_out(
+            "The lanes that have work take the same path. The others have none: see Threads without work.",
+            measured,
+            uniform,
+        )
+    if not parted and k["branch_uniformity"] == 1.0:
+        return k.ruled_out(
+            "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Threads without work.",
+            measured,
+            uniform,
+        )
     left = active / there
     # Warps that stand at barriers for longer than that wait for one that works alone: see
     # barrier-imbalance.
-    alone = {"barrier": 1.0} if model.waiting("barrier") >= STALL.value else {}
+    alone = {"barrier": 1.0} if k.model.waiting("barrier") >= STALL.value else {}
     # Where lanes leave at once, full warps are fewer, each as long as now: of waiting for memory only
     # what is spent in queues stays.
-    fewer = keep(1 - model.queued("long_scoreboard"), left) if parted else 1.0
+    fewer = keep(1 - k.model.queued("long_scoreboard"), left) if parted else 1.0
     removal = Removal(
         "with all lanes of each warp on one path",
         stalls={**dict.fromkeys(WITH_INSTRUCTIONS, left), **alone, "long_scoreboard": fewer},
@@ -117,25 +104,24 @@ def find(profile: Profile, model: TimeModel) -> Finding | NoFinding:
         ),
         instructions=left,
     )
-    counted = uniform is not None or bool(profile.instructions)
-    return finding(
-        ID,
-        (Words.halved if parted else Words.found).format(
-            lanes=units.significant(active), there=units.significant(there)
-        ),
-        model.without(removal),
+    counted = uniform is not None or bool(k.profile.instructions)
+    return k.finding(
         (
-            measured,
-            uniform,
-            fact(profile, "lanes_predicated_on"),
-            fact(profile, "issue_active"),
-            fact(profile, "kind_share:control"),
+            "Lanes of a warp leave by a test that parts neighbours. On average only {lanes} of {there} lanes are active."
+            if parted
+            else "Lanes of a warp take different branches. On average only {lanes} of {there} lanes are active."
+        ).format(lanes=units.significant(active), there=units.significant(there)),
+        removal,
+        (measured, uniform, "lanes_predicated_on issue_active kind_share:control"),
+        (
+            "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
+            "Before the loop, sort or bin items by the path they take, or compact the active ones.",
+            "Compute both sides of short branches, and select.",
         ),
-        Words.advice,
-        Words.look_for,
+        "Active lanes near 32, and fewer instructions for the same work.",
         confidence="high" if counted else "medium",
-        locations=locate(profile, _divergent, "divergent branches")
-        or locate(profile, _idle_lanes, "idle lane slots"),
+        locations=k.locate(_divergent, "divergent branches")
+        or k.locate(_idle_lanes, "idle lane slots"),
     )
 
 

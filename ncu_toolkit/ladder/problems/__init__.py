@@ -1,5 +1,5 @@
-"""Problems by family, discovered: a module here that defines a `Problem` subclass named in
-`PROBLEM` is a family's problem."""
+"""Problems by family, discovered: a module here without a leading underscore is a family's, and its
+`PROBLEM` the problem."""
 
 from __future__ import annotations
 
@@ -10,55 +10,33 @@ from functools import cache
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder.problems.base import (
     ArraySpec,
+    Case,
     Expected,
     Problem,
     Scalar,
     Size,
-    Verdict,
+    Verified,
     compare,
 )
 
 __all__ = [
-    "ArraySpec",
-    "Expected",
-    "Problem",
-    "Scalar",
-    "Size",
-    "Verdict",
-    "compare",
-    "families",
-    "problem_for",
-]
+    "ArraySpec", "Case", "Expected", "Problem", "Scalar", "Size", "Verified", "compare", "families", "problem_for",
+]  # fmt: skip
 
 
 @cache
-def _modules() -> tuple[str, ...]:
-    return tuple(
-        sorted(
-            m.name
-            for m in pkgutil.iter_modules(__path__)
-            if m.name != "base" and not m.name.startswith("_")
-        )
-    )
-
-
 def families() -> tuple[str, ...]:
     """Names of the families that have a problem module."""
-    return _modules()
+    names = (module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(sorted(name for name in names if name != "base" and not name.startswith("_")))
 
 
 @cache
 def problem_for(family: str) -> Problem:
-    """The problem of a family (module `problems/<family>.py`, attribute `PROBLEM`).
-
-    Raises:
-        UsageProblem: no such module.
-    """
-    if family not in _modules():
-        raise UsageProblem(
-            f"no problem module for family '{family}'", f"Known families: {', '.join(_modules())}"
-        )
-    module = importlib.import_module(f"ncu_toolkit.ladder.problems.{family}")
-    problem = module.PROBLEM
+    """The problem of a family. Raises UsageProblem where there is no such module."""
+    if family not in families():
+        known = f"Known families: {', '.join(families())}"
+        raise UsageProblem(f"no problem module for family '{family}'", known)
+    problem = importlib.import_module(f"{__name__}.{family}").PROBLEM
     assert isinstance(problem, Problem)
     return problem

@@ -1,15 +1,31 @@
-"""Device-wide algorithms of CUB as compiled into CuPy, called without its Python entries: those
-allocate their result and copy it to `out`; the compiled functions under them take both pointers."""
+"""Problems on n numbers, whose libraries are device-wide algorithms of CUB as compiled into CuPy.
+They are called without CuPy's Python entries, which allocate their result and copy it to `out`; the
+compiled functions under them take both pointers."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.ladder.problems.base import Array
+from ncu_toolkit.ladder.problems.base import Array, ArraySpec, Case, Problem, Scalar
+
+
+class LinearProblem(Problem):
+    """A problem on x of shape (n,)."""
+
+    dimensions = ("n",)
+    bench_sizes = ("2^22", "2^28", "2^30")
+
+    def scalars(self, case: Case) -> Mapping[str, Scalar]:
+        return {"n": Scalar(case["n"], "int64")}
+
+    def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
+        """All int32 bit patterns alike, so that sums wrap around."""
+        xp = case.xp
+        return rng.integers(0, 2**32, size=spec.shape[0], dtype=xp.uint32).view(xp.int32)
 
 
 def device_call(xp: Any, function: str, operation: str, x: Array, y: Array) -> Callable[[], None]:

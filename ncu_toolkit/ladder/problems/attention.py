@@ -6,20 +6,22 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.ladder.problems.base import (
+    UNIT,
     Array,
     ArraySpec,
+    Case,
     Expected,
-    Options,
     Problem,
     Scalar,
     Size,
+    from_bits,
+    to_bits,
 )
-from ncu_toolkit.ladder.problems.gemm_tensor import UNIT, from_bits, to_bits
 
 HEAD_SIZES = (64, 128)
 #: Values of the dimension `mask`: a query sees 1 / mask of the keys.
@@ -65,21 +67,10 @@ class Attention(Problem):
     )
     record_sizes = ("4096x64xcausal", "4096x128")
     test_sizes = (
-        "1x64",
-        "7x64xcausal",
-        "64x128xcausal",
-        "127x128",
-        "128x64",
-        "129x128xcausal",
-        "200x64xcausal",
-        "385x64",
-        "517x128xcausal",
-        "1000x128",
-        "1024x64",
-        "1024x128xcausal",
-        "4096x64xcausal",
-        "4096x128",
-    )
+        "1x64", "7x64xcausal", "64x128xcausal", "127x128", "128x64", "129x128xcausal", "200x64xcausal", "385x64", "517x128xcausal",
+        "1000x128", "1024x64", "1024x128xcausal", "4096x64xcausal", "4096x128",
+    )  # fmt: skip
+    streams = 3
     #: Tokens: an element's index is one of 2^31 at most.
     largest_extent = 2**20
 
@@ -111,38 +102,29 @@ class Attention(Problem):
         """The head size is compiled in; 128 without a size."""
         return {**super().macros(dtype), "HEAD_SIZE": str(size["D"] if size else HEAD_SIZES[-1])}
 
-    def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
-        shape = (heads(size) * size["N"], size["D"])
-        inputs = {name: ArraySpec(shape, dtype) for name in "QKV"}
-        return {**inputs, "O": ArraySpec(shape, dtype, "output")}
+    def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
+        shape = (heads(case.size) * case["N"], case["D"])
+        inputs = {name: ArraySpec(shape, case.dtype) for name in "QKV"}
+        return {**inputs, "O": ArraySpec(shape, case.dtype, "output")}
 
-    def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
+    def scalars(self, case: Case) -> Mapping[str, Scalar]:
         """N and D, the number of heads, whether the mask is causal, and the scale of the scores."""
         return {
-            "N": Scalar(size["N"]),
-            "D": Scalar(size["D"]),
-            "heads": Scalar(heads(size)),
-            "causal": Scalar(int(size["mask"] == CAUSAL)),
-            "scale": Scalar(1.0 / math.sqrt(size["D"]), "float32"),
+            "N": Scalar(case["N"]),
+            "D": Scalar(case["D"]),
+            "heads": Scalar(heads(case.size)),
+            "causal": Scalar(int(case["mask"] == CAUSAL)),
+            "scale": Scalar(1.0 / math.sqrt(case["D"]), "float32"),
         }
 
-    def make_inputs(
-        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
-    ) -> dict[str, Array]:
-        """Standard normal, rounded to the dtype, each array from a stream of its own: scores then
-        have a standard deviation of 1."""
-        shape = (heads(size) * size["N"], size["D"])
-        made = {}
-        for stream, name in enumerate("QKV"):
-            if name in names:
-                rng = xp.random.default_rng(3 * seed + stream)
-                made[name] = to_bits(xp, rng.standard_normal(shape, dtype=xp.float32), dtype)
-        return made
+    def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
+        """Standard normal, rounded to the dtype: scores have a standard deviation of 1."""
+        xp = case.xp
+        return to_bits(xp, rng.standard_normal(spec.shape, dtype=xp.float32), case.dtype)
 
-    def reference(
-        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
-    ) -> dict[str, Expected]:
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         """In float64, a few rows of one head at a time; the bound is `error_bound`."""
+        xp, size, dtype = case.xp, case.size, case.dtype
         n, d = size["N"], size["D"]
         shape = (heads(size), n, d)
         q, k, v = (
@@ -174,46 +156,30 @@ class Attention(Problem):
         flat = (shape[0] * n, d)
         return {"O": Expected(values.reshape(flat), bound.reshape(flat), why)}
 
-    def decode(self, xp: Any, name: str, array: Array, dtype: str) -> Array:
-        return from_bits(xp, array, dtype)
-
-    def flops(self, size: Size, options: Options) -> float:
+    def flops(self, case: Case) -> float:
         """Two products, of the pairs of a query and a key that it sees."""
-        n = size["N"]
-        pairs = n * (n + 1) / 2 if size["mask"] == CAUSAL else float(n * n)
-        return 4.0 * heads(size) * size["D"] * pairs
+        n = case["N"]
+        pairs = n * (n + 1) / 2 if case["mask"] == CAUSAL else float(n * n)
+        return 4.0 * heads(case.size) * case["D"] * pairs
 
-    def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
-        return 4 * 2.0 * heads(size) * size["N"] * size["D"]
-
-    def reference_bytes(self, size: Size, dtype: str, options: Options) -> float:
+    def reference_bytes(self, case: Case) -> float:
         """Six float64 arrays like O and four temporaries of `compare`, and five parts of the
         scores."""
-        elements = float(heads(size) * size["N"] * size["D"])
-        return 10 * 8 * elements + 5 * 8.0 * min(_ROWS, size["N"]) * size["N"]
+        n = case["N"]
+        elements = float(heads(case.size) * n * case["D"])
+        return 10 * 8 * elements + 5 * 8.0 * min(_ROWS, n) * n
 
-    def library(
-        self,
-        xp: Any,
-        name: str,
-        arrays: Mapping[str, Array],
-        size: Size,
-        dtype: str,
-        options: Options,
-    ) -> Callable[[], None]:
-        """`cudnn`: the graph API's scaled dot-product attention, straight into O, with the plan
-        made and the workspace allocated here and not when called.
+    def library_cudnn(self, case: Case, arrays: Mapping[str, Array]) -> Callable[[], None]:
+        """The graph API's scaled dot-product attention, straight into O, with the plan made and the
+        workspace allocated here and not when called.
 
         PyTorch's cuDNN attention runs the same graph, but returns a tensor of its own, which would
         have to be copied into O.
 
         Raises:
-            UsageProblem: another name.
             EnvironmentProblem: cuDNN or its Python interface is missing, or has no kernel for it.
         """
-        if name != "cudnn":
-            return super().library(xp, name, arrays, size, dtype, options)
-        cudnn = _cudnn()
+        cudnn, xp, size = _cudnn(), case.xp, case.size
         d, n = size["D"], size["N"]
         dim = [batch(size), heads(size) // batch(size), n, d]
         stride = [dim[1] * n * d, n * d, d, 1]

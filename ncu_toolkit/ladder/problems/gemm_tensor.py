@@ -1,28 +1,26 @@
 """The gemm_tensor family: C = A * B in bfloat16 or float16 with float32 accumulation, as tensor
 cores compute it.
 
-NumPy and CuPy have no bfloat16, so it is carried as uint16 bit patterns; `to_bits` and `from_bits`
-convert."""
+NumPy and CuPy have no bfloat16, so it is carried as uint16 bit patterns."""
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import numpy
 
-from ncu_toolkit.ladder.problems._cublaslt import Operand, fastest
+from ncu_toolkit.ladder.problems._gemm import Gemm, extents
 from ncu_toolkit.ladder.problems.base import (
     MAX_DIMENSION,
+    UNIT,
     Array,
     ArraySpec,
+    Case,
     Expected,
-    Options,
-    Problem,
-    Size,
-    pad_rows,
+    from_bits,
     padded,
 )
 
@@ -31,9 +29,6 @@ from ncu_toolkit.ladder.problems.base import (
 PITCH_ELEMENTS = 8
 #: Elements in a line of the L2, 128 bytes.
 LINE_ELEMENTS = 64
-#: Unit roundoff of the output: half a unit in the last of 8 (bfloat16) or 11 (float16) significant
-#: bits, relative to the value.
-UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 #: Largest rounding error where the output is subnormal: half of the smallest subnormal. bfloat16
 #: has float32's range: negligible.
 SUBNORMAL = {"bfloat16": 2.0**-134, "float16": 2.0**-25}
@@ -48,10 +43,8 @@ _FLOAT32_REDUCTION = 16
 _PRODUCTS_PER_STEP = 4
 
 
-class GemmTensor(Problem):
-    """C = A * B. A is M x K, B is K x N, C is M x N, all row-major and of the case's dtype.
-
-    For copies that need rows at multiples of 16 bytes there are `A_pitched` (M x K') and `B_t` (N x
+class GemmTensor(Gemm):
+    """For copies that need rows at multiples of 16 bytes there are `A_pitched` (M x K') and `B_t` (N x
     K', B transposed), where K' is K rounded up to a multiple of 8 and the columns past K are zero.
     Where K is such a multiple, `A_pitched` is A itself.
 
@@ -65,134 +58,64 @@ class GemmTensor(Problem):
         "Multiplies two 16-bit matrices with 32-bit accumulation. Tensor cores multiply so fast that everything else, copies, shared-memory reads, "
         "barriers and stores, has to happen beside them; in the end they, and the power they draw, are the limit."
     )
-    dimensions = ("M", "N", "K")
     dtypes = ("bfloat16", "float16")
-    rate = "flop"
     baseline = "cublas_bf16"
-    rivals: ClassVar = {"lt": "cublaslt"}
     roof = "tensor"
-    bench_sizes = ("512", "1024", "2048", "3072", "4096", "5120", "6144", "7168", "8192")
-    curve_sizes = ("256", *bench_sizes, "12288", "16384")
     record_sizes = ("4096", "8192")
-    library_sizes = ("128", "256", *bench_sizes)
     test_sizes = (
-        "1",
-        "7",
-        "127",
-        "129",
-        "1000",
-        "1023x517x2049",
-        "517x1023x2056",
-        "1x8192x64",
-        "8192x1x65",
-        "1024",
-        "4096",
-    )
+        "1", "7", "127", "129", "1000", "1023x517x2049", "517x1023x2056", "1x8192x64", "8192x1x65", "1024", "4096",
+    )  # fmt: skip
     # Several rounds of tiles on a GPU of 132 SMs, with rows off the 16-byte grid; in the second all
     # clusters run, so that they start in the order of its GPCs.
     further_sizes: ClassVar = {"wgmma_fitted": ("3000x3001x1157", "5377x3001x72")}
     #: Kernels round an extent up to whole tiles, and copy a few tiles ahead, in int32.
     largest_extent = MAX_DIMENSION - 2**16
+    by_columns = ("B_t", "B_lines")
 
-    def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
-        m, n, k = size["M"], size["N"], size["K"]
-        pitch = padded(k, PITCH_ELEMENTS)
+    def copies(self, case: Case) -> Mapping[str, ArraySpec]:
+        m, n, k = extents(case)
+        shapes = {
+            "A_pitched": (m, padded(k, PITCH_ELEMENTS)),
+            "B_t": (n, padded(k, PITCH_ELEMENTS)),
+            "A_lines": (m, padded(k, a_unit(k))),
+            "B_lines": (n, padded(k, LINE_ELEMENTS)),
+        }
         return {
-            "A": ArraySpec((m, k), dtype),
-            "B": ArraySpec((k, n), dtype),
-            "A_pitched": ArraySpec((m, pitch), dtype, "derived"),
-            "B_t": ArraySpec((n, pitch), dtype, "derived"),
-            "A_lines": ArraySpec((m, padded(k, a_unit(k))), dtype, "derived"),
-            "B_lines": ArraySpec((n, padded(k, LINE_ELEMENTS)), dtype, "derived"),
-            "C": ArraySpec((m, n), dtype, "output"),
+            name: ArraySpec(shape, case.dtype, "derived", name[0]) for name, shape in shapes.items()
         }
 
-    def make_inputs(
-        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
-    ) -> dict[str, Array]:
-        """Uniform in [-1, 1), rounded to the dtype. Each matrix has its own stream, so it does not
-        depend on which others are asked for."""
-        made: dict[str, Array] = {}
-        k = size["K"]
-        if not {"A", "A_pitched", "A_lines"}.isdisjoint(names):
-            a = to_bits(xp, _uniform(xp, 2 * seed, (size["M"], k)), dtype)
-            made["A"] = a
-            if "A_pitched" in names:
-                made["A_pitched"] = pad_rows(xp, a, PITCH_ELEMENTS)
-            if "A_lines" in names:
-                made["A_lines"] = pad_rows(xp, a, a_unit(k))
-        if not {"B", "B_t", "B_lines"}.isdisjoint(names):
-            b = to_bits(xp, _uniform(xp, 2 * seed + 1, (k, size["N"])), dtype)
-            made["B"] = b
-            if "B_t" in names:
-                made["B_t"] = pad_rows(xp, b.T, PITCH_ELEMENTS)
-            if "B_lines" in names:
-                made["B_lines"] = pad_rows(xp, b.T, LINE_ELEMENTS)
-        return {name: array for name, array in made.items() if name in names}
-
-    def reference(
-        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
-    ) -> dict[str, Expected]:
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         """The float64 product of the rounded inputs; the bound is `rounding_bound`."""
-        a = from_bits(xp, inputs["A"], dtype).astype(xp.float64)
-        b = from_bits(xp, inputs["B"], dtype).astype(xp.float64)
-        values = xp.matmul(a, b)
-        accumulation = accumulation_bound(size["M"], size["N"], size["K"])
+        xp, dtype = case.xp, case.dtype
+        a, b = (from_bits(xp, inputs[name], dtype).astype(xp.float64) for name in "AB")
+        values, accumulation = xp.matmul(a, b), accumulation_bound(*extents(case))
         bound = xp.abs(values)
         bound += accumulation
         bound *= UNIT[dtype]
         bound += accumulation + SUBNORMAL[dtype]
         rounding = f"rounding to {dtype}, 2^{math.log2(UNIT[dtype]):.0f} of the value"
-        why = f"{rounding}, and {accumulation:.3g} for the float32 accumulation of {size['K']} products"
+        why = f"{rounding}, and {accumulation:.3g} for the float32 accumulation of {case['K']} products"
         return {"C": Expected(values, bound, why)}
 
-    def decode(self, xp: Any, name: str, array: Array, dtype: str) -> Array:
-        return from_bits(xp, array, dtype)
-
-    def flops(self, size: Size, options: Options) -> float:
-        return 2.0 * size["M"] * size["N"] * size["K"]
-
-    def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
-        m, n, k = size["M"], size["N"], size["K"]
-        return 2.0 * (m * k + k * n + m * n)
-
-    def reference_bytes(self, size: Size, dtype: str, options: Options) -> float:
+    def reference_bytes(self, case: Case) -> float:
         """float64 and float32 copies of both inputs, and of C: reference, bound, decoded output and
         four float64 temporaries of `compare`."""
-        m, n, k = size["M"], size["N"], size["K"]
+        m, n, k = extents(case)
         return 12.0 * (m * k + k * n) + (2 * 8 + 4 + 4 * 8) * float(m * n)
 
-    def library(
-        self,
-        xp: Any,
-        name: str,
-        arrays: Mapping[str, Array],
-        size: Size,
-        dtype: str,
-        options: Options,
-    ) -> Callable[[], None]:
-        """`cublas`: cublasGemmEx on A and B as they lie. Its column-major view of the three arrays
-        is C^T = B^T * A^T. Sums of parts stay in float32: by default cuBLAS may round each of them
-        to the output's type, and did at 4097, beyond what one rounding explains
-        (docs/decisions/20-tops.md). `cublaslt`: the fastest of cuBLASLt's algorithms, likewise.
-
-        Raises:
-            UsageProblem: another name.
-        """
-        if name not in ("cublas", "cublaslt"):
-            return super().library(xp, name, arrays, size, dtype, options)
-        runtime = xp.cuda.runtime
-        element = runtime.CUDA_R_16BF if dtype == "bfloat16" else runtime.CUDA_R_16F
-        m, n, k = size["M"], size["N"], size["K"]
-        a, b, c = arrays["A"], arrays["B"], arrays["C"]
-        if name == "cublaslt":
-            return fastest(xp, m, n, k, *(Operand(array, element) for array in (a, b, c)))
+    def library_cublas(self, case: Case, arrays: Mapping[str, Array]) -> Callable[[], None]:
+        """cublasGemmEx on A and B as they lie. Its column-major view of the three arrays is C^T =
+        B^T * A^T. Sums of parts stay in float32: by default cuBLAS may round each of them to the
+        output's type, and did at 4097, beyond what one rounding explains
+        (docs/decisions/20-tops.md)."""
+        runtime = case.xp.cuda.runtime
+        element = runtime.CUDA_R_16BF if case.dtype == "bfloat16" else runtime.CUDA_R_16F
+        m, n, k = extents(case)
+        a, b, c = (arrays[name] for name in "ABC")
         cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
-        handle = xp.cuda.device.get_cublas_handle()
-        one, zero = (
-            numpy.ones(1, numpy.float32),
-            numpy.zeros(1, numpy.float32),
-        )  # read by the host in every call: the closure keeps them
+        handle = case.xp.cuda.device.get_cublas_handle()
+        # Read by the host in every call: the closure keeps them.
+        one, zero = numpy.ones(1, numpy.float32), numpy.zeros(1, numpy.float32)
 
         def call() -> None:
             # Set each time: CuPy's own routines and other ladders share this handle.
@@ -209,31 +132,6 @@ class GemmTensor(Problem):
 def a_unit(k: int) -> int:
     """What the rows of `A_lines` are rounded up to, in elements."""
     return PITCH_ELEMENTS if k % PITCH_ELEMENTS == 0 else LINE_ELEMENTS
-
-
-def to_bits(xp: Any, values: Array, dtype: str) -> Array:
-    """float32 values as stored: float16, or the uint16 bit patterns of bfloat16, rounded to nearest
-    even.
-
-    bfloat16 is the upper half of a float32. Adding 0x7FFF, and 1 more where the upper half is odd,
-    carries into it exactly when the lower half is above its middle, or at it and the upper half is
-    odd. A NaN keeps its upper half with the quiet bit set, since the addition could carry it into
-    infinity or past the sign."""
-    if dtype == "float16":
-        return values.astype(xp.float16)
-    bits = values.astype(xp.float32, copy=False).view(xp.uint32)
-    odd = (bits >> xp.uint32(16)) & xp.uint32(1)
-    rounded = (bits + xp.uint32(0x7FFF) + odd) >> xp.uint32(16)
-    return xp.where(xp.isnan(values), (bits >> xp.uint32(16)) | xp.uint32(0x0040), rounded).astype(
-        xp.uint16
-    )
-
-
-def from_bits(xp: Any, stored: Array, dtype: str) -> Array:
-    """The float32 values of a stored array, exactly."""
-    if dtype == "float16":
-        return stored.astype(xp.float32)
-    return (stored.astype(xp.uint32) << xp.uint32(16)).view(xp.float32)
 
 
 def partial_sum_bound(m: int, n: int, k: int) -> float:
@@ -259,13 +157,6 @@ def accumulation_bound(m: int, n: int, k: int) -> float:
     added afterwards."""
     steps = -(-k // _PRODUCTS_PER_STEP)
     return steps * (_PRODUCTS_PER_STEP + 2) * 2.0**-23 * max(1.0, partial_sum_bound(m, n, k))
-
-
-def _uniform(xp: Any, seed: int, shape: tuple[int, int]) -> Array:
-    values = xp.random.default_rng(seed).random(shape, dtype=xp.float32)
-    values *= xp.float32(2)
-    values -= xp.float32(1)
-    return values
 
 
 PROBLEM = GemmTensor()

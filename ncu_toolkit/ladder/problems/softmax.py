@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.ladder.problems.base import (
+    UNIT,
     Array,
     ArraySpec,
+    Case,
     Expected,
-    Options,
     Problem,
-    Size,
+    uniform,
 )
 
-#: float32 unit roundoff.
-_UNIT = 2.0**-24
 #: Elements of a row lie within this width, so that none of its results is subnormal.
 _WIDTH = 16.0
 #: Rows are shifted by up to this much either way: beyond 88, exp overflows float32 unless the
@@ -36,10 +35,7 @@ class Softmax(Problem):
         "The ladder goes from three passes over memory to one, at the speed of a plain copy."
     )
     dimensions = ("rows", "cols")
-    dtypes = ("float32",)
-    rate = "byte"
     baseline = "torch_softmax"
-    roof = "copy"
     bench_sizes = ("262144x1024", "65536x4096", "8192x32768")
     record_sizes = ("262144x1024", "8192x32768")
     test_sizes = (
@@ -47,65 +43,43 @@ class Softmax(Problem):
     )  # fmt: skip
     largest_extent = 2**30
 
-    def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
-        shape = (size["rows"], size["cols"])
-        return {"x": ArraySpec(shape, dtype), "y": ArraySpec(shape, dtype, "output")}
+    def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
+        shape = (case["rows"], case["cols"])
+        return {"x": ArraySpec(shape, case.dtype), "y": ArraySpec(shape, case.dtype, "output")}
 
-    def make_inputs(
-        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
-    ) -> dict[str, Array]:
-        """x uniform in [-8, 8) plus a shift of its row, uniform in [-100, 100)."""
-        if "x" not in names:
-            return {}
-        rng = xp.random.default_rng(seed)
-        shift = rng.random((size["rows"], 1), dtype=xp.float32)
-        shift *= xp.float32(2 * _SHIFT)
-        shift -= xp.float32(_SHIFT + _WIDTH / 2)
-        x = rng.random((size["rows"], size["cols"]), dtype=xp.float32)
-        x *= xp.float32(_WIDTH)
+    def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
+        """Uniform in [-8, 8) plus a shift of its row, uniform in [-100, 100)."""
+        low, rows = -_SHIFT - _WIDTH / 2, spec.shape[0]
+        shift = uniform(case.xp, rng, (rows, 1), low, low + 2 * _SHIFT)
+        x = uniform(case.xp, rng, spec.shape, 0, _WIDTH)
         x += shift
-        return {"x": x}
+        return x
 
-    def reference(
-        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
-    ) -> dict[str, Expected]:
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         """From float64, with the bound of `relative_bound`."""
+        xp = case.xp
         y = inputs["x"].astype(xp.float64)
         y -= y.max(axis=1, keepdims=True)
         xp.exp(y, out=y)
         y /= y.sum(axis=1, keepdims=True)
-        relative = relative_bound(size["cols"])
-        why = f"{relative / _UNIT:.0f} float32 roundings of the result"
+        relative = relative_bound(case["cols"])
+        why = f"{relative / UNIT['float32']:.0f} float32 roundings of the result"
         return {"y": Expected(y, relative * y, why)}
 
-    def flops(self, size: Size, options: Options) -> float:
+    def flops(self, case: Case) -> float:
         """Five an element: compare, subtract, exponential, add, scale."""
-        return 5.0 * size["rows"] * size["cols"]
+        return 5.0 * case["rows"] * case["cols"]
 
-    def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
-        return 8.0 * size["rows"] * size["cols"]
-
-    def reference_bytes(self, size: Size, dtype: str, options: Options) -> float:
+    def reference_bytes(self, case: Case) -> float:
         """Result and bound in float64, and three such arrays while they are compared."""
-        return 40.0 * size["rows"] * size["cols"]
+        return 40.0 * case["rows"] * case["cols"]
 
-    def library(
-        self,
-        xp: Any,
-        name: str,
-        arrays: Mapping[str, Array],
-        size: Size,
-        dtype: str,
-        options: Options,
-    ) -> Callable[[], None]:
-        """`torch_softmax`: torch.softmax along rows, straight into y, on CuPy's stream and arrays.
+    def library_torch_softmax(self, case: Case, arrays: Mapping[str, Array]) -> Callable[[], None]:
+        """torch.softmax along rows, straight into y, on CuPy's stream and arrays.
 
         Raises:
-            UsageProblem: another name.
             EnvironmentProblem: torch with CUDA is not installed.
         """
-        if name != "torch_softmax":
-            return super().library(xp, name, arrays, size, dtype, options)
         try:
             torch = importlib.import_module("torch")
             x, y = torch.from_dlpack(arrays["x"]), torch.from_dlpack(arrays["y"])
@@ -117,7 +91,7 @@ class Softmax(Problem):
             ) from error
 
         def call() -> None:
-            ours = xp.cuda.get_current_stream().ptr
+            ours = case.xp.cuda.get_current_stream().ptr
             # An ExternalStream of 0 would be a new stream, not the default one.
             stream = torch.cuda.ExternalStream(ours) if ours else torch.cuda.default_stream()
             with torch.cuda.stream(stream), torch.no_grad():
@@ -142,7 +116,7 @@ def relative_bound(cols: int) -> float:
     addend, and the part of it in addends below t times the largest is t. The loss is at most u n /
     d, which one thread a row comes near to.
     """
-    return _UNIT * (320.0 + 8.0 * math.sqrt(cols / 3.0) + cols / _WIDTH)
+    return UNIT["float32"] * (320.0 + 8.0 * math.sqrt(cols / 3.0) + cols / _WIDTH)
 
 
 PROBLEM = Softmax()

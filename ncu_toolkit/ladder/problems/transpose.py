@@ -3,28 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder.problems.base import (
-    Array,
-    ArraySpec,
-    Expected,
-    Options,
-    Problem,
-    Scalar,
-    Size,
-)
-
-
-def _copies(options: Options) -> bool:
-    op = str(options.get("op", "transpose"))
-    if op not in ("transpose", "copy"):
-        raise UsageProblem(
-            f"transpose has no operation '{op}'", "[problem] op is transpose or copy"
-        )
-    return op == "copy"
+from ncu_toolkit.ladder.problems.base import Array, ArraySpec, Case, Expected, Problem, Scalar
 
 
 class Transpose(Problem):
@@ -37,49 +18,29 @@ class Transpose(Problem):
         "The end of the ladder is the speed of a plain copy."
     )
     dimensions = ("rows", "cols")
-    dtypes = ("float32",)
-    rate = "byte"
+    operations = ("transpose", "copy")
     baseline = "copy"
-    roof = "copy"
     bench_sizes = ("1024", "4096", "16384")
     record_sizes = ("1024", "16384")
     test_sizes = ("1", "7x3", "127x129", "1000", "1023x517", "1x4097", "4097x1", "68x132", "1024")
     largest_extent = 2**30
 
-    def arrays(self, size: Size, dtype: str, options: Options) -> Mapping[str, ArraySpec]:
-        rows, cols = size["rows"], size["cols"]
-        return {
-            "x": ArraySpec((rows, cols), dtype),
-            "y": ArraySpec((rows, cols) if _copies(options) else (cols, rows), dtype, "output"),
-        }
+    def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
+        shape = (case["rows"], case["cols"])
+        turned = shape if self.operation(case.options) == "copy" else shape[::-1]
+        return {"x": ArraySpec(shape, case.dtype), "y": ArraySpec(turned, case.dtype, "output")}
 
-    def scalars(self, size: Size, dtype: str, options: Options) -> Mapping[str, Scalar]:
-        """rows and cols, and `count` = rows * cols."""
-        count = Scalar(size["rows"] * size["cols"], "int64")
-        return {**super().scalars(size, dtype, options), "count": count}
+    def scalars(self, case: Case) -> Mapping[str, Scalar]:
+        return {**super().scalars(case), "count": Scalar(case["rows"] * case["cols"], "int64")}
 
-    def make_inputs(
-        self, xp: Any, seed: int, size: Size, dtype: str, options: Options, names: Sequence[str]
-    ) -> dict[str, Array]:
-        """x uniform in [0, 1)."""
-        if "x" not in names:
-            return {}
-        return {
-            "x": xp.random.default_rng(seed).random((size["rows"], size["cols"]), dtype=xp.float32)
-        }
-
-    def reference(
-        self, xp: Any, inputs: Mapping[str, Array], size: Size, dtype: str, options: Options
-    ) -> dict[str, Expected]:
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         """A view of x: moving data rounds nothing."""
         x = inputs["x"]
-        return {"y": Expected(x if _copies(options) else x.T, 0, "moved data is unchanged")}
+        values = x if self.operation(case.options) == "copy" else x.T
+        return {"y": Expected(values, 0, "moved data is unchanged")}
 
-    def flops(self, size: Size, options: Options) -> float:
+    def flops(self, case: Case) -> float:
         return 0.0
-
-    def compulsory_bytes(self, size: Size, dtype: str, options: Options) -> float:
-        return 8.0 * size["rows"] * size["cols"]
 
 
 PROBLEM = Transpose()

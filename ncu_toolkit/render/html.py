@@ -1,0 +1,464 @@
+"""Answers, and the pages of runs, as HTML. A page is one text that needs nothing else, or loads what
+assets_out.py writes beside it.
+
+Templates lay out pages. Cells, facts and tables are written here in place of a template: a report
+has some 300,000 cells, and this takes a tenth of the time. Text of a document is safe to show
+already, so it is escaped and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
+from ncu_toolkit.document.card import whole_percent
+from ncu_toolkit.document.glossary import Definitions
+from ncu_toolkit.document.views import Answer, Cell, Column, Fact, RunView, Table, Trend
+from ncu_toolkit.render.assets_out import inlined, packed, term_note
+
+NARROW_NO_BREAK: Final = "\u202f"
+_VARIANT: Final = '<tr class="variant">'
+_MARKS: Final = frozenset({"planted", "regression", "baseline", "roof", "probe"})
+#: Columns that a screen of 1440 pixels holds.
+_SCREEN: Final = 8
+#: Columns that tell what limits a kernel: hidden from readers who guess first.
+_SPOILERS: Final = frozenset({"bottleneck", "predicted", "verdict", "removes"})
+#: Characters from which on a cell is a paragraph, a fact takes a line, and is folded.
+_PARAGRAPH, _LONG, _FOLDED = 60, 100, 300
+
+
+class Writer:
+    """Writes for one page. `link` gives the address of a page, `csv` that of a table's CSV;
+    `glossary` is the address of the glossary's page, or a fragment in a single file."""
+
+    def __init__(
+        self,
+        link: Callable[[str], str],
+        csv: Callable[[Table], str],
+        glossary: str,
+        known: Definitions,
+    ) -> None:
+        self._link, self._csv, self._known = link, csv, known
+        self._terms = f"{'' if glossary.startswith('#') else glossary}#term-"
+
+    def term(self, words: str, body: str = "") -> str:
+        """`body`, else the words, as a link to the glossary's entry where there is one."""
+        shown, key = escape(body or words), self._known.shown(words)
+        return self._opener(key, shown) if key else shown
+
+    def _opener(self, key: str, body: str, tone: str = "") -> str:
+        cls = f"term {tone}" if tone else "term"
+        return f'<a class="{cls}" href="{self._terms}{key}">{body}</a>'
+
+    def value(self, cell: Cell, known: str = "", parted: bool = False) -> str:
+        """A cell's content; `known` is the key of the glossary's entry on it. A name that is
+        `parted` may break after its underscores."""
+        body = escape(cell.text)
+        if parted:
+            body = body.replace("_", "_<wbr>")
+        if cell.code:
+            body = f"<code>{body}</code>"
+        if known and not cell.href and not cell.missing:
+            body = self._opener(known, body, cell.tone)
+        elif cell.href:
+            title = f' title="{escape(cell.title)}"' if cell.title else ""
+            body = f'<a href="{escape(self._link(cell.href))}"{title}>{body}</a>'
+        elif cell.missing:
+            body = f'<span class="na" title="{escape(cell.title)}">{body}</span>'
+        elif cell.title:
+            cls = f"tip {cell.tone}" if cell.tone else "tip"
+            body = f'<span class="{cls}" title="{escape(cell.title)}">{body}</span>'
+        elif cell.tone:
+            body = f'<span class="{cell.tone}">{body}</span>'
+        for mark, why in cell.badges:
+            cls = f"badge {mark}" if mark in _MARKS else "badge"
+            body += f' <span class="{cls}" title="{escape(visible(why))}">{escape(mark)}</span>'
+        return body
+
+    def facts(self, items: Sequence[Fact], cls: str = "facts") -> str:
+        """A definition list."""
+        return f'<dl class="{cls}">{"".join(map(self._fact, items))}</dl>'
+
+    def _fact(self, fact: Fact) -> str:
+        shown, length = self.value(fact.cell), len(fact.cell.text)
+        if length > _FOLDED:
+            head = escape(fact.cell.text[:160])
+            shown = f"<details><summary>{head}…</summary>{shown}</details>"
+        cls = ' class="long"' if length > _LONG else ""
+        return f"<div{cls}><dt>{self.term(fact.label)}</dt><dd>{shown}</dd></div>\n"
+
+    def table(self, table: Table, ns: str = "", cls: str = "", caption: bool = True) -> str:
+        """A table with its notes; a sortable one with its tools."""
+        kind = " ".join(filter(None, ("table", "wide" if table.sortable else "", cls)))
+        heads = "".join(self._head(table, at) for at in range(len(table.columns)))
+        rows = "".join(
+            f"{_VARIANT if at in table.variants else '<tr>'}{self._row(table, row)}</tr>\n"
+            for at, row in enumerate(table.rows)
+        )
+        quiet = "" if caption else ' class="quiet"'
+        said = f"<caption{quiet}>{escape(table.caption)}</caption>" if table.caption else ""
+        label = escape(table.caption or "table")
+        mark = " data-sortable" if table.sortable else ""
+        return (
+            f'<div class="{kind}" id="{escape(ns + table.key)}">{self._tools(table)}'
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table{mark}>{said}'
+            f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+            f"{_notes(table, self._known)}</div>\n"
+        )
+
+    def _tools(self, table: Table) -> str:
+        if not table.sortable:
+            return ""
+        more = (
+            '<button type="button" data-more aria-pressed="false">All columns</button>'
+            if len(table.columns) > _SCREEN
+            else ""
+        )
+        href, key = escape(self._csv(table)), escape(table.key)
+        return (
+            '<div class="tools"><button type="button" data-copy>Copy table</button>'
+            f'<a href="{href}" download="{key}.csv" data-csv="{key}">CSV</a>{more}'
+            '<span class="said" role="status" aria-live="polite"></span></div>'
+        )
+
+    def _head(self, table: Table, at: int) -> str:
+        column = table.columns[at]
+        label, title = escape(column.label), escape(column.title)
+        cls = _classes(table, at, column)
+        if table.sortable:
+            tip = f' title="{title}"' if title else ""
+            order = f'<button type="button"{tip}>{label}</button>'
+            return f'<th scope="col"{cls} aria-sort="none">{order}</th>'
+        key = self._known.of_column(table, column)
+        if key:
+            label = self._opener(key, label)
+        elif title:
+            label = f'<span class="tip" title="{title}">{label}</span>'
+        return f'<th scope="col"{cls}>{label}</th>'
+
+    def _row(self, table: Table, row: Sequence[Cell]) -> str:
+        cells = []
+        tag, end = 'th scope="row"', "th"
+        for at, (column, cell) in enumerate(zip(table.columns, row, strict=True)):
+            cls = _classes(table, at, column, cell)
+            sort = table.sortable and cell.value is not None
+            data = f' data-v="{escape(visible(str(cell.value)))}"' if sort else ""
+            bar = f' style="--v:{cell.bar * 100:.1f}%"' if cell.bar is not None else ""
+            first = table.sortable and not at
+            shown = self.value(cell, self._known.of_cell(table, column, cell), first)
+            cells.append(f"<{tag}{cls}{data}{bar}>{shown}</{end}>")
+            tag = end = "td"
+        return "".join(cells)
+
+
+def _classes(table: Table, at: int, column: Column, cell: Cell | None = None) -> str:
+    """The class attribute of a cell, or of a column's heading."""
+    marks = ["n"] if column.numeric else []
+    if cell is not None and cell.bar is not None:
+        marks.append("b")
+    if cell is not None and len(cell.text) > _PARAGRAPH:
+        marks.append("p")
+    if column.key in _SPOILERS:
+        marks.append("spoils")
+    if table.sortable and at >= _SCREEN:
+        marks.append("more")
+    return f' class="{" ".join(marks)}"' if marks else ""
+
+
+def _notes(table: Table, known: Definitions) -> str:
+    found = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    if columns := known.columns(table):
+        entries = "".join(
+            f"<dt>{escape(label)}</dt><dd>{escape(words)}</dd>" for label, words in columns
+        )
+        found += f'<details class="columns"><summary>What the columns mean</summary><dl>{entries}</dl></details>'
+    if reasons := reasons_of(table):
+        entries = "".join(
+            f"<li><b>{escape(names)}</b>: {escape(why)}</li>" for names, why in reasons
+        )
+        found += f'<details class="why"><summary>Why n/a</summary><ul>{entries}</ul></details>'
+    return found
+
+
+def reasons_of(table: Table) -> list[tuple[str, str]]:
+    """Why cells are n/a: (columns, reason), each reason once."""
+    found: dict[str, dict[str, None]] = {}
+    for row in table.rows:
+        for column, cell in zip(table.columns, row, strict=True):
+            if cell.missing and cell.title:
+                found.setdefault(cell.title, {})[column.label] = None
+    return [(", ".join(columns), why) for why, columns in list(found.items())[:12]]
+
+
+def _of_page(name: str) -> Callable[..., Markup]:
+    """A method of Writer as a template's function, with the page's own addresses."""
+
+    @pass_context
+    def call(context: Context, *args: Any, **named: Any) -> Markup:
+        own = context["link"], context["csv"], context["glossary"], context["definitions"]
+        writer = Writer(*own)
+        return Markup(getattr(writer, name)(*args, **named))
+
+    return call
+
+
+#: A trend's drawing in pixels: its size, and the room for labels around the plot.
+_WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 960, 254, 76, 44, 10
+_LINES = 4
+#: Runs that are drawn: more would be less than two pixels each.
+_DRAWN = 400
+
+
+def trend(shown: Trend, titled: bool = True) -> Markup:
+    """A trend as SVG: times with their spread, and a line with the new verdict where it changed. The
+    axis of times starts at zero."""
+    points = shown.points[-_DRAWN:]
+    most = max((point.high for point in points), default=0.0) * 1.05
+    if not most:
+        return Markup("")
+    step = (_WIDE - _LEFT - 20) / max(1, len(points) - 1)
+
+    def place(value: float) -> float:
+        return _HIGH - _BOTTOM - (_HIGH - _BOTTOM - _TOP) * value / most
+
+    parts = []
+    for at in range(_LINES + 1):
+        value = most * at / _LINES
+        label = units.duration(value, 2) if at else "0"
+        parts.append(
+            Markup(
+                '<line class="nc-axis" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/><text x="{}" y="{:.1f}" text-anchor="end">{}</text>'
+            ).format(_LEFT, _WIDE, _LEFT - 8, place(value) + 4, unbroken(label), y=place(value))
+        )
+    across = [_LEFT + 10 + step * at for at in range(len(points))]
+    line = " ".join(f"{x:.1f},{place(p.value):.1f}" for x, p in zip(across, points, strict=True))
+    parts.append(Markup('<polyline points="{}"/>').format(line))
+    changes = 0
+    for x, point in zip(across, points, strict=True):
+        if point.change:
+            top = 14 + 15 * (changes % 2)  # so that two labels that meet can both be read
+            changes += 1
+            end = x > (_LEFT + _WIDE) / 2
+            parts.append(
+                Markup(
+                    '<line class="nc-changed" x1="{x:.1f}" x2="{x:.1f}" y1="{}" y2="{}"/><text x="{:.1f}" y="{}"{}>{}</text>'
+                ).format(
+                    top - 10, _HIGH - _BOTTOM, x - 5 if end else x + 5, top,
+                    Markup(' text-anchor="end"') if end else "", point.change, x=x,
+                )
+            )  # fmt: skip
+        parts.append(
+            Markup(
+                '<g><title>{}</title><line class="nc-range" x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"/>'
+                '<circle cx="{x:.1f}" cy="{:.1f}" r="{}"/></g>'
+            ).format(
+                unbroken(point.note), place(point.low), place(point.high), place(point.value),
+                3.5 if step > 8 else 2, x=x,
+            )
+        )  # fmt: skip
+    return Markup(
+        '<figure class="nc-trend">{}<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg></figure>'
+    ).format(
+        Markup("<figcaption>{}</figcaption>").format(shown.title) if titled else "",
+        _WIDE,
+        _HIGH,
+        f"times of {shown.title}" if shown.title else "times by run",
+        Markup("").join(parts),
+    )
+
+
+def fragment(shown: Answer) -> str:
+    """An answer as HTML that needs nothing else, for notebooks: no script, no request."""
+    body = _environment().get_template("card.html").module.answer(shown)  # type: ignore[attr-defined]
+    style = files("ncu_toolkit.render").joinpath("assets", "card.css").read_text(encoding="utf-8")
+    return f'<div class="nc-alone"><style>{style}</style>{body}</div>'
+
+
+def answer_page(
+    shown: Answer, title: str, known: Definitions, crumbs: Sequence[tuple[str, str]] = ()
+) -> str:
+    """An answer as a page that needs nothing else. `crumbs` are labels and addresses above it."""
+    parts = {**inlined(charts=False), "glossary": "#page-glossary"}
+    above = [*crumbs, (title, "")]
+    return drawn("answer.html", known, shown=shown, title=title, crumbs=above, **parts)
+
+
+#: What the pages of a folder have in common, beside them.
+SHARED: Final = "shared.js"
+#: Bytes that a deflate stream can look back (RFC 1951), less some room.
+_WINDOW: Final = 32_000
+
+
+class Shared:
+    """Folded sections and code of a folder's pages, packed for the page's script.
+
+    Pages are much alike, so two things are written once, into SHARED: source text, and the
+    sections of one page, which those of all pages are compressed against."""
+
+    def __init__(self, sources: Iterable[tuple[int, tuple[str, ...]]]) -> None:
+        self._samples: dict[str, str] = {}
+        self._sources = {source: at for at, source in enumerate(sources)}
+        self.sampled = False
+        """Whether the sample is taken: until then, sections are kept and not packed."""
+
+    def pack(self, key: str, body: Markup) -> Markup:
+        """A folded section as text that the page's script unpacks; those with a `key` by its
+        sample."""
+        text = str(_finalize(body)).encode("utf-8", "backslashreplace")
+        if key and not self.sampled:
+            self._samples[key] = text[:_WINDOW].decode("utf-8", "ignore")
+            return Markup("")
+        sample = self._samples.get(key, "") if key else ""
+        return Markup('<script type="text/plain" class="part" data-key="{}">{}</script>').format(
+            key if sample else "", packed(text, sample.encode())
+        )
+
+    def hot(self, data: Mapping[str, Any]) -> str:
+        """The code of a page, its source as places in SHARED."""
+        places = [
+            self._sources[start, lines]
+            for start, lines in zip(data["from"], data["sources"], strict=True)
+        ]
+        return packed(msgspec.json.encode({**data, "from": [], "sources": places}))
+
+    def script(self) -> str:
+        """The content of SHARED."""
+        sources = [list(source) for source in self._sources]
+        shared = {
+            "samples": packed(msgspec.json.encode(self._samples)),
+            "sources": packed(msgspec.json.encode(sources)),
+        }
+        return f"window.ncuShared={script_json(shared)};\n"
+
+
+#: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte
+#: before it shows anything.
+PLAIN_BYTES: Final = 2 << 20
+
+
+class Leaves:
+    """The pages of a single file, called for one after the other: as they are up to PLAIN_BYTES,
+    then packed for the page's script to unpack."""
+
+    def __init__(self) -> None:
+        self._plain = 0
+        self.packed = 0
+
+    def __call__(self, name: str, body: str) -> Markup:
+        data = str(_finalize(Markup(body))).encode("utf-8", "backslashreplace")
+        self._plain += len(data)
+        if self._plain <= PLAIN_BYTES:
+            return Markup('<div class="leaf" id="page-{}">{}</div>').format(name, Markup(body))
+        self.packed += 1
+        return Markup(
+            '<script type="text/plain" class="packed" data-page="page-{}">{}</script>'
+        ).format(name, packed(data))
+
+
+def table_csv(table: Table) -> str:
+    """A table as CSV: numbers in the unit that the heading names, text made harmless for
+    spreadsheets, n/a as empty fields."""
+    header = [
+        f"{column.label} ({column.unit})" if column.unit else column.label
+        for column in table.columns
+    ]
+    return csv_rows([header, *([cell.value for cell in row] for row in table.rows)])
+
+
+def sortable(view: RunView) -> list[Table]:
+    """The tables of a run's page that have a CSV."""
+    panels = [panel.table for family in view.families for panel in family.panels]
+    launches = [view.launches] if view.launches else []
+    return [table for table in (*panels, *launches, *view.calibration) if table.sortable]
+
+
+def _link(href: str) -> str:
+    """An address relative to the page. The leading dot keeps anything in it from being read as a
+    scheme."""
+    return "./" + quote(href)
+
+
+def _csv_link(table: Table) -> str:
+    return f"./{slug(table.key)}.csv"
+
+
+def unbroken(value: Any) -> Any:
+    """Thin spaces as ones that do not break a line between number and unit."""
+    if isinstance(value, Markup):
+        return Markup(value.replace(units.THIN_SPACE, NARROW_NO_BREAK))
+    return value.replace(units.THIN_SPACE, NARROW_NO_BREAK) if isinstance(value, str) else value
+
+
+def _finalize(value: Any) -> Any:
+    """Last look at every text of a page: nothing in it is invisible."""
+    plain = isinstance(value, str) and not isinstance(value, Markup)
+    return unbroken(visible(value, len(value), keep="\n\t") if plain else value)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("ncu_toolkit.render"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+    )
+    made.filters["slug"] = slug
+    made.globals.update(
+        whole_percent=whole_percent,
+        trend=trend,
+        term_note=term_note,
+        json_block=lambda data: Markup(script_json(data)),
+        link=_link,
+        csv=_csv_link,
+        **{name: _of_page(name) for name in ("term", "value", "facts", "table")},
+    )
+    return made
+
+
+def drawn(template: str, known: Definitions, **values: Any) -> str:
+    """A page. `link` and `csv` among the values replace the addresses of a page in a folder."""
+    return _environment().get_template(template).render(definitions=known, **values)
+
+
+def standalone_page(view: RunView, known: Definitions) -> str:
+    """A run as one page that holds those of its launches."""
+    csvs = Markup("").join(
+        Markup('<script type="application/json" id="csv-{}">{}</script>').format(
+            table.key, Markup(script_json(table_csv(table)))
+        )
+        for table in sortable(view)
+    )
+    parts = inlined()
+    parts["tail"] = csvs + Markup(parts["tail"])
+    pages = {page.slug for page in view.pages}
+
+    def link(href: str) -> str:
+        name = href.removesuffix(".html")
+        return f"#page-{name}" if name in pages else _link(href)
+
+    return drawn(
+        "standalone.html",
+        known,
+        view=view,
+        title=view.title,
+        crumbs=[(view.title, "")],
+        link=link,
+        csv=lambda table: f"#{slug(table.key)}",
+        pack=lambda _, body: body,
+        hot=lambda data: packed(msgspec.json.encode(data)),
+        leaf=Leaves(),
+        **parts,
+    )
