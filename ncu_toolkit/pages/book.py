@@ -13,6 +13,7 @@ from typing import Any, Final
 from ncu_toolkit.analysis.analyze import typical
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.card import Card
@@ -65,6 +66,10 @@ class Entry:
         return max(
             complete or self.profiles, key=lambda profile: profile.duration_us or 0.0, default=None
         )
+
+    @property
+    def launches(self) -> Launches:
+        return Launches(self.profiles, self.timing, visible(self.label))
 
     @property
     def kind(self) -> str:

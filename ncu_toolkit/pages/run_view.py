@@ -31,7 +31,7 @@ from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, book_for
-from ncu_toolkit.pages.calibration_view import calibration, predictions
+from ncu_toolkit.pages.calibration import calibration, predictions
 from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.json import launch_of_run
