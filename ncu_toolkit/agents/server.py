@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 import anyio
 import anyio.to_thread
 import mcp_types as types
+import msgspec
 import uvicorn
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
@@ -87,7 +88,7 @@ def build(tools: Tools) -> Server[Any]:
             )
         return types.CallToolResult(
             content=[types.TextContent(text=data.decode())],
-            structured_content=digest.decoded(data),
+            structured_content=msgspec.json.decode(data),
         )
 
     async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:

@@ -448,7 +448,7 @@ def prepare() -> None:
     """Load what reading a report needs, in a worker that waits for one."""
     from ncu_toolkit.diagnosis import rules
     from ncu_toolkit.explain.verdict import card  # noqa: F401
-    from ncu_toolkit.report import framing, messages, reader  # noqa: F401
+    from ncu_toolkit.report import messages, reader  # noqa: F401
 
     rules.load_rules()
 
@@ -513,25 +513,24 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Packed:
-    from ncu_toolkit.report import framing, messages, reader
+    from ncu_toolkit.report import messages, reader
 
-    data = framing.read_bytes(Path(path))
-    frame = framing.parse(data)
-    lengths = [length for block in frame.blocks for _, length in block.results]
-    names = messages.functions(data, frame) if options.kernel else ()
+    file = reader.ReportFile(Path(path))
+    lengths = [length for block in file.frame.blocks for _, length in block.results]
+    names = messages.functions(file.frame) if options.kernel else ()
     spans: Sequence[Sequence[int]] = [range(start, stop) for start, stop in shares.parts(lengths)]
     if len(spans) == 1 and (jobs == 1 or sum(lengths) <= shares.WHOLE_BYTES):
         launches: list[LaunchResult] = []
         report = reader.visit_report(
-            path,
+            file,
             _judge_into(launches, path, options),
             wanted=_wanted(options),
             allow_partial=options.allow_partial,
         )
         return Packed(_file(path, report, names), [_pickled(launches)])
-    codes, machine = messages.codes(data, frame), messages.machine(data, frame)
+    codes = file.codes
     if len(spans) == 1:
-        spans = shares.even(lengths, [code.digest if code else None for code in codes], jobs)
+        spans = shares.even(lengths, [code.digest or None for code in codes], jobs)
     with (
         tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
         workers.WorkerPool(
@@ -541,29 +540,12 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             fresh=True,
         ) as crew,
     ):
-        plain = reader.plain(Path(path), data, frame, Path(scratch))
+        plain = file.plain(Path(scratch))
         if ncu_module.fits_here():
             crew.fork(min(jobs, len(spans)), partial(_prepare, plain, codes))
-        report, contradictions = reader.examine(
-            Path(path), data, frame, allow_partial=options.allow_partial
-        )
-        who = reader.callers(data, frame)
-        del data
-        tasks = [
-            (
-                path,
-                str(plain),
-                options,
-                reader.Part(
-                    {index: codes[index] for index in span},
-                    contradictions,
-                    report.ncu_version,
-                    who,
-                    {index: machine[index] for index in span},
-                ),
-            )
-            for span in spans
-        ]
+        report, part = file.examined(allow_partial=options.allow_partial)
+        file.forget()
+        tasks = [(path, str(plain), options, part.of(span)) for span in spans]
         found: list[bytes] = []
         seen = 0
         for done in crew.run(tasks, jobs):
@@ -579,7 +561,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
     return Packed(_file(path, reader.counted(report, seen), names), found)
 
 
-def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
+def _prepare(plain: Path, codes: Sequence[messages.Code]) -> None:
     """What every process that reads a part has to do first."""
     from ncu_toolkit.report import reader
 
@@ -587,7 +569,9 @@ def _prepare(plain: Path, codes: Sequence[messages.Code | None]) -> None:
     reader.prepare(plain, codes)
 
 
-def read_part(path: str, plain: str, options: Options, part: reader.Part) -> tuple[bytes, int]:
+def read_part(
+    path: str, plain: str, options: Options, part: reader.ReportPart
+) -> tuple[bytes, int]:
     """Some launches of a report, for `read_packed`: pickled, and how many launches the whole of it
     holds.
 

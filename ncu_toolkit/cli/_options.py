@@ -21,7 +21,7 @@ from ncu_toolkit.core.errors import UsageProblem
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.document.views import Answer
-    from ncu_toolkit.gpu.cluster import Executor
+    from ncu_toolkit.gpu.executor import Executor
     from ncu_toolkit.gpu.selection import Cases
     from ncu_toolkit.ladder.problems import Problem
 
@@ -145,12 +145,12 @@ class Cluster:
 
     def opened(self) -> contextlib.AbstractContextManager[Executor]:
         """The executor, this process without --cluster; raises as `schedulers.opened`."""
-        from ncu_toolkit.gpu import cluster, schedulers
+        from ncu_toolkit.gpu import executor, schedulers
 
         if self.cluster is None:
             if self.slow_boards:
                 raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
-            return contextlib.nullcontext(cluster.HERE)
+            return contextlib.nullcontext(executor.HERE)
         return schedulers.opened(self.cluster, Progress().note, self.slow_boards)
 
 

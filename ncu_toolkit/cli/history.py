@@ -160,7 +160,7 @@ def keep(run: Run, folder: Path, at: Here) -> None:
     """Add a run to the history, where DuckDB is installed. A failure is a note."""
     if not history.installed():
         return
-    from ncu_toolkit.pages.html import book_for
+    from ncu_toolkit.pages.book import book_for
     from ncu_toolkit.runs import intake
 
     with _noted():

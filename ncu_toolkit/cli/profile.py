@@ -28,7 +28,7 @@ from ncu_toolkit.cli.history import keep
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
-from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME
@@ -217,7 +217,7 @@ def _profile_program(
     probed: bool,
 ) -> None:
     from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_text import summary
+    from ncu_toolkit.pages.run_view import run_text
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
@@ -235,7 +235,7 @@ def _profile_program(
     )
     folder = session.folder
     run = publish_run(folder, reports)
-    screen.print(summary(run))
+    screen.print(run_text(run))
     keep(run, folder, at)
     if probed:
         from ncu_toolkit.cli.probe import confirmations
@@ -265,11 +265,11 @@ def title_of(names: tuple[str, ...], cases: Cases) -> str:
 def finish(session: Session, reports: Path, at: intake.Here, names: tuple[str, ...] = ()) -> None:
     """Write a run's pages, print its summary and the cards of `names`, and keep it."""
     from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_text import summary
+    from ncu_toolkit.pages.run_view import run_text
 
     screen = console()
     run = publish_run(session.folder, reports)
-    screen.print(summary(run, cards=names))
+    screen.print(run_text(run, names))
     keep(run, session.folder, at)
     screen.print(f"Report: {reports / 'index.html'}")
     left = sum(case.open for case in session.run.cases)

@@ -26,7 +26,7 @@ from ncu_toolkit.cli._options import (
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.core.files import make_folder
 from ncu_toolkit.gpu import runner, selection
-from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.ladder.catalogue import find_rung, load_families

@@ -160,7 +160,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Pair:
+class DefectPair:
     """A defect with its repair: what it is called, both kernels, the verdict on the defect, the
     measured gain, and the repaired kernel's part (0-1) of the time, also in words."""
 
@@ -182,7 +182,7 @@ class Panel:
     table: Table
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[DefectPair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,8 @@ class FamilyView:
     panels: tuple[Panel, ...]
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    first: str = ""
+    """The key of the panel that it opens on."""
 
 
 @dataclass(frozen=True)
@@ -358,7 +360,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Point:
+class TrendPoint:
     """A time in microseconds with its range, what to say of it, and what changed there."""
 
     value: float
@@ -373,7 +375,7 @@ class Trend:
     """Times of one kernel from run to run, oldest first."""
 
     title: str
-    points: tuple[Point, ...]
+    points: tuple[TrendPoint, ...]
 
 
 @dataclass(frozen=True)

@@ -96,9 +96,8 @@ def read_table(path: Path) -> TunedTable | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputProblem(
-            f"'{path}' cannot be read: {error.strerror}", "Remove it, and tune again"
-        ) from error
+        what = f"'{path}' cannot be read: {error.strerror}"
+        raise InputProblem(what, "Remove it, and tune again") from error
 
 
 @lru_cache(maxsize=16)
@@ -137,23 +136,15 @@ def _entries(rung: Rung, size: str, dtype: str, gpu: str) -> Iterator[TunedEntry
     key = (rung.family, rung.name, size, dtype)
     for folder in reversed([*_readable()]):
         table = read_table(folder / file_name(gpu))
-        yield from (
-            entry
-            for entry in (table.entries if table is not None and table.gpu == gpu else ())
-            if entry.key == key
-        )
+        if table is not None and table.gpu == gpu:
+            yield from (entry for entry in table.entries if entry.key == key)
 
 
 def _holds(entry: TunedEntry, rung: Rung) -> bool:
-    return entry.source == source_digest(rung) and _takes(rung, entry.parameters)
-
-
-def _takes(rung: Rung, parameters: Mapping[str, int]) -> bool:
-    try:
-        rung.with_parameters(parameters)
-    except UsageProblem:
-        return False
-    return True
+    """Whether an entry is for this source, and the rung takes its parameters."""
+    with contextlib.suppress(UsageProblem):
+        return entry.source == source_digest(rung) and bool(rung.with_parameters(entry.parameters))
+    return False
 
 
 def change(rung: Rung, parameters: Mapping[str, int], size: str) -> str:
@@ -180,9 +171,8 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
         words.append(change(rung, entry.parameters, size) + search)
     lines = []
     if words:
-        lines.append(
-            f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}; --no-tuned runs it as its header says"
-        )
+        tuned = f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}"
+        lines.append(f"{tuned}; --no-tuned runs it as its header says")
     if old:
         where = f"what was tuned for {gpu} at {', '.join(old)} is of another source of {rung.name} and is not used"
         lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` tunes it anew")
@@ -215,11 +205,9 @@ def store_search(
         EnvironmentProblem: the folder cannot be written.
         InputProblem: the table that is there cannot be read.
     """
-    table = read_table((folder or own_folder()) / file_name(gpu))
-    known = next(
-        (other for other in (table.entries if table else ()) if other.key == entry.key), None
-    )
-    if not entry.finished and known is not None and known.finished and known.source == entry.source:
+    table = read_table((folder or own_folder()) / file_name(gpu)) or TunedTable(gpu)
+    finished = {(each.key, each.source) for each in table.entries if each.finished}
+    if not entry.finished and (entry.key, entry.source) in finished:
         return
     store(gpu, [entry], folder)
     path = (folder or own_folder()) / landscape_name(gpu, *entry.key)

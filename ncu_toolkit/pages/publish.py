@@ -142,7 +142,8 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
     Raises:
         InputProblem: it must be made anew, and a file of the run is missing or damaged.
     """
-    from ncu_toolkit.pages.html import book_for, write_run
+    from ncu_toolkit.pages.book import book_for
+    from ncu_toolkit.pages.html import write_run
     from ncu_toolkit.pages.index_view import IndexPart, index_part
 
     key = _key(folder, manifest)

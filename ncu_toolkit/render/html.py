@@ -433,9 +433,8 @@ def drawn(template: str, known: Definitions, **values: Any) -> str:
     return _environment().get_template(template).render(definitions=known, **values)
 
 
-def standalone_page(view: RunView, firsts: Mapping[str, str], known: Definitions) -> str:
-    """A run as one page that holds those of its launches; `firsts` are the keys of the panels that
-    ladders open on."""
+def standalone_page(view: RunView, known: Definitions) -> str:
+    """A run as one page that holds those of its launches."""
     csvs = Markup("").join(
         Markup('<script type="application/json" id="csv-{}">{}</script>').format(
             table.key, Markup(script_json(table_csv(table)))
@@ -460,7 +459,6 @@ def standalone_page(view: RunView, firsts: Mapping[str, str], known: Definitions
         csv=lambda table: f"#{slug(table.key)}",
         pack=lambda _, body: body,
         hot=lambda data: packed(msgspec.json.encode(data)),
-        firsts=firsts,
         leaf=Leaves(),
         **parts,
     )

@@ -612,7 +612,7 @@ def test_baselines(
     assert "No baselines" in run("baseline", "list")[1]
     assert run("baseline", "save", "main", old)[0] == 0
     kept = tmp_path / "kept" / "main" / "old.ncu-rep"
-    assert checksums.verify(kept) == checksums.Verdict("run.json")
+    assert checksums.verify(kept) == checksums.SumCheck("run.json")
     assert run("baseline", "save", "main", new)[0] == EXIT_USAGE, (
         "a baseline is not replaced by accident"
     )

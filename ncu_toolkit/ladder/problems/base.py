@@ -70,14 +70,15 @@ class Case:
 class ArraySpec:
     """One array a kernel may name in `args`.
 
-    `role`: input (random), derived (a copy of the input `of` in another layout), output (poisoned
-    before each verified run). `dtype` is a NumPy dtype name, or "bfloat16", which is carried as
-    uint16 bit patterns."""
+    `role`: input (random; integers in [0, `below`) where that is given), derived (a copy of the
+    input `of` in another layout), output (poisoned before each verified run). `dtype` is a NumPy
+    dtype name, or "bfloat16", which is carried as uint16 bit patterns."""
 
     shape: tuple[int, ...]
     dtype: str
     role: Literal["input", "derived", "output"] = "input"
     of: str = ""
+    below: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -251,7 +252,11 @@ class Problem(ABC):
         return made
 
     def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
-        """One random input: float32 uniform in [0, 1) unless the family says otherwise."""
+        """One random input: integers below `spec.below`, else float32 uniform in [0, 1), unless the
+        family says otherwise."""
+        if spec.below:
+            kind = getattr(case.xp, spec.dtype)
+            return rng.integers(0, spec.below, size=spec.shape, dtype=kind)
         return rng.random(spec.shape, dtype=case.xp.float32)
 
     def derive(self, case: Case, name: str, array: Array) -> Array:
