@@ -133,7 +133,7 @@ def loads(path: Path) -> bool:
     if frame.problem or not frame.declared_launches:
         return False
     with tempfile.TemporaryDirectory() as scratch:
-        readable = reader.plain(path, data, frame, Path(scratch))
+        readable = reader.ReportFile(path).plain(Path(scratch))
         context = ncu_module.module().load_report(str(readable))
         found = sum(context.range_by_idx(i).num_actions() for i in range(context.num_ranges()))
     return bool(found == frame.declared_launches)

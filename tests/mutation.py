@@ -219,7 +219,7 @@ def rewrite(data: bytes, kind: str, random: random.Random) -> tuple[bytes, Mutat
         (data.index(elf), elf)
         for block in blocks
         for offset, length in block.sources
-        if (elf := messages.read_source(data[offset : offset + length], code=True).elf)
+        if (elf := messages.read_source(data[offset : offset + length]).code)
     ]
     if not codes:
         return data, Mutation(kind, 0, "machine code's headers")
@@ -351,7 +351,9 @@ def every_figure(data: bytes) -> Iterator[tuple[bytes, bool]]:
     for at, name in _figures(data, *place, names):
         changed = _doubled(data, at)
         if name.decode(errors="replace") in READ and changed != data:
-            yield name, bool(integrity.inspect(changed, frame, version).contradictions)
+            other = replace(frame, data=changed)
+            found = integrity.inspect(other, messages.sources(other), version)
+            yield name, bool(found.contradictions)
 
 
 def _metrics(data: bytes, offset: int, length: int) -> Iterator[tuple[int, int]]:

@@ -148,7 +148,7 @@ def long_kernel(instructions: int) -> bytes:
     """A whole report of one launch with as many instructions as wanted: the recording's first, its
     code and its counts by instruction repeated."""
     whole = first_launches(1)
-    (source,) = messages.sources(whole, framing.parse(whole))
+    (source,) = messages.sources(framing.parse(whole))
     (base,) = source.functions.values()
 
     def longer(message: bytes) -> bytes:

@@ -27,7 +27,7 @@ _OURS: Final = b'{\n "schema": "ncu-toolkit/run"'
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SumCheck:
     """`source` names the file that holds a matching sum; `problem` says what does not match. Both
     are empty where there is no sum."""
 
@@ -44,7 +44,7 @@ def digest(path: Path) -> str:
     return state.hexdigest()
 
 
-def verify(path: Path) -> Verdict:
+def verify(path: Path) -> SumCheck:
     """Compare a file with the checksums beside it. A checksum that cannot be read is a problem."""
     expected: list[tuple[str, str]] = []
     try:
@@ -52,16 +52,16 @@ def verify(path: Path) -> Verdict:
             if found is not None:
                 expected.append(found)
     except ValueError as error:
-        return Verdict(problem=str(error))
+        return SumCheck(problem=str(error))
     if not expected:
-        return Verdict()
+        return SumCheck()
     actual = digest(path)
     for source, value in expected:
         if value.lower() != actual:
-            return Verdict(
+            return SumCheck(
                 problem=f"differs from what was recorded: its SHA-256 is not the one in {source}"
             )
-    return Verdict(" and ".join(source for source, _ in expected))
+    return SumCheck(" and ".join(source for source, _ in expected))
 
 
 def _side_file(path: Path) -> tuple[str, str] | None:

@@ -59,10 +59,6 @@ class Cubin:
     """Bytes of static shared memory by function; functions without any are not in it."""
 
 
-def _text(elf: bytes, at: int) -> bytes:
-    return elf[at : elf.find(b"\0", at)]
-
-
 def read(elf: bytes) -> Cubin:
     """What a cubin's headers say, and whether they fit together. Never raises."""
     try:
@@ -76,6 +72,10 @@ def read(elf: bytes) -> Cubin:
 def _must(fits: bool, what: str) -> None:
     if not fits:
         raise Contradiction(what)
+
+
+def _shown(name: bytes) -> str:
+    return name.decode(errors="replace")[:60]
 
 
 def _read(elf: bytes) -> Cubin:
@@ -122,7 +122,7 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
     table = found[names]
     for section in found[1:]:
         (offset,) = struct.unpack_from("<I", elf, section.header)
-        what = f"its section {section.name.decode(errors='replace')[:60]}"
+        what = f"its section {_shown(section.name)}"
         _must(
             0 < offset < table.size and elf[table.start + offset - 1] == 0 and section.name != b"",
             "a section has no name of its table",
@@ -135,41 +135,28 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
             f"{what} has a header that makes no sense",
         )
         if section.in_file:
-            _must(
-                section.start + section.size <= len(elf)
-                and not (section.alignment and section.start % section.alignment),
-                f"{what} is not where its header says",
-            )
+            aligned = not (section.alignment and section.start % section.alignment)
+            inside = section.start + section.size <= len(elf)
+            _must(inside and aligned, f"{what} is not where its header says")
         if section.name.startswith(b".text"):
-            _must(
-                section.kind == _BITS and section.flags & _TEXT_FLAGS == _TEXT_FLAGS,
-                f"{what} is not code",
-            )
+            code = section.kind == _BITS and section.flags & _TEXT_FLAGS == _TEXT_FLAGS
+            _must(code, f"{what} is not code")
         elif section.kind in (_RELA, _REL):
-            of = found[section.info].name
-            _must(
-                section.name == (b".rela" if section.kind == _RELA else b".rel") + of,
-                f"{what} belongs to another section than its name says",
-            )
+            name = (b".rela" if section.kind == _RELA else b".rel") + found[section.info].name
+            _must(section.name == name, f"{what} belongs to another section than its name says")
 
 
 def _check_code(found: list[Section]) -> None:
     """That no section shares bytes with code. Others stand in any order, and debug sections may lie
     in one another."""
     end = code_end = 0  # of all sections before, and of those with code
-    for section in sorted(filter(_has_bytes, found[1:]), key=lambda s: s.start):
+    with_bytes = (section for section in found[1:] if section.in_file and section.size > 0)
+    for section in sorted(with_bytes, key=lambda s: s.start):
         code = section.name.startswith(b".text")
-        name = section.name.decode(errors="replace")[:60]
-        _must(
-            section.start >= (end if code else code_end),
-            f"its section {name} is not where its header says",
-        )
+        free = section.start >= (end if code else code_end)
+        _must(free, f"its section {_shown(section.name)} is not where its header says")
         end = max(end, section.start + section.size)
         code_end = end if code else code_end
-
-
-def _has_bytes(section: Section) -> bool:
-    return section.in_file and section.size > 0
 
 
 def _check_segments(elf: bytes, found: list[Section], start: int, count: int) -> None:
@@ -205,7 +192,8 @@ def _symbols(elf: bytes, table: Section, found: list[Section]) -> Iterator[Symbo
             and (section < len(found) or section >= _RESERVED),
             "a symbol in it leads nowhere",
         )
-        yield Symbol(_text(elf, names.start + name), info, section, size)
+        at_name = names.start + name
+        yield Symbol(elf[at_name : elf.find(b"\0", at_name)], info, section, size)
 
 
 def _kernels(elf: bytes, found: list[Section], symbols: list[Symbol]) -> dict[bytes, int]:
@@ -216,39 +204,35 @@ def _kernels(elf: bytes, found: list[Section], symbols: list[Symbol]) -> dict[by
             continue
         section = found[symbol.section]
         if section.name == b".text." + symbol.name:
-            _must(
-                symbol.size == section.size,
-                f"its code of {symbol.name.decode(errors='replace')[:60]} has two sizes",
-            )
+            _must(symbol.size == section.size, f"its code of {_shown(symbol.name)} has two sizes")
             kernels[symbol.name] = needed.get(symbol.name, 0)
     for index, section in enumerate(found):
         if section.name.startswith(b".text."):
             own = section.info & 0xFFFFFF
-            _must(
-                own < len(symbols) and symbols[own].section == index,
-                f"its section {section.name.decode(errors='replace')[:60]} names another's symbol",
-            )
+            its_own = own < len(symbols) and symbols[own].section == index
+            _must(its_own, f"its section {_shown(section.name)} names another's symbol")
     return kernels
 
 
 def _registers(elf: bytes, found: list[Section], symbols: list[Symbol]) -> dict[bytes, int]:
     """Registers by function, from the attributes in `.nv.info`."""
     registers = {}
+    wrong = "its table of attributes makes no sense"
     for section in found:
         if not section.name.startswith(b".nv.info"):
             continue
         at, end = section.start, section.start + section.size
         while at < end:
             form, attribute, size = struct.unpack_from("<BBH", elf, at)
-            _must(1 <= form <= _SIZED, "its table of attributes makes no sense")
+            _must(1 <= form <= _SIZED, wrong)
             at += 4
             if form == _SIZED:
                 if attribute == _REGISTERS:
                     symbol, number = struct.unpack_from("<II", elf, at)
-                    _must(symbol < len(symbols), "its table of attributes makes no sense")
+                    _must(symbol < len(symbols), wrong)
                     registers[symbols[symbol].name] = number
                 at += size
-        _must(at == end, "its table of attributes makes no sense")
+        _must(at == end, wrong)
     return registers
 
 

@@ -2,66 +2,85 @@
 
 A `.ncu-rep` is `NVR\\0`, a length-prefixed file header, then blocks: a length-prefixed block header
 (a protobuf message) that declares how many sources, graphs and results follow in its payload, in
-this order, and how long that payload is; each of those is length-prefixed too. The module loads most damaged
-files as fewer launches without a word, so the lengths and counts are compared here with the file's
-size. Learnt from real files of ncu 2020.3 to 2025.3; a file that does not fit is reported with the
+this order, and how long that payload is. Each of those is length-prefixed too. The module silently
+loads most damaged files as fewer launches, so lengths and counts are compared with the file's size
+here. Learnt from real files of ncu 2020.3 to 2025.3. A file that does not fit is reported with the
 offset at which it stops making sense."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem
 
 MAGIC = files.REPORT
-_LFS = b"version https://git-lfs"
-_ZIP = b"PK\x03\x04"
 _GZIP = b"\x1f\x8b"
-_ELF = b"\x7fELF"
-_SQLITE = b"SQLite format 3\0"
-#: Of reports of Nsight Systems, under whatever name they come.
+#: Suffixes of Nsight Systems' reports.
 _NSYS = (".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3")
 _FROM_A_TRACE = "A trace has no counters of kernels. Profile the kernel that takes most time in it with ncu, and pass the .ncu-rep"
+_UNPACK = "Unpack it, or save it as .ncu-rep from Nsight Compute"
+#: Other files by their first bytes: what they are, and what to do.
+_FOREIGN = (
+    (b"\x7fELF", "is a program or compiled code (ELF), not a report",
+     "Profile a program with `ncu-toolkit profile -- PROGRAM`; `ncu-toolkit static` reads a .cubin"),
+    (b"PK\x03\x04", "is a zip archive, which cannot be read directly", _UNPACK),
+    (_GZIP, "is a gzip file, which cannot be read directly", _UNPACK),
+)  # fmt: skip
+_UNREADABLE: dict[type[OSError], tuple[str, str]] = {
+    FileNotFoundError: ("no report at '{}'", "Check the path"),
+    IsADirectoryError: ("'{}' is a folder, not a report", "Name the .ncu-rep file in it"),
+    PermissionError: (
+        "no permission to read '{}'",
+        "Reports written under sudo belong to root: chown or chmod the file",
+    ),
+}
 # field numbers of a block header; a graph is a record of its nodes, no result
 _SOURCES, _GRAPHS, _PAYLOAD = 1, 10, 5
 #: Launches, then ranges, command lists and graphs that were profiled as one.
 _RESULTS = (2, 7, 8, 9)
-_COUNTS = (_SOURCES, _GRAPHS, *_RESULTS)
 #: A message and its place take hundreds of bytes of memory, so that 6 MB of empty ones took 350 MB.
 #: Real reports have 4,593 bytes or more for each (102 files, the least a launch of a few metrics).
 _BYTES_PER_MESSAGE = 256
 _FEW_MESSAGES = 1000
-_Places = list[tuple[int, int]]
+Place = tuple[int, int]
+"""Offset and length of a message in the file."""
 
 
 @dataclass(frozen=True)
-class Block:
-    """One block: byte offset of its length prefix, its header's raw bytes, and the (offset, length)
-    of each message in its payload: machine code, results, and records of CUDA graphs."""
+class FileBlock:
+    """One block: byte offset of its length prefix, its header's raw bytes, and the places of the
+    messages in its payload: machine code, results, and records of CUDA graphs."""
 
     offset: int
     header: bytes
-    sources: tuple[tuple[int, int], ...]
-    results: tuple[tuple[int, int], ...]
-    graphs: tuple[tuple[int, int], ...] = ()
+    sources: tuple[Place, ...]
+    results: tuple[Place, ...]
+    graphs: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)
 class Framing:
-    """The file's contents as declared. `problem` is empty when all of it fits the file's size, else
-    where and how it does not."""
+    """The file's contents as declared. `problem` says where and how they do not fit the file's
+    size; it is empty where all of them do."""
 
-    blocks: tuple[Block, ...]
+    data: bytes = field(repr=False)
+    blocks: tuple[FileBlock, ...]
     problem: str = ""
     intact_bytes: int = 0
 
     @property
     def declared_launches(self) -> int:
         return sum(len(block.results) for block in self.blocks)
+
+    def results(self) -> Iterator[tuple[FileBlock, int, bytes]]:
+        """Every launch's message in file order, with its block and offset."""
+        for block in self.blocks:
+            for offset, length in block.results:
+                yield block, offset, self.data[offset : offset + length]
 
 
 class Malformed(Exception):
@@ -134,7 +153,7 @@ def _prefixed(data: bytes, at: int, end: int) -> tuple[int, int]:
 def parse(data: bytes) -> Framing:
     """Parse the framing of a report. Never raises: a damaged file gets `problem` and the blocks
     before it."""
-    blocks: list[Block] = []
+    blocks: list[FileBlock] = []
     at, declared = 4, 0
     try:
         start, length = _prefixed(data, at, len(data))
@@ -146,36 +165,33 @@ def parse(data: bytes) -> Framing:
             if length == 0:
                 raise Malformed("a block has no header")
             header = data[start : start + length]
-            integers = {
-                number: value
-                for number, value in fields(header)
-                if isinstance(value, int) and (number in _COUNTS or number == _PAYLOAD)
-            }
-            declared += 1 + sum(integers.get(number, 0) for number in _COUNTS)
+            numbers = {n: value for n, value in fields(header) if isinstance(value, int)}
+            sources, graphs = numbers.get(_SOURCES, 0), numbers.get(_GRAPHS, 0)
+            messages = sources + graphs + sum(numbers.get(n, 0) for n in _RESULTS)
+            declared += 1 + messages
             if declared > _FEW_MESSAGES + len(data) // _BYTES_PER_MESSAGE:
                 raise Malformed(f"{declared} messages are declared, too many for its size")
-            cursor = start + length
-            end = cursor + integers.get(_PAYLOAD, 0)
+            cursor, payload = start + length, numbers.get(_PAYLOAD, 0)
+            end = cursor + payload
             if end > len(data):
                 raise Malformed(
-                    f"the block declares {integers.get(_PAYLOAD, 0)} bytes, {len(data) - cursor} are left"
+                    f"the block declares {payload} bytes, {len(data) - cursor} are left"
                 )
-            groups: tuple[_Places, _Places, _Places] = ([], [], [])
-            for group, number in zip((0, 1, 2, 2, 2, 2), _COUNTS, strict=True):
-                for _ in range(integers.get(number, 0)):
-                    message, size = _prefixed(data, cursor, end)
-                    groups[group].append((message, size))
-                    cursor = message + size
+            places = []
+            for _ in range(messages):
+                place = _prefixed(data, cursor, end)
+                places.append(place)
+                cursor = sum(place)
             if cursor != end:
                 raise Malformed(f"{end - cursor} bytes of the block are undeclared")
-            sources, graphs, results = map(tuple, groups)
-            blocks.append(Block(at, header, sources, results, graphs))
+            of_code, rest = tuple(places[:sources]), tuple(places[sources:])
+            blocks.append(FileBlock(at, header, of_code, rest[graphs:], rest[:graphs]))
             at = end
     except Malformed as error:
-        return Framing(tuple(blocks), f"at offset {at} of {len(data)} bytes: {error}", at)
-    if not blocks:
-        return Framing((), f"the file ends after its header, at offset {at}", at)
-    return Framing(tuple(blocks), "", at)
+        problem = f"at offset {at} of {len(data)} bytes: {error}"
+    else:
+        problem = "" if blocks else f"the file ends after its header, at offset {at}"
+    return Framing(data, tuple(blocks), problem, at)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -188,64 +204,46 @@ def read_bytes(path: Path) -> bytes:
     """
     try:
         return files.read_bytes(path, check=lambda head: _refuse_foreign(path, head))
-    except FileNotFoundError:
-        raise InputProblem(
-            f"no report at '{path}'",
-            "Check the path",
-        ) from None
-    except IsADirectoryError:
-        raise InputProblem(
-            f"'{path}' is a folder, not a report", "Name the .ncu-rep file in it"
-        ) from None
-    except PermissionError:
-        raise InputProblem(
-            f"no permission to read '{path}'",
-            "Reports written under sudo belong to root: chown or chmod the file",
-        ) from None
     except OSError as error:
-        raise InputProblem(f"'{path}' cannot be read: {error.strerror}") from None
+        what, remedy = _UNREADABLE.get(
+            type(error), (f"'{{}}' cannot be read: {error.strerror}", "")
+        )
+        raise InputProblem(what.format(path), remedy) from None
 
 
 def _refuse_foreign(path: Path, data: bytes) -> None:
     """Raise InputProblem for anything that does not start like a report, naming what it is."""
-    if data.startswith(MAGIC):
-        return
+    if not data.startswith(MAGIC):
+        what, remedy = _stranger(path, data)
+        raise InputProblem(f"'{path}' {what}", remedy)
+
+
+def _stranger(path: Path, data: bytes) -> tuple[str, str]:
+    """What a file is that starts with `data` and is no report, and what to do."""
     if not data:
-        raise InputProblem(
-            f"'{path}' is empty (0 bytes)",
+        return (
+            "is empty (0 bytes)",
             "ncu writes the report when the program ends; run it again and let it finish",
         )
-    if data.startswith(_LFS):
-        raise InputProblem(
-            f"'{path}' is a Git LFS pointer, not the report itself",
+    if data.startswith(b"version https://git-lfs"):
+        return (
+            "is a Git LFS pointer, not the report itself",
             "Run `git lfs pull` in its repository",
         )
-    trace = _trace(path, data)
-    if trace:
-        raise InputProblem(f"'{path}' is {trace}, not a report of Nsight Compute", _FROM_A_TRACE)
-    if data.startswith(_ELF):
-        raise InputProblem(
-            f"'{path}' is a program or compiled code (ELF), not a report",
-            "Profile a program with `ncu-toolkit profile -- PROGRAM`; `ncu-toolkit static` reads a .cubin",
-        )
-    for magic, what in (
-        (_ZIP, "a zip archive"),
-        (_GZIP, "a gzip file"),
-    ):
+    if trace := _trace(path, data):
+        return f"is {trace}, not a report of Nsight Compute", _FROM_A_TRACE
+    for magic, what, remedy in _FOREIGN:
         if data.startswith(magic):
-            raise InputProblem(
-                f"'{path}' is {what}, which cannot be read directly",
-                "Unpack it, or save it as .ncu-rep from Nsight Compute",
-            )
+            return what, remedy
     head = data[:16]
     if all(32 <= byte < 127 or byte in b"\r\n\t" for byte in head):
         shown = head.decode("ascii").strip().replace("\n", " ")
-        raise InputProblem(
-            f"'{path}' is text (it starts with '{shown}'), not a report",
+        return (
+            f"is text (it starts with '{shown}'), not a report",
             "Pass the .ncu-rep file itself, not its CSV or log",
         )
-    raise InputProblem(
-        f"'{path}' does not start with a report's signature (offset 0: {data[:4].hex(' ')}, expected {MAGIC.hex(' ')})",
+    return (
+        f"does not start with a report's signature (offset 0: {data[:4].hex(' ')}, expected {MAGIC.hex(' ')})",
         "It is damaged or another kind of file",
     )
 
@@ -253,7 +251,7 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
 def _trace(path: Path, data: bytes) -> str:
     """What kind of trace a file is that starts so; empty where it does not look like one."""
     name = path.name.lower()
-    if data.startswith(_SQLITE):
+    if data.startswith(b"SQLite format 3\0"):
         return "an SQLite database, as `nsys export` writes it"
     if name.endswith(_NSYS):
         return "a report of Nsight Systems (nsys)"

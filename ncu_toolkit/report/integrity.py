@@ -9,16 +9,18 @@ proof there (checksums.py)."""
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.report import cubin, framing, messages
+from ncu_toolkit.report import cubin, messages
 from ncu_toolkit.report.cubin import Cubin
 from ncu_toolkit.report.framing import Framing, Malformed
+from ncu_toolkit.report.messages import SourceMessage
 
 #: Largest relative deviation of a relation that holds. Real launches stay below 5e-16.
 _EXACT: Final = 1e-9
@@ -32,6 +34,10 @@ _NANOSECONDS: Final = 1e9
 #: Counters of the link between CPU and GPU (C2C): their rates are of another time.
 _LINK: Final = b"ctc__"
 _LAUNCH: Final = {fact: name.encode() for fact, name in registry.LAUNCH_FACTS.items()}
+_RAW: Final = {
+    **{short: name.encode() for short, name in registry.AGREEMENTS.items()},
+    **{f"{what}_{axis}": _LAUNCH[f"{what}_{axis}"] for what in ("grid", "block") for axis in "xyz"},
+}
 _DEVICE: Final = {fact: name.encode() for fact, name in registry.DEVICE_FACTS.items()}
 #: Bytes of shared memory that newer compilers declare for the system in each block.
 _RESERVED_SHARED: Final = 1024
@@ -43,6 +49,10 @@ _SHORT: Final[Mapping[str, str]] = {
     **{name: entry.name for entry in registry.REGISTRY.values() for name in entry.ncu},
     **{name: short for short, names in registry.SOURCE_METRICS.items() for name in names},
 }
+
+
+#: A metric's name and value.
+Named = tuple[bytes, float]
 
 
 class Check(NamedTuple):
@@ -74,10 +84,11 @@ class Inspection:
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
-def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
-    """Inspect the blocks of a report. `frame` must be of `data`.
+def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "") -> Inspection:
+    """Inspect the blocks of a report.
 
     Args:
+        sources: all of its sources.
         version: the ncu that wrote the file, "2025.3.1", empty where it does not say. Messages of
             one newer than KNOWN that cannot be read are no damage.
     """
@@ -92,19 +103,14 @@ def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
         order = None if messages.merged(frame) else _Order()
     except Malformed as error:
         return Inspection("" if newer else f"in the header of a block: {error}")
-    for block in frame.blocks:
-        for offset, length in block.sources:
-            try:
-                source = messages.read_source(data[offset : offset + length], code=True)
-            except Malformed as error:
-                damage.append(f"at offset {offset}, in the source of a kernel: {error}")
-                continue
-            code = cubin.read(source.elf) if source.elf else None
-            same = present.get(source.identifier, code) == code
-            present[source.identifier] = code if same else None
-    places = ((block, place) for block in frame.blocks for place in block.results)
-    for index, (block, (offset, length)) in enumerate(places):
-        message = data[offset : offset + length]
+    for source in sources:
+        if source.problem:
+            damage.append(f"at offset {source.offset}, in the source of a kernel: {source.problem}")
+            continue
+        code = cubin.read(source.code) if source.code else None
+        same = present.get(source.identifier, code) == code
+        present[source.identifier] = code if same else None
+    for index, (block, offset, message) in enumerate(frame.results()):
         try:
             who, values = messages.scalars(message, names)
         except Malformed as error:
@@ -117,17 +123,17 @@ def inspect(data: bytes, frame: Framing, version: str = "") -> Inspection:
             *_kernel(who, present, figures),
             *_geometry(who, figures),
             *_device(devices, values),
-            *_figures(figures),
+            *_rollups(figures),
+            *_time(figures),
+            *_products(figures),
         ]
         if order is not None:
-            checks += order.checks(index, _process(block), who)
-        broken = contradictions(checks)
-        if broken:
+            checks += order.checks(index, messages.process(block), who)
+        if broken := contradictions(checks):
             found[index] = broken
+    unused = bool(named and present.keys() - named)
     return Inspection(
-        "" if newer else "; ".join(damage[:1]),
-        _missing(frame, version, bool(named and present.keys() - named)),
-        found,
+        "" if newer else "; ".join(damage[:1]), _missing(frame, version, unused), found
     )
 
 
@@ -146,15 +152,13 @@ def _missing(frame: Framing, version: str, unused: bool) -> str:
 def _code(who: messages.Identity, present: Collection[int]) -> Iterator[Check]:
     """Check that the file has the code that a launch names. Most rules read it, so the
     contradiction is of the whole launch."""
+    relation = "code is in the file"
     if who.sources:
         lost = any(source not in present for source in who.sources)
-        yield Check(
-            "code is in the file",
-            (),
-            "it names machine code that the file does not contain" if lost else "",
-        )
+        problem = "it names machine code that the file does not contain"
+        yield Check(relation, (), problem if lost else "")
     elif who.mangled:
-        yield Check("code is in the file", (), "it names no machine code")
+        yield Check(relation, (), "it names no machine code")
 
 
 def _kernel(
@@ -164,29 +168,20 @@ def _kernel(
     code = present.get(who.sources[0]) if len(who.sources) == 1 else None
     if code is None or not who.mangled:
         return
-    yield Check(
-        "the code's headers fit together",
-        (),
-        f"the headers of its machine code do not fit together: {code.problem}"
-        if code.problem
-        else "",
-    )
+    problem = f"the headers of its machine code do not fit together: {code.problem}"
+    yield Check("the code's headers fit together", (), problem if code.problem else "")
     if code.problem:
         return
     there = who.mangled in code.kernels
-    yield Check(
-        "the kernel is in its code",
-        (),
-        "" if there else "its machine code has no kernel of its name",
-    )
+    problem = "its machine code has no kernel of its name"
+    yield Check("the kernel is in its code", (), "" if there else problem)
     major, minor = (figures.get(_DEVICE[name]) for name in ("cc_major", "cc_minor"))
     if major is not None and minor is not None:
         fits = code.compute // 10 == major and code.compute % 10 <= minor
-        yield Check(
-            "the code is for the GPU",
-            (),
-            "" if fits else f"its machine code is for sm_{code.compute}, and its GPU is sm_{major:.0f}{minor:.0f}",
-        )  # fmt: skip
+        problem = (
+            f"its machine code is for sm_{code.compute}, and its GPU is sm_{major:.0f}{minor:.0f}"
+        )
+        yield Check("the code is for the GPU", (), "" if fits else problem)
     if not there:
         return
     needed, declared = code.kernels[who.mangled], code.shared.get(who.mangled, 0)
@@ -207,22 +202,16 @@ def _geometry(who: messages.Identity, figures: Mapping[bytes, float]) -> Iterato
     once."""
     for what, stated in (("grid", who.grid), ("block", who.block)):
         names = tuple(_LAUNCH[f"{what}_{axis}"] for axis in "xyz")
-        sizes = tuple(figures.get(name) for name in names)
-        if stated is None or None in sizes:
+        sizes = [figures[name] for name in names if name in figures]
+        if stated is None or len(sizes) < len(names):
             continue
-        fits = stated == sizes
+        fits = stated == tuple(sizes)
         if not fits and what == "grid" and who.block is not None:
-            fits = stated == tuple(
-                blocks * threads
-                for blocks, threads in zip(sizes, who.block, strict=True)
-                if blocks is not None
-            )
-        shown = ", ".join(f"{size:.10g}" for size in sizes if size is not None)
-        yield Check(
-            "grid and block are the launch's",
-            tuple(name.decode() for name in names),
-            "" if fits else f"its {what} is {', '.join(map(str, stated))} in one place and {shown} in another",
-        )  # fmt: skip
+            fits = stated == tuple(map(operator.mul, sizes, who.block))
+        shown = ", ".join(f"{size:.10g}" for size in sizes)
+        problem = f"its {what} is {', '.join(map(str, stated))} in one place and {shown} in another"
+        of = tuple(name.decode() for name in names)
+        yield Check("grid and block are the launch's", of, "" if fits else problem)
 
 
 def _device(
@@ -230,27 +219,16 @@ def _device(
     values: Mapping[bytes, float | bytes | None],
 ) -> Iterator[Check]:
     """Check that the launch's GPU is one of the session's."""
+    if not any(name in values for device in devices for name in device):
+        return
     differing = [
         [name for name, value in device.items() if name in values and values[name] != value]
         for device in devices
         if device
     ]
-    if not differing or not any(name in values for device in devices for name in device):
-        return
-    nearest = min(differing, key=len)
-    names = tuple(name.decode(errors="replace") for name in nearest[:1])
-    yield Check(
-        "the GPU is one of the session's",
-        names,
-        f"{names[0]} is another than that of any GPU of the session" if names else "",
-    )
-
-
-def _process(block: framing.Block) -> int:
-    try:
-        return messages.process(block)
-    except Malformed:
-        return 0
+    names = tuple(name.decode(errors="replace") for name in min(differing, key=len)[:1])
+    problem = f"{names[0]} is another than that of any GPU of the session" if names else ""
+    yield Check("the GPU is one of the session's", names, problem)
 
 
 class _Order:
@@ -267,43 +245,26 @@ class _Order:
         if not who.mangled or who.call is None:
             return
         key = process, who.thread
-        first = self._calls.setdefault(key, {}).setdefault(who.call, index)
-        yield Check(
-            "a call is there once",
-            (),
-            "" if first == index else f"it is there twice: launch {first} is the same call of the same thread",
-        )  # fmt: skip
-        last = self._last.get(key)
+        calls = self._calls.setdefault(key, {})
+        last = self._last.get(key, who.call)
+        first = calls.setdefault(who.call, index)
+        problem = f"it is there twice: launch {first} is the same call of the same thread"
+        yield Check("a call is there once", (), "" if first == index else problem)
         if first != index:
             return
-        late = last is not None and who.call < last
-        yield Check(
-            "calls are in order",
-            (),
-            f"it stands after launch {self._calls[key][last]}, which the same thread called later"
-            if late and last is not None
-            else "",
-        )
-        self._last[key] = max(who.call, last or 0)
+        problem = f"it stands after launch {calls[last]}, which the same thread called later"
+        yield Check("calls are in order", (), problem if who.call < last else "")
+        self._last[key] = max(who.call, last)
         time, of = self._latest.get(key, (0, 0))
-        yield Check(
-            "times are in order",
-            (),
-            f"it stands after launch {of}, which was profiled later" if who.created < time else "",
-        )
+        problem = f"it stands after launch {of}, which was profiled later"
+        yield Check("times are in order", (), problem if who.created < time else "")
         self._latest[key] = max((time, of), (who.created, index))
 
 
-def _figures(values: Mapping[bytes, float]) -> Iterator[Check]:
-    yield from _rollups(values)
-    yield from _time(values)
-    yield from _products(values)
-
-
 def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
-    """Sums are averages times a number of units that is the same for all figures of a kind (`sm`,
+    """Sums are averages times a number of units that is the same for all metrics of a kind (`sm`,
     `lts`); for percentages the two are the same."""
-    pairs: dict[bytes, list[tuple[tuple[bytes, float], tuple[bytes, float]]]] = {}
+    pairs: dict[bytes, list[tuple[Named, Named]]] = {}
     for name, average_of_total, kind, low_name, high_name in _averages(tuple(values)):
         average = values[name]
         if not math.isfinite(average):
@@ -314,17 +275,15 @@ def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
         low, high = values.get(low_name), values.get(high_name)
         if low is None or high is None or not math.isfinite(low + high):
             continue
-        relation = "minimum ≤ average ≤ maximum"
         slack = _EXACT * max(abs(low), abs(high))
-        if average < low - slack:
-            yield _check(relation, False, (name, average), (low_name, low))
-        else:
-            yield _check(relation, average <= high + slack, (name, average), (high_name, high))
+        under, over = average < low - slack, average > high + slack
+        end = (low_name, low) if under else (high_name, high)
+        yield _pair("minimum ≤ average ≤ maximum", not (under or over), (name, average), end)
     for kind, found in pairs.items():
         units = 1 if kind == b"pct" else _units((average[1], total[1]) for average, total in found)
         for average_of, total_of in found:
             fits = _agree(average_of[1], total_of[1], units)
-            yield _check("sum = average × units", fits, average_of, total_of)
+            yield _pair("sum = average × units", fits, average_of, total_of)
 
 
 @lru_cache(maxsize=16)
@@ -355,115 +314,87 @@ def _agree(average: float, total: float, units: int) -> bool:
     return abs(total - average * units) <= _EXACT * max(1.0 if units == 1 else 0.0, abs(total))
 
 
-def _check(
-    relation: str, holds: bool, first: tuple[bytes, float], second: tuple[bytes, float]
-) -> Check:
+def _pair(relation: str, holds: bool, first: Named, second: Named) -> Check:
     names = (first[0].decode(errors="replace"), second[0].decode(errors="replace"))
-    if holds:
-        return Check(relation, names)
-    return Check(
-        relation,
-        names,
-        f"{names[0]} is {first[1]:.10g} and {names[1]} is {second[1]:.10g}, which do not fit together",
-    )
+    problem = f"{names[0]} is {first[1]:.10g} and {names[1]} is {second[1]:.10g}, which do not fit together"
+    return Check(relation, names, "" if holds else problem)
 
 
 def _time(values: Mapping[bytes, float]) -> Iterator[Check]:
-    """Check that every rate is its figure over the kernel's time. Where most rates disagree the
+    """Check that every rate is its metric over the kernel's time. Where most rates disagree the
     time is wrong, and one sentence says so."""
     time = values.get(_TIME)
     if time is None or not math.isfinite(time):
         return
-    fitting: list[tuple[bytes, float, float]] = []
+    relation, of = "X / X.per_second = duration", _TIME.decode()
+    fitting = 0
     others: list[tuple[bytes, float, float]] = []
     for name, rate in values.items():
         amount = values.get(name.removesuffix(_RATE)) if name.endswith(_RATE) else None
         if amount is None or not (math.isfinite(rate) and math.isfinite(amount)):
             continue
         if amount == rate == 0 or name.startswith(_LINK):
-            continue  # fits any time; is of the link's own clock
-        fits = _same(amount * _NANOSECONDS, rate * time)
-        (fitting if fits else others).append((name, amount, rate))
-    relation = "X / X.per_second = duration"
-    for name, _, _ in fitting:
-        yield Check(relation, (_TIME.decode(), name.decode(errors="replace")))
-    rates = [(name, amount, rate) for name, amount, rate in others if rate]
-    if rates and len(others) > len(fitting):
+            continue  # it fits any time; it is of the link's own clock
+        if _same(amount * _NANOSECONDS, rate * time):
+            fitting += 1
+            yield Check(relation, (of, name.decode(errors="replace")))
+        else:
+            others.append((name, amount, rate))
+    rates = [each for each in others if each[2]]
+    if rates and len(others) > fitting:
         name, amount, rate = rates[0]
-        figure = name.decode(errors="replace")
-        yield Check(
-            relation,
-            (_TIME.decode(),),
-            f"{_TIME.decode()} is {time:.10g} ns, and {figure.removesuffix(_RATE.decode())} / {figure} gives {amount / rate * _NANOSECONDS:.10g} ns",
-        )
+        shown = name.decode(errors="replace")
+        gives = f"{shown.removesuffix(_RATE.decode())} / {shown} gives {amount / rate * _NANOSECONDS:.10g} ns"
+        yield Check(relation, (of,), f"{of} is {time:.10g} ns, and {gives}")
         return
     for name, amount, rate in others:
-        yield _check(relation, False, (name.removesuffix(_RATE), amount), (name, rate))
+        yield _pair(relation, False, (name.removesuffix(_RATE), amount), (name, rate))
 
 
 def _same(left: float, right: float) -> bool:
     return abs(left - right) <= _EXACT * max(abs(left), abs(right))
 
 
+_GEOMETRY: Final = "grid and block = their products"
+#: Metrics that ncu computes from others in the file: the relation, the metric, those that it is
+#: made of, and how.
+_PRODUCTS: Final[tuple[tuple[str, str, tuple[str, ...], Callable[..., float | None]], ...]] = (
+    ("DRAM bytes = read + written", "dram_total", ("dram_read", "dram_written"), operator.add),
+    (
+        "latency = warps / issue rate", "warp_latency", ("warps_active", "issue_active"),
+        lambda warps, issued: warps / issued if warps and issued else None,
+    ),
+    (_GEOMETRY, "grid", ("grid_x", "grid_y", "grid_z"), lambda *axes: math.prod(axes)),
+    (_GEOMETRY, "block", ("block_x", "block_y", "block_z"), lambda *axes: math.prod(axes)),
+    (_GEOMETRY, "threads", ("grid", "block"), operator.mul),
+)  # fmt: skip
+
+
 def _products(values: Mapping[bytes, float]) -> Iterator[Check]:
-    """Figures that ncu computes from others in the file."""
-    for relation, name, parts, expected in _equations(values):
-        stated = values.get(name)
-        if stated is None or expected is None or not math.isfinite(stated + expected):
-            continue
-        names = tuple(part.decode() for part in (name, *parts))
-        problem = (
-            ""
-            if _same(stated, expected)
-            else f"{names[0]} is {stated:.10g}, and {' and '.join(names[1:])} give {expected:.10g}"
-        )
-        yield Check(relation, names, problem)
-
-
-_Equation = tuple[str, bytes, tuple[bytes, ...], float | None]
-
-
-def _equations(values: Mapping[bytes, float]) -> Iterator[_Equation]:
-    """(relation, figure, the figures it is made of, what they give or None where one is not
-    there)."""
-    raw = {short: name.encode() for short, name in registry.AGREEMENTS.items()}
-
-    def product(*names: bytes) -> float | None:
-        found = [values.get(name) for name in names]
-        return None if None in found else math.prod(value for value in found if value is not None)
-
-    read, written = values.get(raw["dram_read"]), values.get(raw["dram_written"])
-    both = read + written if read is not None and written is not None else None
-    yield (
-        "DRAM bytes = read + written",
-        raw["dram_total"],
-        (raw["dram_read"], raw["dram_written"]),
-        both,
-    )
-    warps, issued = values.get(raw["warps_active"]), values.get(raw["issue_active"])
-    cycles = warps / issued if warps and issued else None
-    yield (
-        "latency = warps / issue rate",
-        raw["warp_latency"],
-        (raw["warps_active"], raw["issue_active"]),
-        cycles,
-    )
-    geometry = "grid and block = their products"
-    for what in ("grid", "block"):
-        axes = tuple(f"launch__{what}_dim_{axis}".encode() for axis in "xyz")
-        yield geometry, raw[what], axes, product(*axes)
-    yield (
-        geometry,
-        raw["threads"],
-        (raw["grid"], raw["block"]),
-        product(raw["grid"], raw["block"]),
-    )
+    """Check metrics that ncu computes from others in the file."""
+    for relation, name, parts, made in _PRODUCTS:
+        given = [values[_RAW[part]] for part in parts if _RAW[part] in values]
+        expected = made(*given) if len(given) == len(parts) else None
+        yield from _product(values, relation, _RAW[name], [_RAW[part] for part in parts], expected)
     limits = {values[name]: name for name in _LIMITS if name in values}
-    sms = raw["launch_sms"] if values.get(raw["launch_sms"]) else raw["device_sms"]
-    grid, resident = values.get(raw["grid"]), min(limits, default=0.0) * values.get(sms, 0.0)
-    yield (
-        "waves = grid / (limit × SMs)",
-        raw["waves"],
-        (raw["grid"], *([limits[min(limits)]] if limits else []), sms),
-        grid / resident if grid is not None and resident else None,
-    )
+    least = min(limits, default=0.0)
+    sms = _RAW["launch_sms" if values.get(_RAW["launch_sms"]) else "device_sms"]
+    grid, resident = values.get(_RAW["grid"]), least * values.get(sms, 0.0)
+    of = (_RAW["grid"], *([limits[least]] if limits else []), sms)
+    waves = grid / resident if grid is not None and resident else None
+    yield from _product(values, "waves = grid / (limit × SMs)", _RAW["waves"], of, waves)
+
+
+def _product(
+    values: Mapping[bytes, float],
+    relation: str,
+    name: bytes,
+    parts: Sequence[bytes],
+    expected: float | None,
+) -> Iterator[Check]:
+    stated = values.get(name)
+    if stated is None or expected is None or not math.isfinite(stated + expected):
+        return
+    names = tuple(part.decode() for part in (name, *parts))
+    problem = f"{names[0]} is {stated:.10g}, and {' and '.join(names[1:])} give {expected:.10g}"
+    yield Check(relation, names, "" if _same(stated, expected) else problem)

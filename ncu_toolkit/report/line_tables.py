@@ -7,11 +7,11 @@ table of every real report there is (docs/integrity.md)."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from ncu_toolkit.report import messages
-from ncu_toolkit.report.framing import Framing, Malformed, fields, read_varint
+from ncu_toolkit.report.framing import Framing, Malformed, read_varint
+from ncu_toolkit.report.messages import SourceMessage
 from ncu_toolkit.sass import elf
 
 TABLES: Final = (b".debug_line", b".nv_debug_line_sass")
@@ -23,45 +23,39 @@ _LAST_LINE: Final = 1 << 24
 _LONGEST: Final = 8 << 20
 
 
-def problem(data: bytes, frame: Framing) -> str:
-    """Where the first line table is that makes no sense; empty where all do."""
-    return next(
-        (f"at offset {at}, in a line table: {why}" for at, _, why in _broken(data, frame)), ""
-    )
+class BrokenTable(NamedTuple):
+    """A line table that makes no sense: its offset in the file, that of its size, and why."""
+
+    offset: int
+    size_at: int
+    why: str
 
 
-def emptied(data: bytes, frame: Framing) -> bytes:
-    """The report with the tables that make no sense declared empty: it is as long as before, and its
-    instructions have no source lines."""
-    changed = bytearray(data)
-    for _, size_at, _ in _broken(data, frame):
-        changed[size_at : size_at + 8] = bytes(8)
-    return bytes(changed)
-
-
-def _broken(data: bytes, frame: Framing) -> Iterator[tuple[int, int, str]]:
-    """Each table that makes no sense: its offset, that of its size, and why."""
-    seen: set[bytes] = set()
-    for block in frame.blocks:
-        for offset, length in block.sources:
-            message = data[offset : offset + length]
-            try:
-                code = next((v for n, v in fields(message) if n == messages.SOURCE_CODE), b"")
-            except Malformed:
-                continue  # integrity.py says so
-            if not isinstance(code, bytes) or not code.startswith(elf.MAGIC):
+def broken(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[BrokenTable, ...]:
+    """The line tables that make no sense."""
+    found = []
+    sound: set[bytes] = set()
+    for source in sources:
+        start = frame.data.find(source.code, source.offset)
+        for section in source.sections:
+            at, end = section.start, section.start + section.size
+            table = source.code[at:end]
+            if section.name not in TABLES or table in sound:
                 continue
-            start = offset + message.find(code)
-            for section in elf.sections(code):
-                at, end = section.start, section.start + section.size
-                table = code[at:end]
-                if section.name not in TABLES or table in seen:
-                    continue
-                why = "it runs past the end" if end > len(code) else _wrong(table)
-                if why:
-                    yield start + at, start + section.header + elf.SIZE_AT, why
-                else:
-                    seen.add(table)
+            if why := "it runs past the end" if end > len(source.code) else _wrong(table):
+                found.append(BrokenTable(start + at, start + section.header + elf.SIZE_AT, why))
+            else:
+                sound.add(table)
+    return tuple(found)
+
+
+def emptied(data: bytes, tables: Iterable[BrokenTable]) -> bytes:
+    """The report with some tables declared empty: it is as long as before, and its instructions
+    have no source lines."""
+    changed = bytearray(data)
+    for table in tables:
+        changed[table.size_at : table.size_at + 8] = bytes(8)
+    return bytes(changed)
 
 
 def _wrong(table: bytes) -> str:

@@ -1,6 +1,6 @@
 """Fields of a report's protobuf messages, learnt from real files of ncu 2020.3 to 2025.3.
 
-The profiler's own module reads the figures; this reads the few things that it does not tell (which
+The profiler's own module reads the metrics. This reads the few things that it does not give (which
 machine code a launch ran) and what a check of the module's answers needs. Field numbers are named
 here and nowhere else."""
 
@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cached_property
 from typing import Final
 
-from ncu_toolkit.model import Frame, MachineCode
-from ncu_toolkit.report.framing import Block, Framing, Malformed, fields, one_field, read_varint
-from ncu_toolkit.sass import words
-from ncu_toolkit.sass.elf import MAGIC as ELF
+from ncu_toolkit.model import Frame
+from ncu_toolkit.report.framing import (
+    FileBlock,
+    Framing,
+    Malformed,
+    fields,
+    one_field,
+    read_varint,
+)
+from ncu_toolkit.sass import elf
 
 # a source message: its id, the module's machine code, the source files and the functions in it
 _SOURCE_ID: Final = 1
@@ -38,153 +46,163 @@ RESULT_METRIC: Final = 13
 _RESULT_SOURCES: Final = 15
 
 
-def results(data: bytes, frame: Framing) -> Iterator[tuple[Block, bytes]]:
-    """Every launch's message in file order, with its block."""
-    for block in frame.blocks:
-        for offset, length in block.results:
-            yield block, data[offset : offset + length]
+def _entries(message: int | bytes, number: int = 0) -> Iterator[dict[int, int | bytes]]:
+    """The messages within a message as their fields by number: all, or those of one field."""
+    for part, entry in fields(message) if isinstance(message, bytes) else ():
+        if isinstance(entry, bytes) and number in (0, part):
+            yield dict(fields(entry))
+
+
+@dataclass(frozen=True)
+class SourceMessage:
+    """A source message. `problem` says why what follows in it cannot be read."""
+
+    offset: int = field(default=0, compare=False)
+    identifier: int = 0
+    code: bytes = field(default=b"", repr=False)
+    """The machine code as it is in the file, also where it does not start like that; empty where
+    the file has none or a recording blanked it."""
+    functions: Mapping[bytes, int] = field(default_factory=dict)
+    """Addresses by mangled name."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Source text by file name, where the report holds it."""
+    problem: str = ""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the machine code; empty without any."""
+        return hashlib.sha256(self.code).digest() if self.code.startswith(elf.MAGIC) else b""
+
+    @cached_property
+    def sections(self) -> tuple[elf.Section, ...]:
+        """The sections of the machine code."""
+        return tuple(elf.sections(self.code)) if self.digest else ()
+
+    @cached_property
+    def _texts(self) -> Mapping[bytes, elf.Section]:
+        return {each.name: each for each in self.sections}
+
+    def text(self, function: bytes) -> bytes:
+        """The machine code of a function; empty where it is not there."""
+        found = self._texts.get(b".text." + function)
+        return self.code[found.start : found.start + found.size] if found else b""
+
+
+def sources(frame: Framing) -> tuple[SourceMessage, ...]:
+    """The sources in file order."""
+    return tuple(
+        read_source(frame.data[offset : offset + length], offset)
+        for block in frame.blocks
+        for offset, length in block.sources
+    )
+
+
+def read_source(message: bytes, offset: int = 0) -> SourceMessage:
+    """A source message that stands at `offset`."""
+    identifier, code, problem = 0, b"", ""
+    functions: dict[bytes, int] = {}
+    files: dict[str, str] = {}
+    try:
+        for number, value in fields(message):
+            if isinstance(value, int):
+                identifier = value if number == _SOURCE_ID else identifier
+            elif number == SOURCE_CODE:
+                code = value if value.strip(b"\0") else b""
+            elif number == _SOURCE_FILES:
+                for parts in _entries(value):
+                    file, text = parts.get(_FILE_NAME), parts.get(_FILE_TEXT)
+                    if isinstance(file, bytes) and isinstance(text, bytes) and text:
+                        files[file.decode(errors="replace")] = text.decode(errors="replace")
+            elif number == SOURCE_FUNCTIONS:
+                for parts in _entries(value):
+                    name, base = parts.get(_FUNCTION_NAME), parts.get(_FUNCTION_BASE)
+                    if isinstance(name, bytes) and isinstance(base, int):
+                        functions[name] = base
+    except Malformed as error:
+        problem = str(error)
+    return SourceMessage(offset, identifier, code, functions, files, problem)
 
 
 @dataclass(frozen=True)
 class Code:
-    """The machine code a launch ran: a digest of it and its function's name, the address the
-    function was loaded at, whether it is in the file."""
+    """The machine code that a launch ran. The defaults stand where the file does not say."""
 
-    digest: bytes
-    base: int | None
-    """None where the file has no function table (before 2022)."""
-    embedded: bool
-    files: Mapping[str, str] = field(default_factory=dict, compare=False)
+    digest: bytes = b""
+    """Of the module's code and the function's name."""
+    base: int | None = None
+    """The address that the function was loaded at; None without a function table (before 2022)."""
+    embedded: bool = False
+    """Whether the code is in the file."""
+    files: Mapping[str, str] | None = field(default=None, compare=False)
     """The text of the module's source files by name; empty where the report holds none. The
     profiler's module gives the same texts, at a quarter of a second for each kernel of a large
     report."""
+    text: bytes = field(default=b"", compare=False, repr=False)
+    """The function's own machine code; empty where the file has none, or several of that name."""
 
 
-def codes(data: bytes, frame: Framing) -> tuple[Code | None, ...]:
-    """The code of each launch in file order. None where the file does not say: no or several
-    sources for a launch, or two different codes under one id."""
-    found: dict[int, Source | None] = {}
-    for source in sources(data, frame):
-        found[source.identifier] = (
-            source if found.get(source.identifier, source) == source else None
-        )
-    return tuple(_code(message, found) for _, message in results(data, frame))
+UNKNOWN: Final = Code()
 
 
-def machine(data: bytes, frame: Framing) -> tuple[MachineCode | None, ...]:
-    """The machine code of each launch's function in file order, by its words. None where the file
-    holds none, or several functions of that name."""
-    elves: dict[int, bytes] = {}
-    for block in frame.blocks:
-        for offset, length in block.sources:
-            with contextlib.suppress(Malformed):
-                found = dict(fields(data[offset : offset + length]))
-                who, code = found.get(_SOURCE_ID), found.get(SOURCE_CODE)
-                if isinstance(who, int) and isinstance(code, bytes) and code.startswith(ELF):
-                    elves[who] = code if elves.get(who, code) == code else b""
-    parts = {who: words.sections(code) for who, code in elves.items()}
-    read: dict[tuple[int, str], MachineCode] = {}
-    return tuple(_machine(message, parts, read) for _, message in results(data, frame))
-
-
-def _machine(
-    message: bytes,
-    parts: Mapping[int, Mapping[str, memoryview]],
-    read: dict[tuple[int, str], MachineCode],
-) -> MachineCode | None:
-    try:
-        who = identity(message)
-    except Malformed:
-        return None
-    section = f".text.{who.mangled.decode('utf-8', 'replace')}"
-    keys = [(source, section) for source in who.sources if section in parts.get(source, {})]
-    if len(keys) != 1:
-        return None
-    (key,) = keys
-    if key not in read:
-        read[key] = words.read(parts[key[0]][section])
-    return read[key]
-
-
-def functions(data: bytes, frame: Framing) -> tuple[str, ...]:
-    """The names of the functions that were launched, each once, in file order; launches that cannot
-    be read have none."""
-    found: dict[str, None] = {}
-    for _, message in results(data, frame):
-        with contextlib.suppress(Malformed):
-            for number, value in fields(message):
-                if number == _RESULT_FUNCTION and isinstance(value, bytes):
-                    found[value.decode(errors="replace")] = None
-                    break
+def codes(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[Code, ...]:
+    """The code of each launch in file order. It is unknown for a launch of no or several sources,
+    and where two different codes have one id."""
+    known: dict[int, SourceMessage | None] = {}
+    # Of machine code alone: another source of that id without any changes nothing.
+    holding: dict[int, SourceMessage | None] = {}
+    for source in sources:
+        if not source.problem:
+            at = source.identifier
+            known[at] = source if known.get(at, source) == source else None
+            if source.digest:
+                held = holding.get(at, source)
+                holding[at] = source if held and held.digest == source.digest else None
+    made: dict[tuple[object, ...], Code] = {}
+    found = []
+    for _, _, message in frame.results():
+        try:
+            who = identity(message)
+        except Malformed:
+            found.append(UNKNOWN)
+            continue
+        key = (who.mangled, *who.sources)
+        if key not in made:
+            made[key] = _code(
+                who.mangled,
+                [known.get(source) for source in who.sources],
+                [holding.get(source) for source in who.sources],
+            )
+        found.append(made[key])
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A source message: its id, the digest of its machine code (empty where that is not in the
-    file), its functions' addresses by mangled name."""
-
-    identifier: int
-    digest: bytes
-    functions: Mapping[bytes, int]
-    files: Mapping[str, str]
-    """Source text by file name, where the report holds it."""
-    elf: bytes = field(default=b"", compare=False, repr=False)
-    """The machine code, where the file holds it and it was asked for; also what does not start like
-    machine code."""
-
-
-def sources(data: bytes, frame: Framing) -> Iterator[Source]:
-    """The sources in file order; those that cannot be read are left out (integrity.py reports
-    them)."""
-    for block in frame.blocks:
-        for offset, length in block.sources:
-            with contextlib.suppress(Malformed):
-                yield read_source(data[offset : offset + length])
-
-
-def read_source(message: bytes, *, code: bool = False) -> Source:
-    """A source message, with `code` its machine code too. Raises Malformed where it cannot be
-    read."""
-    identifier, digest, elf = 0, b"", b""
-    functions: dict[bytes, int] = {}
-    files: dict[str, str] = {}
-    for number, value in fields(message):
-        if number == _SOURCE_ID and isinstance(value, int):
-            identifier = value
-        elif number == SOURCE_CODE and isinstance(value, bytes):
-            # recordings blank the code of libraries
-            elf = value if value.strip(b"\0") else b""
-            digest = hashlib.sha256(elf).digest() if elf.startswith(ELF) else b""
-        elif number == _SOURCE_FILES and isinstance(value, bytes):
-            for _, entry in fields(value):
-                parts = dict(fields(entry)) if isinstance(entry, bytes) else {}
-                name, text = parts.get(_FILE_NAME), parts.get(_FILE_TEXT)
-                if isinstance(name, bytes) and isinstance(text, bytes) and text:
-                    files[name.decode(errors="replace")] = text.decode(errors="replace")
-        elif number == SOURCE_FUNCTIONS and isinstance(value, bytes):
-            for _, entry in fields(value):
-                parts = dict(fields(entry)) if isinstance(entry, bytes) else {}
-                name, base = parts.get(_FUNCTION_NAME), parts.get(_FUNCTION_BASE)
-                if isinstance(name, bytes) and isinstance(base, int):
-                    functions[name] = base
-    return Source(identifier, digest, functions, files, elf if code else b"")
-
-
-def _code(message: bytes, known: Mapping[int, Source | None]) -> Code | None:
-    try:
-        who = identity(message)
-    except Malformed:
-        return None
-    source = known.get(who.sources[0]) if len(who.sources) == 1 else None
+def _code(
+    mangled: bytes,
+    sources: Sequence[SourceMessage | None],
+    holding: Sequence[SourceMessage | None],
+) -> Code:
+    texts = [text for source in holding if source and (text := source.text(mangled))]
+    text = texts[0] if len(texts) == 1 else b""
+    source = sources[0] if len(sources) == 1 else None
     if source is None:
-        return None
-    return Code(
-        hashlib.sha256(source.digest + who.mangled).digest(),
-        source.functions.get(who.mangled),
-        bool(source.digest),
-        source.files,
-    )
+        return Code(text=text)
+    digest = hashlib.sha256(source.digest + mangled).digest()
+    base = source.functions.get(mangled)
+    return Code(digest, base, bool(source.digest), source.files, text)
+
+
+def functions(frame: Framing) -> tuple[str, ...]:
+    """The names of the functions that were launched, each once, in file order; launches that cannot
+    be read have none."""
+    found: dict[str, None] = {}
+    for _, _, message in frame.results():
+        with contextlib.suppress(Malformed):
+            names = (
+                v for n, v in fields(message) if n == _RESULT_FUNCTION and isinstance(v, bytes)
+            )
+            if (name := next(names, None)) is not None:
+                found[name.decode(errors="replace")] = None
+    return tuple(found)
 
 
 # in a block's header: the table of metric names
@@ -273,9 +291,7 @@ def scalars(
             continue
         name = -1
         scalar: float | bytes | None = None
-        inner, stop = 0, len(content)
-        while inner < stop:
-            part, field_value, inner = one_field(content, inner, stop)
+        for part, field_value in fields(content):
             if part == METRIC_INSTANCE:
                 break  # written after the value, and often thousands
             if part == _METRIC_NAME and isinstance(field_value, int):
@@ -373,55 +389,41 @@ _STACK_FRAME: Final = 1
 _FRAME_MODULE, _FRAME_FILE, _FRAME_FUNCTION, _FRAME_LINE = 1, 3, 4, 5
 
 
-def stacks(data: bytes, frame: Framing) -> dict[int, tuple[Frame, ...]]:
+def kinds(header: bytes) -> Iterator[int]:
+    """The kind of each result of a block, as the field of the header that counts it."""
+    counts = {number: value for number, value in fields(header) if isinstance(value, int)}
+    for kind in _STACKS:
+        yield from itertools.repeat(kind, counts.get(kind, 0))
+
+
+def stacks(frame: Framing) -> dict[int, tuple[Frame, ...]]:
     """The calls on the host that led to each launch, by its place in the file; nothing where the
     first launch has none: they are recorded of all launches (`--call-stack`) or of none."""
     found: dict[int, tuple[Frame, ...]] = {}
-    at = 0
-    for block in frame.blocks:
-        counts = dict(fields(block.header)) if block.results else {}
-        kinds = [
-            numbers
-            for counted, numbers in _STACKS.items()
-            if isinstance(count := counts.get(counted, 0), int)
-            for _ in range(count)
-        ]
-        for (offset, length), numbers in zip(block.results, kinds, strict=False):
-            with contextlib.suppress(Malformed):
-                stack = _stack(data[offset : offset + length], *numbers)
-                if stack:
-                    found[at] = stack
-            if not found:
-                return {}
-            at += 1
+    of_all = itertools.chain.from_iterable(kinds(block.header) for block in frame.blocks)
+    for at, (kind, (_, _, message)) in enumerate(zip(of_all, frame.results(), strict=False)):
+        with contextlib.suppress(Malformed):
+            native, python = _STACKS[kind]
+            calls = [*_frames(message, python, True), *_frames(message, native, False)]
+            if calls:
+                found[at] = tuple(calls)
+        if not found:
+            return {}
     return found
 
 
-def _stack(message: bytes, native: int, python: int) -> tuple[Frame, ...]:
-    of: dict[int, list[Frame]] = {native: [], python: []}
-    for number, value in fields(message):
-        if number in of and isinstance(value, bytes):
-            for part, entry in fields(value):
-                if part == _STACK_FRAME and isinstance(entry, bytes):
-                    of[number].append(_frame(entry, number == python))
-    return (*of[python], *of[native])
+def _frames(message: bytes, number: int, python: bool) -> Iterator[Frame]:
+    for part, stack in _but_metrics(message):
+        for parts in _entries(stack, _STACK_FRAME) if part == number else ():
+            line = parts.get(_FRAME_LINE, 0)
+            yield Frame(
+                _text(parts.get(_FRAME_FUNCTION)), _text(parts.get(_FRAME_FILE)), line if isinstance(line, int) else 0,
+                _text(parts.get(_FRAME_MODULE)), python,
+            )  # fmt: skip
 
 
-def _frame(message: bytes, python: bool) -> Frame:
-    parts = dict(fields(message))
-
-    def text(number: int) -> str:
-        value = parts.get(number, b"")
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
-
-    line = parts.get(_FRAME_LINE, 0)
-    return Frame(
-        text(_FRAME_FUNCTION),
-        text(_FRAME_FILE),
-        line if isinstance(line, int) else 0,
-        text(_FRAME_MODULE),
-        python,
-    )
+def _text(value: int | bytes | None) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
 # in a block's header: the session's devices and their attributes; the process that the block is of
@@ -429,63 +431,48 @@ _HEADER_SESSION, _HEADER_PROCESS = 3, 6
 _SESSION_DEVICE, _SESSION_COMMAND, _SESSION_MERGED, _DEVICE_ATTRIBUTE = 6, 11, 12, 3
 
 
-def process(block: Block) -> int:
-    """The number of the process that a block is of; 0 where it does not say. Raises Malformed
-    where the header cannot be read."""
-    for number, value in fields(block.header):
-        if number == _HEADER_PROCESS and isinstance(value, bytes):
-            return next(
-                (entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)), 0
-            )
+def process(block: FileBlock) -> int:
+    """The number of the process that a block is of; 0 where it does not say."""
+    with contextlib.suppress(Malformed):
+        for parts in _entries(block.header, _HEADER_PROCESS):
+            number = parts.get(1)
+            return number if isinstance(number, int) else 0
     return 0
+
+
+def _session(frame: Framing) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of the session. Raises Malformed where a header cannot be read."""
+    for block in frame.blocks:
+        for number, session in fields(block.header):
+            if number == _HEADER_SESSION and isinstance(session, bytes):
+                yield from fields(session)
 
 
 def command_line(frame: Framing) -> str:
     """The command line of ncu, words parted by blanks without quotes; empty where the report has
     none (before 2022.4, or opened and saved again). Raises Malformed where a header cannot be
     read."""
-    for session in _sessions(frame):
-        for part, line in fields(session):
-            if part == _SESSION_COMMAND and isinstance(line, bytes):
-                return line.decode("utf-8", "replace")
-    return ""
+    lines = (v for n, v in _session(frame) if n == _SESSION_COMMAND and isinstance(v, bytes))
+    return next(lines, b"").decode("utf-8", "replace")
 
 
 def devices(frame: Framing) -> tuple[Mapping[bytes, float | bytes | None], ...]:
     """The attributes of each device of the session, by the names that launches give them too.
     Raises Malformed where a header cannot be read."""
-    found = []
-    for session in _sessions(frame):
-        for part, device in fields(session):
-            if part == _SESSION_DEVICE and isinstance(device, bytes):
-                attributes: dict[bytes, float | bytes | None] = {}
-                for number, attribute in fields(device):
-                    entry = (
-                        dict(fields(attribute))
-                        if number == _DEVICE_ATTRIBUTE and isinstance(attribute, bytes)
-                        else {}
-                    )
-                    name, value = entry.get(1), entry.get(2)
-                    if isinstance(name, bytes) and isinstance(value, bytes):
-                        attributes[name] = _scalar(value)
-                found.append(attributes)
-    return tuple(found)
+    return tuple(
+        {
+            name: _scalar(value)
+            for entry in _entries(device, _DEVICE_ATTRIBUTE)
+            if isinstance(name := entry.get(1), bytes) and isinstance(value := entry.get(2), bytes)
+        }
+        for number, device in _session(frame)
+        if number == _SESSION_DEVICE and isinstance(device, bytes)
+    )
 
 
 def merged(frame: Framing) -> bool:
     """Whether the report was made of several. Raises Malformed where a header cannot be read."""
-    return any(
-        part == _SESSION_MERGED and value
-        for session in _sessions(frame)
-        for part, value in fields(session)
-    )
-
-
-def _sessions(frame: Framing) -> Iterator[bytes]:
-    for block in frame.blocks:
-        for number, session in fields(block.header):
-            if number == _HEADER_SESSION and isinstance(session, bytes):
-                yield session
+    return any(number == _SESSION_MERGED and value for number, value in _session(frame))
 
 
 class Text(Enum):
@@ -580,7 +567,10 @@ _GRAPH_RESULT: Final[Shape] = {
 GRAPH: Final[Shape] = {
     6: {2: _L, 3: {1: _T, 8: {1: _K}, 16: {4: _T}, 17: {3: _T}, 14: {2: _N}, 15: {2: _N}, 10: {4: _N}}}, 7: {3: _L, 4: {1: _N}},
 }  # fmt: skip
-#: The results in a block's payload, in order: the header field that counts them, and their message.
-RESULTS: Final[tuple[tuple[int, Shape], ...]] = (
-    (2, RESULT), (7, _RANGE_RESULT), (8, _COMMANDS_RESULT), (9, _GRAPH_RESULT),
-)  # fmt: skip
+#: The messages of results by the field of the header that counts their kind.
+RESULTS: Final[Mapping[int, Shape]] = {
+    2: RESULT,
+    7: _RANGE_RESULT,
+    8: _COMMANDS_RESULT,
+    9: _GRAPH_RESULT,
+}

@@ -11,12 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from ncu_toolkit.core import units
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
     Device,
+    Instruction,
     Launch,
     Origin,
     Presence,
@@ -28,19 +29,15 @@ from ncu_toolkit.model import (
 )
 from ncu_toolkit.report import integrity, ncu_source
 from ncu_toolkit.report.integrity import Check
-from ncu_toolkit.report.ncu_source import CodeTexts
+from ncu_toolkit.report.ncu_source import CodeTexts, Metrics, Value
 
 #: Identifiers of rules that come with this package (sections/NcuToolkitRule.py).
 OWN_RULES: Final = "NcuToolkit"
 #: A link as the GUI follows it: @section:id:words@ and its like, but @url:words:address@.
 _LINK = re.compile(r"@(section|url|source|metric|sourcecounter):([^@:]*)(?::([^@]*))?@")
 _RULE_KINDS: dict[int, Literal["ok", "optimization", "warning", "error", "none"]] = {
-    0: "none",
-    1: "ok",
-    2: "optimization",
-    3: "warning",
-    4: "error",
-}
+    0: "none", 1: "ok", 2: "optimization", 3: "warning", 4: "error",
+}  # fmt: skip
 _SCOPES = {0: "", 1: "local", 2: "global"}
 #: What a launch is called that has no name, as one that is damaged.
 UNNAMED: Final = "unnamed"
@@ -50,14 +47,6 @@ _FEWEST_SAMPLES: Final = 8
 _IDLE: Final = 0.01
 #: Kernels that the name of a range or graph holds.
 _NAMED: Final = 4
-
-
-class Value(NamedTuple):
-    """A metric as the profiler has it: its number, and its unit, empty where the module names
-    none."""
-
-    number: float
-    unit: str
 
 
 #: The values of a launch by the profiler's own names; None for a name that it does not have, or
@@ -97,42 +86,41 @@ def profile_of(
 ) -> Profile:
     """A launch as a Profile. `contradictions` are those of integrity.py; those of its instruction
     table are added."""
-    names = frozenset(action.metric_names())
-    device = _device(action, names)
-    readings = _readings(_values(action, names), device.cc, _workload(action))
-    launch = _launch(action, names, readings)
+    metrics = Metrics(action)
+    device = _device(metrics)
+    readings = _readings(metrics.value, device.cc, _workload(action))
+    launch = _launch(metrics, readings)
     if launch.workload:
-        code = None  # its addresses are of several kernels, and asked for their source files the module crashes
-    table, checks = (
-        ncu_source.instructions(
-            action, names, code, origin.action_index, decodes=device.cc >= ncu_source.DECODED_SINCE
-        )
-        if code is not None
-        else ((), [])
-    )
+        # Its addresses are of several kernels, and the module crashes when asked for their files.
+        code = None
+    table: tuple[Instruction, ...] = ()
+    checks: list[Check] = []
+    sources: Mapping[str, str] = {}
+    if code is not None:
+        decodes = device.cc >= ncu_source.DECODED_SINCE
+        table, checks = ncu_source.instructions(metrics, code, origin.action_index, decodes=decodes)
+        sources = code.sources(action, origin.action_index)
+    own = integrity.contradictions([*checks, *clock_check(readings)])
     return Profile(
         origin=origin,
         device=device,
         launch=launch,
         readings=readings,
         stalls=_stalls(readings),
-        mix=ncu_source.mix(action, names, table),
+        mix=ncu_source.mix(metrics, table),
         instructions=table,
-        sources=code.sources(action, origin.action_index) if code is not None else {},
+        sources=sources,
         rules=tuple(messages_of(action)),
-        contradictions={
-            **contradictions,
-            **integrity.contradictions([*checks, *clock_check(readings)]),
-        },
-        timeline=tuple(_timeline(action, names, readings["duration"].value)),
+        contradictions={**contradictions, **own},
+        timeline=tuple(_timeline(metrics, readings["duration"].value)),
     )
 
 
 def numbers(action: Any) -> dict[str, Value]:
     """Every number that the launch has, by the profiler's own names."""
-    names = frozenset(action.metric_names())
-    get = _values(action, names)
-    return {name: value for name in sorted(names) if (value := get(name)) is not None}
+    metrics = Metrics(action)
+    found = ((name, metrics.value(name)) for name in sorted(metrics.names))
+    return {name: value for name, value in found if value is not None}
 
 
 def measured(profile: Profile, values: Values) -> Profile:
@@ -141,51 +129,20 @@ def measured(profile: Profile, values: Values) -> Profile:
     return replace(profile, readings=readings, stalls=_stalls(readings))
 
 
-def _values(action: Any, names: frozenset[str]) -> Values:
-    """The values of an action, each read when it is asked for."""
-
-    def get(name: str) -> Value | None:
-        if name not in names:
-            return None
-        found = action.metric_by_name(name)
-        raw = found.value()
-        return Value(raw, found.unit()) if isinstance(raw, int | float) else None
-
-    return get
-
-
-def _number(action: Any, names: frozenset[str], name: str) -> float | None:
-    if name not in names:
-        return None
-    value = action.metric_by_name(name).value()
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _integer(action: Any, names: frozenset[str], name: str) -> int:
-    value = _number(action, names, name)
-    return int(value) if value is not None and math.isfinite(value) else 0
-
-
-def _text(action: Any, names: frozenset[str], name: str) -> str:
-    return str(action.metric_by_name(name).value()) if name in names else ""
-
-
-def _device(action: Any, names: frozenset[str]) -> Device:
-    def number(fact: str) -> int:
-        return _integer(action, names, registry.DEVICE_FACTS[fact])
-
+def _device(metrics: Metrics) -> Device:
+    facts = {fact: metrics.integer(name) for fact, name in registry.DEVICE_FACTS.items()}
     return Device(
-        name=_text(action, names, registry.DEVICE_FACTS["name"]),
-        cc=(number("cc_major"), number("cc_minor")),
-        sm_count=number("sm_count") or _integer(action, names, registry.LAUNCH_FACTS["sm_count"]),
-        l2_bytes=number("l2_bytes"),
-        memory_bytes=number("memory_bytes"),
-        max_sm_hz=number("sm_khz") * 1e3,
-        max_memory_hz=number("memory_khz") * 1e3,
-        memory_bus_bits=number("bus_bits") or number("fb_bus_bits"),
-        max_warps_per_sm=number("max_warps"),
-        schedulers_per_sm=number("schedulers") or 4,
-        index=number("index"),
+        name=metrics.text(registry.DEVICE_FACTS["name"]),
+        cc=(facts["cc_major"], facts["cc_minor"]),
+        sm_count=facts["sm_count"] or metrics.integer(registry.LAUNCH_FACTS["sm_count"]),
+        l2_bytes=facts["l2_bytes"],
+        memory_bytes=facts["memory_bytes"],
+        max_sm_hz=facts["sm_khz"] * 1e3,
+        max_memory_hz=facts["memory_khz"] * 1e3,
+        memory_bus_bits=facts["bus_bits"] or facts["fb_bus_bits"],
+        max_warps_per_sm=facts["max_warps"],
+        schedulers_per_sm=facts["schedulers"] or 4,
+        index=facts["index"],
     )
 
 
@@ -214,25 +171,19 @@ def _reading(values: Values, entry: registry.Metric, cc: tuple[int, int]) -> Rea
                 continue
             value /= part
         return Reading(entry.name, value, entry.unit, Presence.PRESENT)
-    presence = (
-        Presence.NOT_COLLECTED if cc == (0, 0) or entry.available_on(cc) else Presence.NOT_AVAILABLE
-    )
+    had = cc == (0, 0) or entry.available_on(cc)
+    presence = Presence.NOT_COLLECTED if had else Presence.NOT_AVAILABLE
     return Reading(entry.name, None, entry.unit, presence)
 
 
 def _active_part(values: Values) -> float | None:
     """Mean part of the time in which an SM had work; None where the report does not say."""
-    active, elapsed = (
-        next(
-            (
-                found.number
-                for name in registry.REGISTRY[short].ncu
-                if (found := values(name)) is not None and found.number
-            ),
-            None,
-        )
-        for short in ("sm_active_cycles", "sm_cycles")
-    )
+
+    def first(short: str) -> float | None:
+        found = map(values, registry.REGISTRY[short].ncu)
+        return next((value.number for value in found if value is not None and value.number), None)
+
+    active, elapsed = first("sm_active_cycles"), first("sm_cycles")
     return min(1.0, active / elapsed) if active and elapsed else None
 
 
@@ -244,19 +195,15 @@ def _factor(entry: registry.Metric, name: str, unit: str) -> float:
     return converted[1] if converted is not None and converted[0] == entry.unit else 1.0
 
 
-def _timeline(action: Any, names: frozenset[str], time: float | None) -> Iterator[Series]:
+def _timeline(metrics: Metrics, time: float | None) -> Iterator[Series]:
     """What PM sampling recorded of a launch of `time` microseconds, without the idle time around it.
 
     The first sample stands for all that came before and has no instant; those of the others are in
     nanoseconds."""
-    for name, label in registry.TIMELINE.items():
-        if name not in names or not time:
+    for name, label in registry.TIMELINE.items() if time else ():
+        found, times, count = metrics.instances(name, _FEWEST_SAMPLES)
+        if not count:
             continue
-        found = action.metric_by_name(name)
-        count = found.num_instances()
-        if count < _FEWEST_SAMPLES or not found.has_correlation_ids():
-            continue
-        times = found.correlation_ids()
         step = (times.as_uint64(count - 1) - times.as_uint64(1)) / (count - 2) / 1e3
         if step <= 0 or time < _FEWEST_SAMPLES * step:
             continue
@@ -272,52 +219,43 @@ def clock_check(readings: Mapping[str, Reading]) -> Iterator[Check]:
     time, cycles, clock = (readings[name].value for name in ("duration", "sm_cycles", "sm_clock"))
     if time and cycles and clock:
         expected = cycles / clock * 1e6
+        takes = f"{cycles:.4g} cycles at {clock / 1e9:.3g} GHz take {units.duration(expected)}"
+        problem = f"the time is {units.duration(time)}, and {takes}"
         fits = 0.5 < time / expected < 2
-        yield Check(
-            "time = cycles / clock",
-            ("duration",),
-            ""
-            if fits
-            else f"the time is {units.duration(time)}, and {cycles:.4g} cycles at {clock / 1e9:.3g} GHz take {units.duration(expected)}",
-        )
+        yield Check("time = cycles / clock", ("duration",), "" if fits else problem)
 
 
-def _launch(action: Any, names: frozenset[str], readings: Mapping[str, Reading]) -> Launch:
-    def number(fact: str) -> int:
-        return _integer(action, names, registry.LAUNCH_FACTS[fact])
-
-    grid = (number("grid_x"), number("grid_y"), number("grid_z"))
-    block = (number("block_x"), number("block_y"), number("block_z"))
-    if not any(grid):
-        grid = (number("grid_size"), 1, 1)
-    if not any(block):
-        block = (number("block_size"), 1, 1)
+def _launch(metrics: Metrics, readings: Mapping[str, Reading]) -> Launch:
+    action = metrics.action
+    facts = {fact: metrics.integer(name) for fact, name in registry.LAUNCH_FACTS.items()}
+    grid, block = (
+        (facts[f"{what}_x"], facts[f"{what}_y"], facts[f"{what}_z"]) for what in ("grid", "block")
+    )
+    grid = grid if any(grid) else (facts["grid_size"], 1, 1)
+    block = block if any(block) else (facts["block_size"], 1, 1)
     kernel, workload = kernel_name(action), _workload(action)
-    if workload:  # Its launches may differ in all else.
-        return Launch(
-            kernel=kernel,
-            function=kernel,
-            grid=(0, 0, 0),
-            block=(0, 0, 0),
-            nvtx=_nvtx(action),
-            status=_status(names, readings, grid, workload),
-            workload=workload,
-            inside=_inside(action),
-        )
-    function = str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED
-    return Launch(
+    launch = Launch(
         kernel=kernel,
-        function=function,
+        function=kernel,
+        grid=(0, 0, 0),
+        block=(0, 0, 0),
+        nvtx=_nvtx(action),
+        status=_status(metrics.names, readings, grid, workload),
+        workload=workload,
+    )
+    if workload:  # Its launches may differ in all else.
+        return replace(launch, inside=_inside(action))
+    return replace(
+        launch,
+        function=str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED,
         grid=grid,
         block=block,
-        registers=number("registers"),
-        shared_static=number("shared_static"),
-        shared_dynamic=number("shared_dynamic"),
-        shared_config=number("shared_config"),
-        cluster=number("cluster"),
-        stream=number("stream"),
-        nvtx=_nvtx(action),
-        status=_status(names, readings, grid, workload),
+        registers=facts["registers"],
+        shared_static=facts["shared_static"],
+        shared_dynamic=facts["shared_dynamic"],
+        shared_config=facts["shared_config"],
+        cluster=facts["cluster"],
+        stream=facts["stream"],
     )
 
 
@@ -351,21 +289,12 @@ def _status(
 def _workload(action: Any) -> str:
     """The kind of thing that was profiled, such as a graph; empty for kernels, and for modules that
     do not say."""
-    kinds = {
-        "WorkloadType_RANGE": "range",
-        "WorkloadType_GRAPH": "graph",
-        "WorkloadType_CMDLIST": "command list",
-    }
-    asked = getattr(action, "workload_type", None)
-    kind = asked() if asked is not None else None
-    return next(
-        (
-            words
-            for name, words in kinds.items()
-            if kind is not None and kind == getattr(action, name, ...)
-        ),
-        "",
-    )
+    if not hasattr(action, "workload_type"):
+        return ""
+    kinds = {"RANGE": "range", "GRAPH": "graph", "CMDLIST": "command list"}
+    known = {getattr(action, f"WorkloadType_{name}", None): words for name, words in kinds.items()}
+    kind = action.workload_type()
+    return known.get(kind, "") if kind is not None else ""
 
 
 def _nvtx(action: Any) -> tuple[str, ...]:

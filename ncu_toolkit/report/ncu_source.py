@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.core.cache import replace_file
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, InstructionMix
 from ncu_toolkit.report.integrity import Check
-from ncu_toolkit.report.messages import Code
+from ncu_toolkit.report.messages import UNKNOWN, Code
 
+_EXECUTED, _THREADS, _SAMPLES = (
+    registry.SOURCE_METRICS[short][0] for short in ("executed", "threads", "samples")
+)
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
 _LANES: Final = 32
@@ -59,46 +64,41 @@ class CodeTexts:
     are cached as distances from there. That gave the same in all 84 573 lines that came again, at
     other addresses or in other reports (docs/decisions/07-what-reading-costs.md)."""
 
-    codes: Mapping[int, Code | None] = field(default_factory=dict)
-    """The code of each launch by its place in the file; None where that is not known."""
+    codes: Mapping[int, Code] = field(default_factory=dict)
+    """The code of each launch by its place in the file."""
     folder: Path | None = None
     """Folder of cached lines for the module that makes them; None without a cache."""
     _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
     written: int = 0
 
-    def lines(self, action: Any, code: Code | None, addresses: Iterable[int]) -> list[Line]:
+    def of(self, place: int) -> Code:
+        """The code of a launch."""
+        return self.codes.get(place, UNKNOWN)
+
+    def lines(self, action: Any, code: Code, addresses: Iterable[int]) -> list[Line]:
         """Text, file and line of the instruction at each address."""
-        if code is None or code.base is None or code.base < _LOWEST_BASE:
+        base = code.base
+        if base is None or base < _LOWEST_BASE:
             return [_asked(action, address) for address in addresses]
-        base, known = code.base, self._known(code)
-        found = []
+        known, found = self._known(code), []
         for address in addresses:
-            cached = known.get(address - base)
-            if cached is not None:
-                found.append(
-                    (_placed(cached[0], base), cached[1], cached[2])
-                    if _MARK in cached[0]
-                    else cached
-                )
-                continue
-            line = _asked(action, address)
+            line = known.get(address - base)
+            if line is None:
+                line = _asked(action, address)
+                if (text := _relative(line[0], base)) is not None:
+                    known[address - base] = (text, *line[1:])
+                    self._new.add(code.digest)
+            elif _MARK in line[0]:
+                line = (_placed(line[0], base), *line[1:])
             found.append(line)
-            text = _ADDRESS.sub(
-                lambda number: f"{_MARK}{int(number[0], 16) - base}{_MARK}", line[0]
-            )
-            if _placed(text, base) == line[0] and all(
-                abs(int(far)) < _REACH for far in _DISTANCE.findall(text)
-            ):
-                known[address - base] = (text, *line[1:])
-                self._new.add(code.digest)
         return found
 
     def sources(self, action: Any, place: int) -> Mapping[str, str]:
         """Source text by file name as embedded in the report."""
-        code = self.codes.get(place)
-        if code is not None:
-            return code.files
+        files = self.of(place).files
+        if files is not None:
+            return files
         return {str(name): str(text) for name, text in action.source_files().items() if text}
 
     def _known(self, code: Code) -> dict[int, Line]:
@@ -107,41 +107,29 @@ class CodeTexts:
             known = self._lines[code.digest] = _read_lines(self._file(code))
         return known
 
-    def _file(self, code: Code | None) -> Path | None:
-        return (
-            self.folder / f"{code.digest.hex()}.json"
-            if self.folder is not None and code is not None and code.embedded
-            else None
-        )
+    def _file(self, code: Code) -> Path | None:
+        """The cached file of code that is in the report."""
+        wanted = self.folder is not None and code.embedded
+        return self.folder / f"{code.digest.hex()}.json" if self.folder and wanted else None
 
     def complete(self) -> bool:
         """Whether the lines of every launch's code came from the cache."""
-        return all(
-            path.is_file() for code in self.codes.values() if (path := self._file(code)) is not None
-        )
+        files = filter(None, map(self._file, self.codes.values()))
+        return all(path.is_file() for path in files)
 
-    def keep(self, code: Code | None) -> None:
+    def keep(self, code: Code) -> None:
         """Cache the lines of code without contradictions. A folder that cannot be written is
         ignored."""
         path = self._file(code)
-        if code is None or path is None or code.digest not in self._new:
+        if path is None or code.digest not in self._new:
             return
         self._new.discard(code.digest)
-        known = self._lines[code.digest]
-        if not any(text in _NO_TEXT for text, _, _ in known.values()):
+        lines = [(place, *line) for place, line in self._lines[code.digest].items()]
+        if not any(text in _NO_TEXT for _, text, _, _ in lines):
             with contextlib.suppress(OSError):
-                path.parent.mkdir(
-                    parents=True, exist_ok=True, mode=0o700
-                )  # Only the user may read the cached code.
-                replace_file(
-                    path,
-                    json.dumps(
-                        {
-                            "format": _FORMAT,
-                            "lines": [(place, *line) for place, line in known.items()],
-                        }
-                    ).encode(),
-                )
+                # Only the user may read the cached code.
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                replace_file(path, json.dumps({"format": _FORMAT, "lines": lines}).encode())
                 self.written += 1
 
 
@@ -149,6 +137,14 @@ def _asked(action: Any, address: int) -> Line:
     info = action.source_info(address)
     text = str(action.sass_by_pc(address) or "").strip()
     return (text, str(info.file_name()), int(info.line())) if info is not None else (text, "", 0)
+
+
+def _relative(text: str, base: int) -> str | None:
+    """A text with its addresses as distances from the code's start; None where they could be
+    something else."""
+    moved = _ADDRESS.sub(lambda number: f"{_MARK}{int(number[0], 16) - base}{_MARK}", text)
+    near = all(abs(int(far)) < _REACH for far in _DISTANCE.findall(moved))
+    return moved if near and _placed(moved, base) == text else None
 
 
 def _placed(cached: str, base: int) -> str:
@@ -184,51 +180,77 @@ def trim(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-class _Tables:
-    """Instance tables of one launch by address."""
+class Value(NamedTuple):
+    """A metric as the profiler has it: its number, and its unit, empty where the module names
+    none."""
 
-    def __init__(self, action: Any, names: frozenset[str]) -> None:
-        self._action, self._names = action, names
+    number: float
+    unit: str
+
+
+class Metrics:
+    """The metrics of one launch, as the profiler's module gives them."""
+
+    def __init__(self, action: Any) -> None:
+        self.action = action
+        self.names = frozenset(action.metric_names())
         self._ids: dict[tuple[int, int, int], list[int]] = {}
         self.checks: list[Check] = []
+        """Relations of the tables that were read."""
 
-    def read(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
+    def get(self, name: str) -> Any:
+        """The module's own metric; None where the launch does not have it."""
+        return self.action.metric_by_name(name) if name in self.names else None
+
+    def value(self, name: str) -> Value | None:
+        """A metric that is a number."""
+        found = self.get(name)
+        number = None if found is None else found.value()
+        return Value(number, found.unit()) if isinstance(number, int | float) else None
+
+    def integer(self, name: str) -> int:
+        """0 where the launch does not have it as a number."""
+        found = self.get(name)
+        number = None if found is None else found.value()
+        return int(number) if isinstance(number, int | float) and math.isfinite(number) else 0
+
+    def text(self, name: str) -> str:
+        found = self.get(name)
+        return "" if found is None else str(found.value())
+
+    def instances(self, name: str, least: int = 1) -> tuple[Any, Any, int]:
+        """A metric, what its instances are of, and their number, which is 0 below `least`."""
+        found = self.get(name)
+        count = 0 if found is None else found.num_instances()
+        if count < least or not found.has_correlation_ids():
+            return None, None, 0
+        return found, found.correlation_ids(), count
+
+    def table(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
         """Addresses and values of a metric's instances; both empty where it has none. Values are
         empty where all of them are 0."""
-        if name not in self._names:
+        found, ids, count = self.instances(name)
+        if not count:
             return [], []
-        found = self._action.metric_by_name(name)
-        count = found.num_instances()
-        if count == 0 or not found.has_correlation_ids():
-            return [], []
-        ids = self._addresses(found.correlation_ids(), count)
-        if additive and found.has_value() and found.as_double() == 0:
-            return ids, []
-        values = list(map(_bound(found, "as_double"), range(count)))
-        if additive and found.has_value():
-            self.checks.append(
-                _summed(
-                    "total = sum over instructions",
-                    name,
-                    found.as_double(),
-                    sum(values),
-                    "its instructions",
-                )
-            )
-        return ids, values
-
-    def _addresses(self, ids: Any, count: int) -> list[int]:
         # Tables of one pass have the same instructions in the same order: equal ends and count
         # mean an equal table.
         key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
-        if key not in self._ids:
-            self._ids[key] = list(map(_bound(ids, "as_uint64"), range(count)))
-        return self._ids[key]
+        addresses = self._ids.get(key)
+        if addresses is None:
+            addresses = self._ids[key] = list(map(_bound(ids, "as_uint64"), range(count)))
+        total = found.as_double() if additive and found.has_value() else None
+        if total == 0:
+            return addresses, []
+        values = list(map(_bound(found, "as_double"), range(count)))
+        if total is not None:
+            relation = "total = sum over instructions"
+            self.checks.append(_summed(relation, name, total, sum(values), "its instructions"))
+        return addresses, values
 
     def by_address(self, short: str, *, additive: bool = True) -> dict[int, float]:
         """A source metric by address, under the newest name that the launch has for it."""
-        name = next((n for n in registry.SOURCE_METRICS[short] if n in self._names), "")
-        ids, values = self.read(name, additive=additive)
+        name = next((n for n in registry.SOURCE_METRICS[short] if n in self.names), "")
+        ids, values = self.table(name, additive=additive)
         return dict(zip(ids, values, strict=True)) if values else dict.fromkeys(ids, 0.0)
 
 
@@ -256,149 +278,121 @@ def opcode_of(sass: str) -> str:
 
 
 def instructions(
-    action: Any, names: frozenset[str], texts: CodeTexts, index: int, *, decodes: bool = True
+    metrics: Metrics, texts: CodeTexts, index: int, *, decodes: bool = True
 ) -> tuple[tuple[Instruction, ...], list[Check]]:
     """The instruction table of a launch in address order, empty where nothing was counted by
-    instruction; and the relations looked at in it. `decodes`: the module has a disassembler for
-    the GPU.
+    instruction; and the relations that were checked in it. `decodes`: the module has a disassembler
+    for the GPU.
 
     Addresses are relative to the first instruction: absolute ones differ between runs and say
     nothing."""
-    tables = _Tables(action, names)
-    executed = tables.by_address("executed")
+    executed = metrics.by_address("executed")
     addresses = set(executed)
-    samples = _samples(tables, not_issued=False, addresses=addresses)
+    samples = _samples(metrics, not_issued=False, addresses=addresses)
     if not addresses:
-        return (), tables.checks
-    not_issued = _samples(tables, not_issued=True)
-    threads = tables.by_address("threads_on") or tables.by_address("threads")
-    extras: dict[int, dict[str, float]] = {}
+        return (), metrics.checks
+    not_issued = _samples(metrics, not_issued=True)
+    threads = metrics.by_address("threads_on") or metrics.by_address("threads")
+    counters: dict[int, dict[str, float]] = {}
     for short in registry.SOURCE_METRICS:
         if short not in ("executed", "threads", "threads_on", "samples"):
-            for address, value in tables.by_address(
-                short, additive=short not in _NOT_ADDITIVE
-            ).items():
-                extras.setdefault(address, {})[short] = value
+            found = metrics.by_address(short, additive=short not in _NOT_ADDITIVE)
+            for address, value in found.items():
+                counters.setdefault(address, {})[short] = value
     ordered = sorted(addresses)
-    code = texts.codes.get(index)
-    rows = []
-    for row, (address, (sass, file, line)) in enumerate(
-        zip(ordered, texts.lines(action, code, ordered), strict=True)
-    ):
-        rows.append(
-            Instruction(
-                index=row,
-                address=address - ordered[0],
-                sass=sass,
-                opcode=opcode_of(sass),
-                file=file,
-                line=line,
-                executed=int(executed[address]) if address in executed else None,
-                threads=int(threads[address]) if address in threads else None,
-                samples=samples.get(address, {}),
-                samples_not_issued=not_issued.get(address, {}),
-                counters=extras.get(address, {}),
-            )
+    code = texts.of(index)
+    lines = texts.lines(metrics.action, code, ordered)
+    rows = [
+        Instruction(
+            index=row,
+            address=address - ordered[0],
+            sass=sass,
+            opcode=opcode_of(sass),
+            file=file,
+            line=line,
+            executed=int(executed[address]) if address in executed else None,
+            threads=int(threads[address]) if address in threads else None,
+            samples=samples.get(address, {}),
+            samples_not_issued=not_issued.get(address, {}),
+            counters=counters.get(address, {}),
         )
+        for row, (address, (sass, file, line)) in enumerate(zip(ordered, lines, strict=True))
+    ]
     checks = [
-        *tables.checks,
+        *metrics.checks,
         *_entry(code, executed),
         *_readable(code, rows, decodes),
-        *_checks(action, names, rows),
+        *_checks(metrics, rows),
     ]
     if not any(check.problem for check in checks):
         texts.keep(code)
     return tuple(rows), checks
 
 
-def _entry(code: Code | None, executed: Mapping[int, float]) -> Iterator[Check]:
+def _entry(code: Code, executed: Mapping[int, float]) -> Iterator[Check]:
     """Every kernel runs its first instruction; its subroutines may lie below."""
-    if code is not None and code.base is not None and executed:
-        foreign = code.base not in executed
-        yield Check(
-            "the kernel's entry was executed",
-            (registry.SOURCE_METRICS["executed"][0],),
-            "its counts by instruction are of other machine code" if foreign else "",
+    if code.base is not None and executed:
+        foreign = (
+            "" if code.base in executed else "its counts by instruction are of other machine code"
         )
+        yield Check("the kernel's entry was executed", (_EXECUTED,), foreign)
 
 
-def _readable(code: Code | None, rows: Sequence[Instruction], decodes: bool) -> Iterator[Check]:
+def _readable(code: Code, rows: Sequence[Instruction], decodes: bool) -> Iterator[Check]:
     """Some instruction of code that is in the file has a text. One without may be newer than the
-    disassembler; all without means that a header or the table of functions leads elsewhere, and
-    rules that read instructions then find nothing without a word."""
-    if code is not None and code.embedded and decodes:
+    disassembler. If all have none, a header or the table of functions leads elsewhere, and rules
+    that read instructions would silently find nothing."""
+    if code.embedded and decodes:
         none = all(row.sass in _NO_TEXT for row in rows)
-        yield Check(
-            "counted instructions have a text",
-            (),
-            "its machine code gives no text for the instructions that were counted" if none else "",
-        )
+        problem = "its machine code gives no text for the instructions that were counted"
+        yield Check("counted instructions have a text", (), problem if none else "")
 
 
-def _checks(action: Any, names: frozenset[str], rows: Sequence[Instruction]) -> Iterator[Check]:
+def _checks(metrics: Metrics, rows: Sequence[Instruction]) -> Iterator[Check]:
     """Relations between counts of one instruction."""
-    samples = registry.SOURCE_METRICS["samples"][0]
     summed = sum(row.sample_count for row in rows)
-    if summed and samples in names and (metric := action.metric_by_name(samples)).has_value():
-        yield _summed(
-            "samples = sum over stall reasons",
-            samples,
-            metric.as_double(),
-            summed,
-            "the stall reasons",
-        )
-    executed, threads = (registry.SOURCE_METRICS[short][0] for short in ("executed", "threads"))
+    total = metrics.get(_SAMPLES) if summed else None
+    if total is not None and total.has_value():
+        relation = "samples = sum over stall reasons"
+        yield _summed(relation, _SAMPLES, total.as_double(), summed, "the stall reasons")
     counted = [(row, row.executed, row.threads) for row in rows]
     both = [(row, warps, n) for row, warps, n in counted if warps is not None and n is not None]
     if both:
-        yield Check(
-            "lanes ≤ 32 × warps",
-            (executed, threads),
-            next(
-                (
-                    f"{threads} is {n} at +0x{row.address:x}, where {executed} is {warps}: its warps have fewer threads"
-                    for row, warps, n in both
-                    if n > _LANES * warps
-                ),
-                "",
-            ),
+        wrong = (
+            f"{_THREADS} is {n} at +0x{row.address:x}, where {_EXECUTED} is {warps}: its warps have fewer threads"
+            for row, warps, n in both
+            if n > _LANES * warps
         )
+        yield Check("lanes ≤ 32 × warps", (_EXECUTED, _THREADS), next(wrong, ""))
     waiting = [
         (row, reason, n) for row in rows for reason, n in row.samples_not_issued.items() if summed
     ]
     if waiting:
-        yield Check(
-            "not issued ≤ all samples",
-            (samples,),
-            next(
-                (
-                    f"at +0x{row.address:x} {n} samples of {reason} were taken without issue, and {row.samples.get(reason, 0)} in all"
-                    for row, reason, n in waiting
-                    if n > row.samples.get(reason, 0)
-                ),
-                "",
-            ),
+        wrong = (
+            f"at +0x{row.address:x} {n} samples of {reason} were taken without issue, and {row.samples.get(reason, 0)} in all"
+            for row, reason, n in waiting
+            if n > row.samples.get(reason, 0)
         )
+        yield Check("not issued ≤ all samples", (_SAMPLES,), next(wrong, ""))
 
 
 def _samples(
-    tables: _Tables, *, not_issued: bool, addresses: set[int] | None = None
+    metrics: Metrics, *, not_issued: bool, addresses: set[int] | None = None
 ) -> dict[int, dict[str, int]]:
     """Samples by address and stall reason, zeros left out; every address that was sampled at is
     added to `addresses`."""
     found: dict[int, dict[str, int]] = {}
     for reason in registry.STALL_REASONS:
-        ids, values = tables.read(registry.sample_metric(reason, not_issued=not_issued))
+        ids, values = metrics.table(registry.sample_metric(reason, not_issued=not_issued))
         if addresses is not None:
             addresses.update(ids)
-        for address, value in zip(ids, values, strict=False):  # no values: all of them are 0
-            if value:
-                found.setdefault(address, {})[reason] = int(value)
+        for address, value in compress(zip(ids, values, strict=False), values):
+            found.setdefault(address, {})[reason] = int(value)
     return found
 
 
-def mix(action: Any, names: frozenset[str], table: tuple[Instruction, ...]) -> InstructionMix:
-    """Executed instructions by opcode: joined from the per-instruction counts where they are there
+def mix(metrics: Metrics, table: Sequence[Instruction]) -> InstructionMix:
+    """Executed instructions by opcode: summed from the per-instruction counts where they are there
     and the text of each is known, else the profiler's own table. The report module cannot
     disassemble Volta, whose reports hold that table."""
     if any(row.executed and row.sass in _NO_TEXT for row in table):
@@ -406,21 +400,15 @@ def mix(action: Any, names: frozenset[str], table: tuple[Instruction, ...]) -> I
     opcodes: dict[str, int] = {}
     threads: dict[str, int] = {}
     for row in table:
-        if row.executed is not None and row.opcode:
-            opcodes[row.opcode] = opcodes.get(row.opcode, 0) + row.executed
-        if row.threads is not None and row.opcode:
-            threads[row.opcode] = threads.get(row.opcode, 0) + row.threads
+        for counts, count in ((opcodes, row.executed), (threads, row.threads)):
+            if count is not None and row.opcode:
+                counts[row.opcode] = counts.get(row.opcode, 0) + count
     if not opcodes:
-        opcodes = _opcode_table(action, names, registry.OPCODE_METRIC)
-        threads = _opcode_table(action, names, registry.OPCODE_THREADS_METRIC)
+        opcodes = _opcode_table(metrics, registry.OPCODE_METRIC)
+        threads = _opcode_table(metrics, registry.OPCODE_THREADS_METRIC)
     return InstructionMix(opcodes, threads)
 
 
-def _opcode_table(action: Any, names: frozenset[str], name: str) -> dict[str, int]:
-    if name not in names:
-        return {}
-    found = action.metric_by_name(name)
-    if not found.num_instances() or not found.has_correlation_ids():
-        return {}
-    ids = found.correlation_ids()
-    return {str(ids.value(i)): int(found.value(i)) for i in range(found.num_instances())}
+def _opcode_table(metrics: Metrics, name: str) -> dict[str, int]:
+    found, ids, count = metrics.instances(name)
+    return {str(ids.value(i)): int(found.value(i)) for i in range(count)}

@@ -173,26 +173,21 @@ class Rules:
     bases: bool = False
     files: tuple[str, ...] = ()
 
-    def __hash__(self) -> int:
-        return id(self)
-
     @cached_property
     def _words(self) -> re.Pattern[str] | None:
-        return _alternatives(map(_whole_word, _longest(self.words)), re.IGNORECASE)
+        return _any_of(self.words, _whole_word, re.IGNORECASE)
 
     @cached_property
     def _names(self) -> re.Pattern[str] | None:
-        return _alternatives(map(re.escape, _longest(self.names)))
+        return _any_of(self.names, re.escape)
 
     @cached_property
     def _folders(self) -> re.Pattern[str] | None:
-        return _alternatives(re.escape(name) + r"(?![\w-])" for name in _longest(self.folders))
+        return _any_of(self.folders, lambda name: re.escape(name) + r"(?![\w-])")
 
     @cached_property
     def _files(self) -> re.Pattern[str] | None:
-        return _alternatives(
-            rf"(?<![\w.-]){re.escape(name)}(?![\w-])" for name in _longest(self.files)
-        )
+        return _any_of(self.files, lambda name: rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
 
     def component(self, name: str) -> str:
         """The neutral name of one folder."""
@@ -211,8 +206,8 @@ class Rules:
         for names in it, unless file names go too."""
         if not self.paths:
             return self.text(path)
-        *folders, last = _SPLIT.split(path)
-        start = "".join(part if i % 2 else self.component(part) for i, part in enumerate(folders))
+        at = max(path.rfind("/"), path.rfind("\\")) + 1
+        start, last = self._all_folders(path[:at]), path[at:]
         if _HOME_ALONE.fullmatch(path):
             return start + self.component(last)
         return start + (self.base(last) if self.bases else self._named(last))
@@ -225,71 +220,67 @@ class Rules:
 
     def names_only(self, text: str) -> str:
         """A text that stays: only names that somebody asked for go."""
-        return _replaced(self._names, text, neutral)
+        return _replaced(self._names, text)
 
     def label(self, text: str) -> str:
         """A text that no user writes (a label, a metric's value): paths and addresses go."""
-        return self.names_only(_by_line(self._line, _credentials(text)))
+        return self.names_only(self._lines(text))
 
     def text(self, text: str) -> str:
         """A text that a user or a program may have written."""
-        return self._named(_by_line(self._line, _credentials(text)))
+        return self._named(self._lines(text))
 
     def code(self, text: str) -> str:
         """Source code: a slash divides there."""
-        return self._named(_by_line(self._code_line, _credentials(text)))
+        return self._named(self._lines(text, one=False))
 
-    def _line(self, text: str) -> str:
-        return _addresses(self._without_paths(text, one=True))
-
-    def _code_line(self, text: str) -> str:
-        return _addresses(self._without_paths(text, one=False))
+    def _lines(self, text: str, one: bool = True) -> str:
+        """Nothing private but a credential spans lines, and most lines of source code hold nothing
+        that could be. `one`: a path may have one component."""
+        lines = (
+            _credentials(text).splitlines(keepends=True) if "\n" in text else [_credentials(text)]
+        )
+        return "".join(_addresses(self._without_paths(line, one=one)) for line in lines)
 
     def _named(self, text: str) -> str:
-        text = _replaced(self._words, text, neutral)
-        text = _replaced(self._files, text, self.base)
-        return self.names_only(text)
+        return self.names_only(_replaced(self._files, _replaced(self._words, text), self.base))
 
     def _without_paths(self, text: str, *, one: bool) -> str:
         if "/" not in text and "\\" not in text and "%" not in text:
             return text
         if not self.paths:
-            return _HOME.sub(lambda found: neutral(found.group()), text)
-        text = _HOME_END.sub(lambda found: neutral(found.group()), text)
+            return _replaced(_HOME, text)
+        text = _replaced(_HOME_END, text)
         text = _replaced(self._folders, text, self._all_folders)
         if "%" in text:
-            text = _ESCAPED.sub(lambda found: neutral(found.group()), text)
+            text = _replaced(_ESCAPED, text)
         text = _PATHS.sub(self._found_path, text)
         if one:
             text = _ONE.sub(self._found_path, text)
-        return _HOME.sub(lambda found: neutral(found.group()), text)
+        return _replaced(_HOME, text)
 
     def _all_folders(self, path: str) -> str:
-        return "".join(
-            part if i % 2 else self.component(part) for i, part in enumerate(_SPLIT.split(path))
-        )
+        parts = enumerate(_SPLIT.split(path))
+        return "".join(part if i % 2 else self.component(part) for i, part in parts)
 
     def _found_path(self, found: re.Match[str]) -> str:
         path = next((group for group in found.groups() if group is not None), found.group())
         at = max(path.rfind("/"), path.rfind("\\")) + 1
         last = path[at:]
-        plain = "." in last.strip(".") and " " not in last and "%" not in last
+        before = found.group()[: len(found.group()) - len(path)]
         if found.lastgroup == "one":
-            shown = "/" + neutral(path)
-            return found.group()[: -len(path) - 1] + shown
-        shown = self._all_folders(path[:at]) + (
-            (self.base(last) if self.bases else last) if plain else self.component(last)
-        )
-        return found.group()[: len(found.group()) - len(path)] + shown
+            return before + neutral(path)
+        plain = "." in last.strip(".") and " " not in last and "%" not in last
+        last = (self.base(last) if self.bases else last) if plain else self.component(last)
+        return before + self._all_folders(path[:at]) + last
 
 
-def _longest(names: Iterable[str]) -> list[str]:
-    return sorted(filter(None, names), key=lambda name: (-len(name), name))
-
-
-def _alternatives(patterns: Iterable[str], flags: int = 0) -> re.Pattern[str] | None:
-    together = "|".join(patterns)
-    return re.compile(together, flags) if together else None
+def _any_of(
+    names: Iterable[str], pattern: Callable[[str], str], flags: int = 0
+) -> re.Pattern[str] | None:
+    """A pattern of any of the names, the longest first; None without any."""
+    longest = sorted(filter(None, names), key=lambda name: (-len(name), name))
+    return re.compile("|".join(map(pattern, longest)), flags) if longest else None
 
 
 def _whole_word(word: str) -> str:
@@ -299,13 +290,10 @@ def _whole_word(word: str) -> str:
     return rf"(?<!{edge}){re.escape(word)}(?!{edge})"
 
 
-def _replaced(pattern: re.Pattern[str] | None, text: str, change: Callable[[str], str]) -> str:
+def _replaced(
+    pattern: re.Pattern[str] | None, text: str, change: Callable[[str], str] = neutral
+) -> str:
     return text if pattern is None else pattern.sub(lambda found: change(found.group()), text)
-
-
-def _by_line(change: Callable[[str], str], text: str) -> str:
-    """Nothing private spans lines, and most lines of source code hold nothing that could be."""
-    return "".join(map(change, text.splitlines(keepends=True))) if "\n" in text else change(text)
 
 
 def _credentials(text: str) -> str:
@@ -333,11 +321,11 @@ def _group_masked(found: re.Match[str]) -> str:
 def _addresses(text: str) -> str:
     if "@" in text or "%40" in text:
         for pattern in (_LOGIN, _EMAIL):
-            text = pattern.sub(lambda found: neutral(found.group()), text)
+            text = _replaced(pattern, text)
     if not _DIGITS.search(text):
         return text
     for pattern in (_MAC, _UUID, _HOST_BY_ADDRESS):
-        text = pattern.sub(lambda found: neutral(found.group()), text)
+        text = _replaced(pattern, text)
     for pattern in (_IPV4, _IPV6):
         text = pattern.sub(
             lambda found: neutral(found.group()) if _is_address(found) else found.group(), text

@@ -6,11 +6,13 @@ keyed by their place in the file, never by name."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +31,9 @@ from ncu_toolkit.report import (
     ncu_module,
     ncu_source,
 )
+from ncu_toolkit.report.messages import UNKNOWN
 from ncu_toolkit.report.ncu_source import CodeTexts
+from ncu_toolkit.sass import words
 
 #: Time limit for a report that a worker reads: ten thousand launches take minutes.
 TIMEOUT: Final = 3600.0
@@ -55,7 +59,7 @@ class LoadedReport:
     """The file with the matching SHA-256; empty where there is none."""
     left_out: str = ""
     """A sentence on launches that ncu's filters left out (missed.py)."""
-    values: tuple[Mapping[str, ncu_action.Value], ...] = ()
+    values: tuple[Mapping[str, ncu_source.Value], ...] = ()
     """The numbers of each profile's launch by the profiler's own names, where they were asked
     for."""
 
@@ -107,7 +111,7 @@ def _read_here(
 ) -> LoadedReport:
     """`load_report` in this process, which must not have loaded other C++ code."""
     profiles: list[Profile] = []
-    numbers: list[Mapping[str, ncu_action.Value]] = []
+    numbers: list[Mapping[str, ncu_source.Value]] = []
     report = visit_report(
         path,
         profiles.append,
@@ -119,55 +123,139 @@ def _read_here(
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a report's launches, with all that a process needs to read them."""
+class ReportPart:
+    """Launches of a report, with all that a process needs to read them. Mappings are by a launch's
+    place in the file."""
 
-    codes: Mapping[int, messages.Code | None]
-    """The launches by their places in the file, and what code each ran."""
-    contradictions: Mapping[int, Mapping[str, tuple[str, ...]]]
-    """Contradictions of each launch by its place in the file."""
+    file: str
+    """The report's name."""
     ncu_version: str
-    callers: Callers = field(default_factory=lambda: Callers({}, ()))
-    machine: Mapping[int, MachineCode | None] = field(default_factory=dict)
-    """What the launches' machine code holds, by their places in the file."""
+    contradictions: Mapping[int, Mapping[str, tuple[str, ...]]]
+    codes: Mapping[int, messages.Code] | None = None
+    """The code that each launch ran; None where instructions are not wanted."""
+    stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+    """The calls on the host that led to each launch, which the report module does not tell."""
+    processes: Sequence[int] = ()
+    """The process of each launch, in a report of several."""
+    span: Collection[int] | None = None
+    """The launches to read; all of them where None."""
 
+    def of(self, span: Collection[int]) -> ReportPart:
+        """Some of its launches."""
+        codes = {place: self.codes[place] for place in span} if self.codes is not None else None
+        return replace(self, span=span, codes=codes)
 
-@dataclass(frozen=True)
-class Callers:
-    """What the report module does not tell of who launched what, by a launch's place in the file."""
-
-    stacks: Mapping[int, tuple[Frame, ...]]
-    processes: Sequence[int]
-
-    def of(self, place: int, launch: Launch) -> Launch:
+    def placed(self, place: int, launch: Launch) -> Launch:
         """The launch with its stack and process."""
         process = self.processes[place] if place < len(self.processes) else 0
         return replace(launch, stack=self.stacks.get(place, ()), process=process)
 
 
-def callers(data: bytes, frame: framing.Framing) -> Callers:
-    """Who launched what; nothing where a header cannot be read."""
-    try:
-        processes = [messages.process(block) for block in frame.blocks for _ in block.results]
-        several = len(set(processes)) > 1
-        return Callers(messages.stacks(data, frame), processes if several else ())
-    except framing.Malformed:
-        return Callers({}, ())
+class ReportFile:
+    """A report's bytes, and what is known of it before the profiler's module reads it.
+
+    Raises:
+        InputProblem: as `framing.read_bytes`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.frame = framing.parse(framing.read_bytes(path))
+
+    @cached_property
+    def sources(self) -> tuple[messages.SourceMessage, ...]:
+        return messages.sources(self.frame)
+
+    @cached_property
+    def codes(self) -> tuple[messages.Code, ...]:
+        """The code of each launch in file order."""
+        return messages.codes(self.frame, self.sources)
+
+    @cached_property
+    def _broken_tables(self) -> tuple[line_tables.BrokenTable, ...]:
+        return line_tables.broken(self.frame, self.sources)
+
+    def forget(self) -> None:
+        """Free the bytes: the module takes as much memory again."""
+        vars(self).clear()
+
+    def plain(self, scratch: Path) -> Path:
+        """The report as the profiler's module can read it: unpacked, without the end and the line
+        tables that make no sense, and under a name that it takes, which has to be UTF-8; the file
+        itself where that is the same."""
+        path, frame = self.path, self.frame
+        data = frame.data[: frame.intact_bytes] if frame.problem else frame.data
+        if self._broken_tables:
+            data = line_tables.emptied(data, self._broken_tables)
+        if (
+            path.suffix == ".ncu-rep"
+            and data is frame.data
+            and os.fsencode(path).decode("utf-8", "replace") == str(path)
+            and path.stat().st_size == len(data)  # else it is compressed, whatever its name
+        ):
+            return path
+        readable = scratch / "report.ncu-rep"
+        readable.write_bytes(data)
+        return readable
+
+    def examined(
+        self, *, allow_partial: bool = False, instructions: bool = True
+    ) -> tuple[LoadedReport, ReportPart]:
+        """What is known of the report, without its profiles, and all of its launches, to be read.
+
+        Raises:
+            InputProblem: the checksum beside it differs, it is damaged, or has no launches; not
+                with allow_partial.
+        """
+        path, frame, launches = self.path, self.frame, self.frame.declared_launches
+
+        def refuse(wrong: object, what: str, remedy: str) -> None:
+            if wrong and not allow_partial:
+                raise InputProblem(f"'{path}' {what}", remedy)
+
+        rest = f"{_AGAIN}; {partly(path)}"
+        again = rest if launches else _AGAIN
+        found = checksums.verify(path)
+        refuse(found.problem, found.problem, rest)
+        intact = f"{units.counted(launches, 'launch', 'launches') if launches else 'no launch'} before that {'is' if launches < 2 else 'are'} intact"
+        refuse(frame.problem, f"is damaged {frame.problem}; {intact}", again)
+        nothing = "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel"
+        refuse(not launches and not frame.problem, "has no launches", nothing)
+        version = ncu_version_in(frame.data)
+        inside = integrity.inspect(frame, self.sources, version)
+        tables = (
+            f"at offset {each.offset}, in a line table: {each.why}" for each in self._broken_tables
+        )
+        broken = inside.damage or next(tables, "")
+        refuse(broken, f"is damaged {broken}", again)
+        damage = "; ".join(filter(None, (found.problem, frame.problem, broken)))
+        report = LoadedReport(
+            str(path), (), version, launches, damage, inside.missing, 0, found.source, missed.left_out(frame)
+        )  # fmt: skip
+        part = ReportPart(path.name, version, inside.contradictions)
+        if instructions:
+            part = replace(part, codes=dict(enumerate(self.codes)))
+        with contextlib.suppress(framing.Malformed):
+            processes = [messages.process(block) for block, _, _ in frame.results()]
+            several = processes if len(set(processes)) > 1 else ()
+            part = replace(part, stacks=messages.stacks(frame), processes=several)
+        return report, part
 
 
 def visit_report(
-    path: Path | str,
+    path: Path | str | ReportFile,
     visit: Callable[[Profile], object],
     *,
     wanted: Callable[[str], bool] | None = None,
     instructions: bool = True,
     allow_partial: bool = False,
-    values: Callable[[Mapping[str, ncu_action.Value]], object] | None = None,
+    values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
 ) -> LoadedReport:
     """Give each profile of a report to `visit` as it is read, in file order, so that a caller need
     not hold them all. `profiles` stays empty.
 
     Args:
+        path: a `ReportFile` forgets its bytes.
         wanted: says from a launch's name whether to read it; every launch where None.
         instructions, allow_partial: as for `load_report`.
         values: takes the numbers of each launch that is visited, by the profiler's own names.
@@ -176,77 +264,75 @@ def visit_report(
         InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been
             visited by then.
     """
-    path = Path(path)
-    data = framing.read_bytes(path)
-    frame = framing.parse(data)
-    report, contradictions = examine(path, data, frame, allow_partial=allow_partial)
-    part = Part(
-        dict(enumerate(messages.codes(data, frame))) if instructions else {},
-        contradictions,
-        report.ncu_version,
-        callers(data, frame),
-        dict(enumerate(messages.machine(data, frame))) if instructions else {},
-    )
+    file = path if isinstance(path, ReportFile) else ReportFile(Path(path))
+    report, part = file.examined(allow_partial=allow_partial, instructions=instructions)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
-        readable = plain(path, data, frame, Path(scratch))
-        del data
-        found = _visit(
-            readable, path.name, part, visit, wanted, instructions=instructions, values=values
-        )
-    return counted(report, found)
+        readable = file.plain(Path(scratch))
+        file.forget()
+        return counted(report, visit_part(readable, part, visit, wanted=wanted, values=values))
 
 
-def prepare(path: Path, codes: Sequence[messages.Code | None]) -> None:
+def prepare(path: Path, codes: Sequence[messages.Code]) -> None:
     """Warm up a process that will read launches of a plain report.
 
     That is a tenth of a second for the first launch that is opened, and four more for the first
     instruction that is disassembled, which no launch may need."""
     ncu = ncu_module.module()
     context = ncu.load_report(str(path))
-    index, code = next(
-        (
-            (index, code)
-            for index, code in enumerate(codes)
-            if code is not None and code.base is not None
-        ),
-        (0, None),
-    )
-    action = context.range_by_idx(0).action_by_idx(index)
-    if code is not None and not CodeTexts(dict(enumerate(codes)), _texts_folder(ncu)).complete():
-        action.sass_by_pc(code.base)
+    index = next((at for at, code in enumerate(codes) if code.base is not None), None)
+    action = context.range_by_idx(0).action_by_idx(index or 0)
+    if index is not None and not CodeTexts(dict(enumerate(codes)), _texts_folder(ncu)).complete():
+        action.sass_by_pc(codes[index].base)
 
 
 def visit_part(
     path: Path,
-    part: Part,
+    part: ReportPart,
     visit: Callable[[Profile], object],
     *,
     wanted: Callable[[str], bool] | None = None,
+    values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
 ) -> int:
-    """As `visit_report`, for some launches of a plain report that `examine` has looked at; how many
-    the whole of it holds."""
-    return _visit(path, path.name, part, visit, wanted, span=part.codes)
+    """As `visit_report`, for some launches of a plain report. Returns how many launches the module
+    finds in all of it.
+
+    A launch outside of the part is not even opened: the module never frees what it took for one."""
+    ncu = ncu_module.module()
+    context = ncu.load_report(str(path))
+    ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
+    if len(ranges) > 1:
+        # Launches are then grouped by range, not in the order in which they were written.
+        launches = sum(each.num_actions() for each in ranges)
+        shared = _of_every_launch(part.contradictions, launches)
+        codes = None if part.codes is None else dict[int, messages.Code]()
+        part = ReportPart(part.file, part.ncu_version, shared, codes, span=part.span)
+    texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder(ncu))
+    found = -1
+    with without_collector():
+        for range_index, report_range in enumerate(ranges):
+            for action_index in range(report_range.num_actions()):
+                found += 1
+                if part.span is not None and found not in part.span:
+                    continue
+                action = report_range.action_by_idx(action_index)
+                if wanted is None or wanted(ncu_action.kernel_name(action)):
+                    origin = Origin(part.file, range_index, action_index, part.ncu_version)
+                    wrong = part.contradictions.get(found, {})
+                    read = ncu_action.profile_of(action, origin, texts, wrong)
+                    code = read.code
+                    if part.codes and not (read.instructions or read.mix.collected):
+                        code = _machine_code(part.codes.get(found, UNKNOWN).text)
+                    visit(replace(read, launch=part.placed(found, read.launch), code=code))
+                    if values is not None:
+                        values(ncu_action.numbers(action))
+    if texts is not None and texts.folder is not None and texts.written:
+        ncu_source.trim(texts.folder.parent)
+    return found + 1
 
 
-def plain(path: Path, data: bytes, frame: framing.Framing, scratch: Path) -> Path:
-    """The report as the profiler's module can read it: unpacked, without the end and the line tables
-    that make no sense, and under a name that it takes, which has to be UTF-8; `path` itself where
-    that is the same."""
-    whole = data
-    if frame.problem:
-        data = data[: frame.intact_bytes]
-    if line_tables.problem(data, frame):
-        data = line_tables.emptied(data, frame)
-    if (
-        path.suffix == ".ncu-rep"
-        and data is whole
-        and os.fsencode(path).decode("utf-8", "replace") == str(path)
-        and path.stat().st_size == len(data)  # else it is compressed, whatever its name
-    ):
-        return path
-    readable = scratch / "report.ncu-rep"
-    readable.write_bytes(data)
-    return readable
+@lru_cache(maxsize=256)
+def _machine_code(text: bytes) -> MachineCode:
+    return words.read(text) if text else MachineCode()
 
 
 def counted(report: LoadedReport, found: int) -> LoadedReport:
@@ -263,56 +349,6 @@ def counted(report: LoadedReport, found: int) -> LoadedReport:
     )
 
 
-def examine(
-    path: Path, data: bytes, frame: framing.Framing, *, allow_partial: bool = False
-) -> tuple[LoadedReport, Mapping[int, Mapping[str, tuple[str, ...]]]]:
-    """What is known of a report before the profiler's module reads it, and what does not fit in
-    each launch.
-
-    Raises:
-        InputProblem: the checksum beside it differs, it is damaged, or has no launches; not with
-            allow_partial.
-    """
-    found = checksums.verify(path)
-    if found.problem and not allow_partial:
-        raise InputProblem(
-            f"'{path}' {found.problem}",
-            f"{_AGAIN}; {partly(path)}",
-        )
-    if frame.problem and not allow_partial:
-        intact = frame.declared_launches
-        raise InputProblem(
-            f"'{path}' is damaged {frame.problem}; {units.counted(intact, 'launch', 'launches') if intact else 'no launch'} before that "
-            f"{'is' if intact < 2 else 'are'} intact",
-            f"{_AGAIN}; {partly(path)}" if intact else _AGAIN,
-        )
-    if not frame.declared_launches and not frame.problem and not allow_partial:
-        raise InputProblem(
-            f"'{path}' has no launches",
-            "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel",
-        )
-    version = ncu_version_in(data)
-    inside = integrity.inspect(data, frame, version)
-    broken = inside.damage or line_tables.problem(data, frame)
-    if broken and not allow_partial:
-        raise InputProblem(
-            f"'{path}' is damaged {broken}",
-            f"{_AGAIN}; {partly(path)}" if frame.declared_launches else _AGAIN,
-        )
-    damage = "; ".join(filter(None, (found.problem, frame.problem, broken)))
-    return LoadedReport(
-        str(path),
-        (),
-        version,
-        frame.declared_launches,
-        damage,
-        inside.missing,
-        0,
-        found.source,
-        missed.left_out(frame),
-    ), inside.contradictions
-
-
 def ncu_version_in(data: bytes) -> str:
     """The version of the ncu that wrote the report; empty where the report does not say."""
     found = _VERSION.search(data)
@@ -326,60 +362,6 @@ def _texts_folder(ncu: Any) -> Path | None:
         return cache.cache_folder() / "sass" / f"{made.st_size:x}-{made.st_mtime_ns:x}"
     except (OSError, EnvironmentProblem):  # There may be no home folder.
         return None
-
-
-def _visit(
-    path: Path,
-    name: str,
-    part: Part,
-    visit: Callable[[Profile], object],
-    wanted: Callable[[str], bool] | None,
-    *,
-    instructions: bool = True,
-    span: Collection[int] | None = None,
-    values: Callable[[Mapping[str, ncu_action.Value]], object] | None = None,
-) -> int:
-    """Visit the launches (those in `span`); returns how many the module found, wanted or not.
-    `name` is the file's as it was given.
-
-    A launch outside `span` is not even opened: the module never frees what it took for one.
-    """
-    ncu = ncu_module.module()
-    context = ncu.load_report(str(path))
-    ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
-    codes, contradictions, who = part.codes, part.contradictions, part.callers
-    machine = part.machine
-    if (
-        len(ranges) > 1
-    ):  # launches are then grouped by range, not in the order in which they were written
-        codes, machine = {}, {}
-        who = Callers({}, ())
-        contradictions = _of_every_launch(
-            contradictions, sum(each.num_actions() for each in ranges)
-        )
-    texts = CodeTexts(codes, _texts_folder(ncu)) if instructions else None
-    found = 0
-    with without_collector():
-        for range_index, report_range in enumerate(ranges):
-            for action_index in range(report_range.num_actions()):
-                found += 1
-                if span is not None and found - 1 not in span:
-                    continue
-                action = report_range.action_by_idx(action_index)
-                if wanted is None or wanted(ncu_action.kernel_name(action)):
-                    origin = Origin(name, range_index, action_index, part.ncu_version)
-                    found_there = contradictions.get(found - 1, {})
-                    read = ncu_action.profile_of(action, origin, texts, found_there)
-                    read = replace(read, launch=who.of(found - 1, read.launch))
-                    code = machine.get(found - 1)
-                    # What was counted says more than what is there.
-                    counted = read.instructions or read.mix.collected
-                    visit(read if code is None or counted else replace(read, code=code))
-                    if values is not None:
-                        values(ncu_action.numbers(action))
-    if texts is not None and texts.folder is not None and texts.written:
-        ncu_source.trim(texts.folder.parent)
-    return found
 
 
 def _of_every_launch(

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES, packed, write_atomic
@@ -123,42 +122,29 @@ def _redacted(
     data = framing.read_bytes(source)
     done = scrub.scrub(data, names=wanted, words=words, paths=True, source=remove_source)
     left = scrub.leftovers(done.data, names=wanted, paths=True, source=remove_source)
-    by_names = (
-        [
-            name
-            for name in wanted
-            if scrub.leftovers(done.data, names=[name]) != scrub.leftovers(done.data)
-        ]
-        if left
-        else []
-    )
-    if by_names:
-        raise InputProblem(
-            f"'{source}' holds '{by_names[0]}' where it cannot be replaced: in machine code or numbers ({', '.join(left[:3])})",
-            "Nothing was written. Give a longer name that is in text alone, or leave it out",
-        )
     if left:
-        raise InputProblem(
-            f"'{source}' would still hold private text: {', '.join(left[:5])}",
-            "Nothing was written. Please report this",
-        )
+        without = scrub.leftovers(done.data)
+        for name in wanted:
+            if scrub.leftovers(done.data, names=[name]) != without:
+                raise InputProblem(
+                    f"'{source}' holds '{name}' where it cannot be replaced: in machine code or numbers ({', '.join(left[:3])})",
+                    "Nothing was written. Give a longer name that is in text alone, or leave it out",
+                )
     survived = scrub.survivors(data, done.data, words=words)
-    if survived:
-        raise InputProblem(
-            f"'{source}' would still hold what it calls private: {', '.join(survived[:5])}",
-            "Nothing was written. Please report this",
-        )
+    for what, where in (("private text", left), ("what it calls private", survived)):
+        if where:
+            raise InputProblem(
+                f"'{source}' would still hold {what}: {', '.join(where[:5])}",
+                "Nothing was written. Please report this",
+            )
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         copy = Path(scratch) / "redacted.ncu-rep"
         copy.write_bytes(done.data)
         try:
             after = reader.load_report(copy)
         except InputProblem as error:
-            raise _refused(
-                source,
-                wanted,
-                f"it could not be read any more ({error.message.replace(str(copy), 'the copy')})",
-            ) from None
+            said = error.message.replace(str(copy), "the copy")
+            raise _refused(source, wanted, f"it could not be read any more ({said})") from None
     for index, (old, new) in enumerate(itertools.zip_longest(before.profiles, after.profiles)):
         changed = _changed(old, new, wanted)
         if changed:
@@ -181,50 +167,30 @@ def _changed(old: Profile | None, new: Profile | None, names: tuple[str, ...]) -
     """Differences of a launch except replaced names; empty where there are none."""
     if old is None or new is None:
         return "number"
-    for what, first, second in zip(_FIGURES, figures(old), figures(new), strict=True):
-        # Few figures hold names, so all texts are compared only where a figure differs.
-        if first != second and scrub.without_names(repr(first), names) != scrub.without_names(
-            repr(second), names
-        ):
-            return what
+    now = figures(new)
+    for what, first in figures(old).items():
+        # Few figures hold names, so texts are compared only where a figure differs.
+        if first != now[what]:
+            before, after = (scrub.without_names(repr(each), names) for each in (first, now[what]))
+            if before != after:
+                return what
     return ""
 
 
-_FIGURES: Final = (
-    "name, shape or GPU",
-    "metrics",
-    "stalls",
-    "opcodes",
-    "instructions",
-    "rules",
-    "contradictions",
-)
-
-
-def figures(profile: Profile) -> tuple[object, ...]:
+def figures(profile: Profile) -> dict[str, object]:
     """The figures that a diagnosis uses, which redaction must not change."""
     launch = profile.launch
-    rows = [
-        (
-            row.address,
-            row.sass,
-            row.line,
-            row.executed,
-            row.threads,
-            row.samples,
-            row.samples_not_issued,
-            row.counters,
-        )
-        for row in profile.instructions
-    ]
-    rules = [(rule.rule, rule.kind, rule.speedup) for rule in profile.rules]
-    identity = (
-        launch.kernel,
-        launch.grid,
-        launch.block,
-        launch.status,
-        launch.registers,
-        profile.device,
-    )
-    found = tuple(profile.contradictions)
-    return identity, repr(profile.readings), profile.stalls, profile.mix, rows, rules, found
+    return {
+        "name, shape or GPU": (
+            launch.kernel, launch.grid, launch.block, launch.status, launch.registers, profile.device
+        ),
+        "metrics": repr(profile.readings),
+        "stalls": profile.stalls,
+        "opcodes": profile.mix,
+        "instructions": [
+            (row.address, row.sass, row.line, row.executed, row.threads, row.samples, row.samples_not_issued, row.counters)
+            for row in profile.instructions
+        ],
+        "rules": [(rule.rule, rule.kind, rule.speedup) for rule in profile.rules],
+        "contradictions": tuple(profile.contradictions),
+    }  # fmt: skip

@@ -15,14 +15,14 @@ import itertools
 import re
 import socket
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
 from ncu_toolkit.report import framing, messages, private
-from ncu_toolkit.report.framing import Framing, Malformed, fields
-from ncu_toolkit.report.messages import SOURCE_CODE, SOURCE_FUNCTIONS, Shape, Text
+from ncu_toolkit.report.framing import Framing, Malformed, one_field
+from ncu_toolkit.report.messages import Shape, Text
 from ncu_toolkit.report.private import Rules
 from ncu_toolkit.sass import elf
 
@@ -45,6 +45,9 @@ _IN_DEBUG: Final = re.compile(rb"\A[^\s\"/\\]*?(?P<path>(?:/|[A-Za-z]:[\\/]|\\\\
 _FILE_NAME: Final = re.compile(rb"[^/\\]\.\w{1,12}\Z")
 #: Three characters of UTF-8: what a metric's value has in it where it is text.
 _WORDS: Final = re.compile(_CHARACTER + rb"{3}")
+#: What is looked into only where it has text.
+_OF_NUMBERS: Final = (messages.METRIC, *messages.METRIC.values())
+_DELIMITED: Final = 2  # a field's type: with a length
 _SHORTEST_HOST, _SHORTEST_USER = 2, 3
 #: Shortest name that is searched in every byte: shorter ones occur in numbers by chance.
 _SHORTEST_SECRET: Final = 6
@@ -82,9 +85,8 @@ def _host_names(host: str) -> set[str]:
     """A host as it is written: with its domain, without, and the domain alone; an address has
     none."""
     short, _, domain = host.partition(".")
-    return (
-        {host, short, domain if "." in domain else ""} if re.search(r"[^\W\d]", short) else {host}
-    )
+    parts = {host, short, domain if "." in domain else ""}
+    return parts if re.search(r"[^\W\d]", short) else {host}
 
 
 def _longest_first(names: Iterable[str], shortest: int) -> tuple[str, ...]:
@@ -113,69 +115,48 @@ def _spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
     try:
         while at < len(message):
             start = at
-            tag, at = framing.read_varint(message, at)
-            wire = tag & 7
-            if wire == 0:
-                _, at = framing.read_varint(message, at)
-            elif wire == 2:
-                length, at = framing.read_varint(message, at)
-                if at + length > len(message):
-                    break
-                yield tag >> 3, at, at + length
-                at += length
-            elif wire in (1, 5):
-                at += 8 if wire == 1 else 4
-            else:
-                break
-        else:
-            return
+            number, value, at = one_field(message, at, len(message))
+            if isinstance(value, bytes) and message[start] & 7 == _DELIMITED:
+                yield number, at - len(value), at
     except Malformed:
-        pass
-    yield 0, start, len(message)
+        yield 0, start, len(message)
 
 
-def texts(data: bytes, frame: Framing) -> Iterator[Span]:
+def texts(frame: Framing) -> Iterator[Span]:
     """Where text stands in a report. Only whole fields: bytes beside a text are lengths and tags
     that may look like letters."""
+    data = frame.data
     if not data.startswith(framing.MAGIC):
         yield Span(0, len(data), Text.TEXT)
         return
     if frame.problem:  # The rest cannot be parsed.
         yield Span(frame.intact_bytes, len(data), Text.TEXT)
-    yield from _message(data, 8, 8 + int.from_bytes(data[4:8], "little"), {})
+    yield from _walk(data, 8, 8 + int.from_bytes(data[4:8], "little"), {})
     for block in frame.blocks:
         start = block.offset + 4
-        yield from _message(data, start, start + len(block.header), messages.HEADER)
-        for offset, length in block.sources:
-            yield from _message(data, offset, offset + length, messages.SOURCE)
-        for offset, length in block.graphs:
-            yield from _message(data, offset, offset + length, messages.GRAPH)
-        for (offset, length), shape in zip(block.results, _shapes(block.header), strict=False):
-            yield from _message(data, offset, offset + length, shape)
+        yield from _walk(data, start, start + len(block.header), messages.HEADER)
+        results = (messages.RESULTS[kind] for kind in messages.kinds(block.header))
+        for places, shapes in (
+            (block.sources, itertools.repeat(messages.SOURCE)),
+            (block.graphs, itertools.repeat(messages.GRAPH)),
+            (block.results, results),
+        ):
+            for (offset, length), shape in zip(places, shapes, strict=False):
+                yield from _walk(data, offset, offset + length, shape)
 
 
-def _shapes(header: bytes) -> Iterator[Shape]:
-    counts = {number: value for number, value in fields(header) if isinstance(value, int)}
-    for number, shape in messages.RESULTS:
-        yield from itertools.repeat(shape, counts.get(number, 0))
-    yield from itertools.repeat({})
-
-
-def _message(data: bytes, start: int, end: int, shape: Shape) -> Iterator[Span]:
-    for number, a, b in _spans_of(data[start:end]):
-        kind = shape.get(number, Text.BINARY if number == 0 else None)
-        if kind is messages.METRIC:
-            yield from _metric(data, start + a, start + b)
-        elif kind is None:
-            yield from _unlisted(data, start + a, start + b, Text.WHOLE, 0)
-        elif isinstance(kind, Text):
-            yield from _leaf(data, start + a, start + b, kind)
-        else:
-            yield from _message(data, start + a, start + b, kind)
-
-
-def _leaf(data: bytes, start: int, end: int, kind: Text) -> Iterator[Span]:
-    if kind is Text.LAYOUT:
+def _walk(data: bytes, start: int, end: int, kind: Text | Shape | None) -> Iterator[Span]:
+    """The texts in a field: in one of its kind, in each of its fields where it is a message, or
+    anywhere in it where it was not known when the shapes were written."""
+    if any(kind is each for each in _OF_NUMBERS) and _WORDS.search(data, start, end) is None:
+        return  # Most metrics and instances of them are numbers, millions of them.
+    if kind is None:
+        yield from _unlisted(data, start, end, Text.WHOLE, 0)
+    elif not isinstance(kind, Text):
+        for number, a, b in _spans_of(data[start:end]):
+            inner = kind.get(number, Text.BINARY if number == 0 else None)
+            yield from _walk(data, start + a, start + b, inner)
+    elif kind is Text.LAYOUT:
         yield from _unlisted(data, start, end, Text.LABEL, 0)
     elif kind is Text.BINARY:
         yield from _binary(data, start, end)
@@ -183,23 +164,13 @@ def _leaf(data: bytes, start: int, end: int, kind: Text) -> Iterator[Span]:
         yield Span(start, end, kind)
 
 
-def _metric(data: bytes, start: int, end: int) -> Iterator[Span]:
-    """Instances of metrics are looked into only where text stands in them: most are numbers,
-    millions of them."""
-    if _WORDS.search(data, start, end) is None:
-        return
-    for number, a, b in _spans_of(data[start:end]):
-        shape = messages.METRIC.get(number, {})
-        if isinstance(shape, Mapping) and _WORDS.search(data, start + a, start + b) is not None:
-            yield from _message(data, start + a, start + b, shape)
-
-
 def _unlisted(data: bytes, start: int, end: int, kind: Text, depth: int) -> Iterator[Span]:
     """A field of which nothing is known is a message of fields, or text, or binary. A text that
     could be a message is taken for one: what is private in it is then a field of it."""
     content = data[start:end]
-    if depth < _DEEPEST and _is_message(content):
-        for _, a, b in _spans_of(content):
+    inside = list(_spans_of(content)) if depth < _DEEPEST else []
+    if inside and all(number for number, _, _ in inside):
+        for _, a, b in inside:
             yield from _unlisted(data, start + a, start + b, kind, depth + 1)
     elif _is_text(content):
         yield Span(start, end, kind)
@@ -217,31 +188,24 @@ def _is_text(content: bytes) -> bool:
     )
 
 
-def _is_message(content: bytes) -> bool:
-    """Whether the bytes make sense as a message with texts or messages in it."""
-    numbers = [number for number, _, _ in _spans_of(content)]
-    return bool(numbers) and 0 not in numbers
-
-
 def _binary(data: bytes, start: int, end: int) -> Iterator[Span]:
     content = data[start:end]
     sections = elf.sections(content) if content.startswith(elf.MAGIC) else []
-    found = [
-        (each.name.decode("utf-8", "replace"), each.start, each.start + each.size)
-        for each in sections
-        if each.in_file and each.start + each.size <= len(content)
-    ]
-    if not found:
+    inside = [s for s in sections if s.in_file and s.start + s.size <= len(content)]
+    if not inside:
         yield from _strings(data, start, end, Text.TEXT)
-    for name, a, b in found:
-        if name.startswith((".text", ".nv.capmerc.text")):
+    for section in inside:
+        a = start + section.start
+        b, name = a + section.size, section.name
+        if name.startswith((b".text", b".nv.capmerc.text")):
             continue
-        if name in (".strtab", ".shstrtab"):
-            yield from _strings(data, start + a, start + b, Text.KEEP)
-        elif name.endswith(("debug_line", "debug_line_sass")):
-            yield from _line_table(data, start + a, start + b)
+        if name.endswith((b"debug_line", b"debug_line_sass")):
+            yield from _line_table(data, a, b)
         else:
-            yield from _strings(data, start + a, start + b, Text.TEXT, debug="debug" in name)
+            kept = name in (b".strtab", b".shstrtab")
+            yield from _strings(
+                data, a, b, Text.KEEP if kept else Text.TEXT, debug=b"debug" in name
+            )
 
 
 def _strings(
@@ -306,14 +270,8 @@ def _private(data: bytes, spans: Sequence[Span]) -> Private:
             folder = text if span.kind is Text.FOLDER else text[: text.rfind("/")]
             if re.fullmatch(r"(?:/[^/\0\n]+){2,}", folder):
                 folders.add(folder)
-    return Private(
-        tuple(
-            dict.fromkeys(
-                [*_longest_first(hosts, _SHORTEST_HOST), *_longest_first(users, _SHORTEST_USER)]
-            )
-        ),
-        tuple(sorted(folders)),
-    )
+    names = (*_longest_first(hosts, _SHORTEST_HOST), *_longest_first(users, _SHORTEST_USER))
+    return Private(tuple(dict.fromkeys(names)), tuple(sorted(folders)))
 
 
 def scrub(
@@ -340,31 +298,32 @@ def scrub(
     frame = framing.parse(data)
     output = bytearray(data)
     blanked = replaced = 0
-    if keep_code_of is not None:
-        for block in frame.blocks:
-            for offset, length in block.sources:
-                blanked += _blank_foreign(output, data, offset, length, keep_code_of)
+    for found in messages.sources(frame) if keep_code_of is not None else ():
+        if not any(name.encode() in of for name in keep_code_of or () for of in found.functions):
+            start, size = data.find(found.code, found.offset), len(found.code)
+            output[start : start + size] = bytes(size)
+            blanked += size
     snapshot = bytes(output)
-    spans = list(texts(snapshot, frame))
-    found = _private(snapshot, spans)
+    spans = list(texts(replace(frame, data=snapshot)))
+    known = _private(snapshot, spans)
     rules = _with_files(
         Rules(
-            words=(*found.names, *words),
+            words=(*known.names, *words),
             names=tuple(names),
-            folders=found.folders if paths else (),
+            folders=known.folders if paths else (),
             paths=paths,
             bases=source,
         ),
         [span.of(snapshot) for span in spans if span.kind is Text.FILE],
     )
-    known: dict[tuple[Text, bytes], bytes] = {}
+    cleaned: dict[tuple[Text, bytes], bytes] = {}
     for span in spans:
         text = snapshot[span.start : span.end]
         key = span.kind, text
-        if key not in known:
-            known[key] = _cleaned(text, span.kind, rules)
-        if known[key] != text:
-            output[span.start : span.end] = known[key]
+        if key not in cleaned:
+            cleaned[key] = _cleaned(text, span.kind, rules)
+        if cleaned[key] != text:
+            output[span.start : span.end] = cleaned[key]
             if span.kind is Text.CODE and source:
                 blanked += len(text)
             else:
@@ -453,20 +412,15 @@ def leftovers(
     """
     names = tuple(names)
     rules = Rules(names=names, paths=paths, bases=source)
-    spans = texts(data, framing.parse(data))
     found = [
         f"text at offset {span.start}"
-        for span in spans
+        for span in texts(framing.parse(data))
         if _cleaned(text := data[span.start : span.end], span.kind, rules) != text
     ]
-    for word, kind in (
-        (b"/home/", "home folder"),
-        (b"/Users/", "home folder"),
-        (b"/root/", "home folder"),
-        *((n.encode(), "name") for n in names),
-    ):
-        at = data.find(word)
-        if at >= 0 and private.neutral(word.decode()) != word.decode():
+    homes = dict.fromkeys(("/home/", "/Users/", "/root/"), "home folder")
+    for word, kind in (*homes.items(), *((name, "name") for name in names)):
+        at = data.find(word.encode())
+        if at >= 0 and replaceable(word):
             found.append(f"{kind} at offset {at}")
     return found
 
@@ -478,8 +432,7 @@ def survivors(before: bytes, after: bytes, *, words: Iterable[str] = ()) -> list
     Host names, users and folders are looked for in every byte, as UTF-8, UTF-16, percent-escaped
     and in any case, but for names of kernels, metrics and sections, labels and machine code.
     """
-    frame = framing.parse(before)
-    spans = list(texts(before, frame))
+    spans = list(texts(framing.parse(before)))
     known = _private(before, spans)
     rest = bytearray(after)
     for span in spans:
@@ -489,7 +442,7 @@ def survivors(before: bytes, after: bytes, *, words: Iterable[str] = ()) -> list
     found = []
     for what, secrets in (("name", (*known.names, *words)), ("folder", known.folders)):
         for secret in secrets:
-            if len(secret) < _SHORTEST_SECRET or private.neutral(secret) == secret:
+            if len(secret) < _SHORTEST_SECRET or not replaceable(secret):
                 continue
             for needle in _written(secret):
                 pattern = re.compile(
@@ -518,20 +471,3 @@ def without_names(text: str, names: Iterable[str]) -> str:
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(name, private.neutral(name))
     return text
-
-
-def _blank_foreign(
-    output: bytearray, data: bytes, offset: int, length: int, keep: Collection[str]
-) -> int:
-    message = data[offset : offset + length]
-    code, functions = b"", b""
-    for number, value in fields(message):
-        if isinstance(value, bytes) and number == SOURCE_CODE:
-            code = value
-        elif isinstance(value, bytes) and number == SOURCE_FUNCTIONS:
-            functions += value
-    if not code or any(name.encode() in functions for name in keep):
-        return 0
-    start = offset + message.index(code)
-    output[start : start + len(code)] = bytes(len(code))
-    return len(code)

@@ -38,7 +38,8 @@ from ncu_toolkit.model import SCHEMA_VERSION, Context, Profile, RuleMessage, Tim
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.run import Run, RunCase, Skipped
 from ncu_toolkit.report import checksums, reader
-from ncu_toolkit.report.ncu_action import Value, Values, measured
+from ncu_toolkit.report.ncu_action import Values, measured
+from ncu_toolkit.report.ncu_source import Value
 
 T = TypeVar("T")
 MANIFEST: Final = "run.json"

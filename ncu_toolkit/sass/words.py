@@ -14,7 +14,6 @@ from collections import Counter
 from typing import Final
 
 from ncu_toolkit.model import MachineCode
-from ncu_toolkit.sass import elf
 
 _OPCODE: Final = 0xFFF
 _OPCODES: Final = {
@@ -31,16 +30,7 @@ _NO_REGISTER: Final = 255
 _WORDS: Final = 16  # bytes of an instruction
 
 
-def sections(code: bytes) -> dict[str, memoryview]:
-    """The sections of a cubin by name; empty where the file cannot be followed."""
-    view = memoryview(code)
-    return {
-        each.name.decode("utf-8", "replace"): view[each.start : each.start + each.size]
-        for each in elf.sections(code)
-    }
-
-
-def read(text: memoryview) -> MachineCode:
+def read(text: bytes) -> MachineCode:
     """The machine code of a function by the bytes of its section."""
     whole = len(text) - len(text) % _WORDS
     counts: Counter[str] = Counter()

@@ -138,7 +138,7 @@ def test_private_text_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.label)
 def test_reports_are_of_these_sources(recording: Recording) -> None:
     assert recording.report.stat().st_size < MAX_BYTES
-    assert checksums.verify(recording.report) == checksums.Verdict(
+    assert checksums.verify(recording.report) == checksums.SumCheck(
         f"{recording.report.name}.sha256"
     )
     data = lzma.decompress(recording.report.read_bytes())

@@ -113,7 +113,7 @@ def test_code_that_is_not_in_the_report_or_has_no_text_is_not_kept(tmp_path: Pat
 
 def test_complete_asks_for_code_that_is_in_the_report(tmp_path: Path) -> None:
     other = replace(CODE, digest=b"\x03")
-    texts = CodeTexts({0: CODE, 1: None, 2: replace(other, embedded=False)}, tmp_path)
+    texts = CodeTexts({0: CODE, 1: Code(), 2: replace(other, embedded=False)}, tmp_path)
     assert not texts.complete()
     lines(texts, Module(BASE, TEXTS))
     texts.keep(CODE)

@@ -325,7 +325,7 @@ def test_metrics_read_in_runs_are_the_same_as_one_by_one() -> None:
     frame = framing.parse(data)
     names = messages.metric_names(frame)
     source = random.Random(5)
-    for _, message in messages.results(data, frame):
+    for _, _, message in frame.results():
         found, values = messages.scalars(message, names)
         assert len(values) > 500
         assert found == messages.identity(message)

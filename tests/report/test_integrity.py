@@ -45,7 +45,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def inspected(data: bytes) -> integrity.Inspection:
     frame = framing.parse(data)
     assert not frame.problem, "the change is meant to keep the framing whole"
-    return integrity.inspect(data, frame, reader.ncu_version_in(data))
+    return integrity.inspect(frame, messages.sources(frame), reader.ncu_version_in(data))
 
 
 def loaded(folder: Path, data: bytes) -> reader.LoadedReport:
@@ -447,7 +447,7 @@ def beside(path: Path) -> Path:
 def test_side_files(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "r.ncu-rep"
     shutil.copyfile(small, path)
-    assert checksums.verify(path) == checksums.Verdict()
+    assert checksums.verify(path) == checksums.SumCheck()
     side = beside(path)
     assert checksums.verify(path).source == "r.ncu-rep.sha256"
     assert reader.load_report(path).checksum == "r.ncu-rep.sha256"
@@ -508,7 +508,7 @@ def test_the_run_json_of_other_programs_is_no_concern(
 ) -> None:
     shutil.copyfile(small, tmp_path / "r.ncu-rep")
     (tmp_path / "run.json").write_text(text)
-    assert checksums.verify(tmp_path / "r.ncu-rep") == checksums.Verdict()
+    assert checksums.verify(tmp_path / "r.ncu-rep") == checksums.SumCheck()
 
 
 @pytest.mark.parametrize("name", ["run.json", "r.ncu-rep.sha256"])
@@ -646,7 +646,7 @@ def cubin_of(data: bytes) -> tuple[int, bytes]:
     """Where the first machine code of a report stands, and the code."""
     for block in framing.parse(data).blocks:
         for offset, length in block.sources:
-            elf = messages.read_source(data[offset : offset + length], code=True).elf
+            elf = messages.read_source(data[offset : offset + length]).code
             if elf:
                 return data.index(elf), elf
     raise AssertionError("no code")

@@ -266,7 +266,7 @@ CYCLES = {
 def test_a_fraction_of_active_cycles_from_one_of_elapsed_cycles(
     values: dict[str, tuple[float, str]], expected: float | None
 ) -> None:
-    raw = {name: ncu_action.Value(*value) for name, value in values.items()}
+    raw = {name: ncu_source.Value(*value) for name, value in values.items()}
     reading = ncu_action._reading(raw.get, registry.REGISTRY["l1_data_pipe_active"], (9, 0))
     assert reading.value == (None if expected is None else pytest.approx(expected))
     assert (reading.presence is Presence.PRESENT) == (expected is not None)

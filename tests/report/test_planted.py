@@ -396,13 +396,13 @@ def test_source_files_of_one_shape_stay_apart() -> None:
     names = [b"/a/one/kk.cu", b"/a/two/kk.cu", b"/a/two/mm.cu"]
     data = report(*((SOURCE, (8, 1, 1), name) for name in names))
     after = scrub.scrub(data, paths=True).data
-    new = [span.of(after) for span in scrub.texts(after, framing.parse(after))]
+    new = [span.of(after) for span in scrub.texts(framing.parse(after))]
     assert len(set(new)) == 3
     assert new[1].rpartition("/")[0] == new[2].rpartition("/")[0]
     assert not any(word in after for word in (b"one", b"two"))
     assert scrub.scrub(after, paths=True).data == after
     gone = scrub.scrub(data, paths=True, source=True).data
-    new = [span.of(gone) for span in scrub.texts(gone, framing.parse(gone))]
+    new = [span.of(gone) for span in scrub.texts(framing.parse(gone))]
     assert len(set(new)) == 3
     assert all(name.endswith(".cu") for name in new)
     assert not any(word in gone for word in (b"kk", b"mm"))

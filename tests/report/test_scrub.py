@@ -95,8 +95,8 @@ def report(*sources: bytes) -> bytes:
 def test_machine_code_of_other_modules_is_blanked() -> None:
     ours, theirs = b"\x7fELF our machine code", b"\x7fELF their machine code"
     data = report(
-        field(4, ours) + field(9, field(1, b"vectorized")),
-        field(4, theirs) + field(9, field(1, b"library_kernel")),
+        field(4, ours) + field(9, field(1, field(1, b"vectorized") + field(2, 16))),
+        field(4, theirs) + field(9, field(1, field(1, b"library_kernel") + field(2, 16))),
     )
     assert framing.parse(data).problem == ""
     done = scrub.scrub(data, keep_code_of=["vectorized"])
@@ -124,7 +124,7 @@ def test_a_host_name_goes_however_short_it_is(place: int) -> None:
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
 def test_no_recording_names_its_machine(folder: Path) -> None:
     data = lzma.decompress((folder / "profile.ncu-rep.xz").read_bytes())
-    spans = list(scrub.texts(data, framing.parse(data)))
+    spans = list(scrub.texts(framing.parse(data)))
     private = {
         span.of(data) for span in spans if span.kind in (messages.Text.WHOLE, messages.Text.HOST)
     }
