@@ -33,8 +33,7 @@ from ncu_toolkit.pages.page_tables import (
     stall_table,
     traffic_table,
 )
-from ncu_toolkit.pages.page_view import _bounds, evidence_table
-from ncu_toolkit.pages.reproduce import commands, opening
+from ncu_toolkit.pages.page_view import _bounds, commands, evidence_table, opening
 from ncu_toolkit.pages.roofline import Spot, _crosses, roofline, roofs
 from ncu_toolkit.pages.run_view import run_view
 
