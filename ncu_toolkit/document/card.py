@@ -173,6 +173,14 @@ class Card:
         return "; ".join(filter(None, (", ".join(bars), self.room)))
 
     @property
+    def said(self) -> tuple[tuple[str, str], ...]:
+        """What comes after the advice, each with its label."""
+        said = (
+            ("expect", self.expect), ("also", self.also), ("probe", self.pressure), ("note", self.missing),
+        )  # fmt: skip
+        return tuple((label, text) for label, text in said if text)
+
+    @property
     def waiting(self) -> str:
         """The waits in words."""
         return ", ".join(f"{wait.label} {whole_percent(wait.share)}" for wait in self.waits)

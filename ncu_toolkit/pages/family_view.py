@@ -58,6 +58,7 @@ def family_view(book: Book, family: str) -> FamilyView:
             *tune_view.charts(book.run.device.name, family, first.variant.size, texts),
         ),
         (library,) if library else (),
+        first.key,
     )
 
 
