@@ -35,6 +35,7 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.explain import busy
 from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
+from ncu_toolkit.model.finding import Advice, shown_step
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.operands import READS_ONLY
@@ -152,7 +153,12 @@ def _named(state: State, finding: Finding, workload: str = "") -> dict[str, Any]
 
 def _steps(advice: Iterable[str], then: str) -> tuple[str, ...]:
     """Advice, safe to show, without the command that the card's `next` gives anyway."""
-    return tuple(sentences(line.replace(f": {then}", ".") if then else line) for line in advice)
+    return tuple(
+        sentences(f"{step.text}.")
+        if isinstance(step, Advice) and step.command == then
+        else shown_step(step, sentences)
+        for step in advice
+    )
 
 
 def _on_condition(factor: float | None) -> bool:

@@ -43,6 +43,7 @@ from ncu_toolkit.model import (
     Profile,
     Series,
 )
+from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.pages.book import Book, Entry, problem_of
 from ncu_toolkit.pages.columns import (
     NOT_TIMED,
@@ -384,7 +385,7 @@ def _finding(finding: Finding, advise: bool) -> FindingView:
         finding.good,
         gain,
         tuple(map(visible, finding.arithmetic)),
-        tuple(map(visible, finding.advice)) if advise else (),
+        tuple(shown_step(step, visible) for step in finding.advice) if advise else (),
         visible(finding.look_for) if advise else "",
         evidence_table(finding.evidence, "Evidence"),
         table("Where", specs, finding.locations, key="where") if finding.locations else None,

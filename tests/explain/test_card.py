@@ -40,6 +40,7 @@ from ncu_toolkit.model import (
     Profile,
     Reading,
 )
+from ncu_toolkit.model.finding import Advice
 from ncu_toolkit.pages import json as documents
 from ncu_toolkit.render import html as pages
 from ncu_toolkit.render import markdown
@@ -376,7 +377,7 @@ def test_a_command_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_command_stands_once() -> None:
     """Advice that ends in the command of `next` does not repeat it; in pages it breaks between its
     words, and cards that all end in the same one share it."""
-    advice = finding(advice=("Read this.", f"Collect the full set: {COLLECT}"))
+    advice = finding(advice=("Read this.", Advice("Collect the full set", COLLECT)))
     value = shown(advice, instructions=(), stalls=None)
     thin = replace(value, do=verdict._steps(advice.advice, COLLECT), next=COLLECT)
     assert thin.do == ("Read this.", "Collect the full set.")

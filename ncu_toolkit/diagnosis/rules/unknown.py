@@ -30,6 +30,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, Outcome, percent, sections_to_collect
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.model import Evidence, Finding, Profile
+from ncu_toolkit.model.finding import Advice
 
 ID: Final = "unknown"
 TITLE: Final = "Unknown"
@@ -107,7 +108,7 @@ def incomplete(profile: Profile) -> Finding:
         ("No time was measured.",),
         (
             "Run the program without ncu first, and check that it ends without an error. compute-sanitizer finds illegal accesses.",
-            f"Then profile it again: {COLLECT}",
+            Advice("Then profile it again", COLLECT),
         ),
         "A launch with a grid size and a duration.",
     )
