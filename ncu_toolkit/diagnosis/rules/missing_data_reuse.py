@@ -194,7 +194,7 @@ def find(k: Kernel) -> Outcome:
         removal,
         (
             measured,
-            _asked_fact(asked),
+            None if asked is None else k.stated("lane_reuse", asked),
             replace(loaded, value=used if others else counted) if loaded else None,
             "stall_share:long_scoreboard stall_share:lg_throttle l1_hit_rate dram_per_compulsory",
         ),
@@ -337,13 +337,6 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "Far more sectors from L1 and L2 than the problem needs, and long scoreboard stalls at LDG.",
         [i for i in region.code if i.base in GLOBAL_LOADS], "global loads",
     )  # fmt: skip
-
-
-def _asked_fact(asked: float | None) -> Evidence | None:
-    if asked is None:
-        return None
-    meaning = "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count."
-    return Evidence("lane_reuse", "Loads by lanes per compulsory byte", asked, "ratio", meaning)
 
 
 def _asked_again(k: Kernel) -> float | None:
