@@ -323,7 +323,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Guess:
+class Question:
     """What a reader is asked before the verdict shows: causes and gains to choose from, each with
     whether it is right."""
 
@@ -346,7 +346,7 @@ class PageView:
     """The kernel's full name, where the title is not enough to know it by."""
     former: str = ""
     """That the kernel has changed since, where it has."""
-    guess: Guess | None = None
+    guess: Question | None = None
     measured: tuple[Fact, ...] = ()
     """Time, rate and share of the baseline without the profiler."""
     siblings: tuple[Fact, ...] = ()

@@ -19,8 +19,8 @@ from ncu_toolkit.document.views import (
     Fact,
     FindingView,
     Fold,
-    Guess,
     PageView,
+    Question,
     Spec,
     Table,
     Tone,
@@ -151,7 +151,7 @@ _GAINS: Final = (
 _CHOICES: Final = 4
 
 
-def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
+def _guess(shown: Card, diagnosis: Diagnosis) -> Question | None:
     """What a reader may guess: the verdict among causes that were found too or ruled out, and the
     range that its gain lies in. None where there is no verdict."""
     if shown.state not in ("slow", "roof"):
@@ -160,7 +160,7 @@ def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
     others += [cause(ruled.bottleneck) for ruled in diagnosis.considered]
     names = list(dict.fromkeys(name for name in (shown.title, *others) if name))[:_CHOICES]
     right = next(words for most, words in _GAINS if (shown.factor or 1.0) < most)
-    return Guess(
+    return Question(
         tuple((name, name == shown.title) for name in sorted(names)),
         tuple((words, words == right) for _, words in _GAINS),
     )
