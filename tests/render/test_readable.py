@@ -35,8 +35,7 @@ from ncu_toolkit.pages.page_tables import (
 )
 from ncu_toolkit.pages.page_view import _bounds, evidence_table
 from ncu_toolkit.pages.reproduce import commands, opening
-from ncu_toolkit.pages.roofline import Point, _crosses, roofline
-from ncu_toolkit.pages.roofs import roofs
+from ncu_toolkit.pages.roofline import Spot, _crosses, roofline, roofs
 from ncu_toolkit.pages.run_view import run_view
 
 
@@ -313,8 +312,8 @@ def test_the_stall_table_has_no_rows_of_nothing(book: Book) -> None:
 def test_labels_of_the_roofline_keep_off_the_lines() -> None:
     """Where a side is free of points, roofs and path, the label stands there."""
     points = [
-        Point("left", 1e12, {"dram": 20.0}, "step", "#000000"),
-        Point("right", 1e12, {"dram": 90.0}, "step", "#000000"),
+        Spot("left", 1e12, {"dram": 20.0}, "step", "#000000"),
+        Spot("right", 1e12, {"dram": 90.0}, "step", "#000000"),
     ]
     figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
     trace = next(trace for trace in figure["data"] if trace["name"] == "rungs at DRAM")
