@@ -124,11 +124,7 @@ def parse_arch(text: str) -> tuple[int, int]:
 
 def target_of(rung: Rung, arch: str) -> str:
     """The target a rung is compiled for on `arch`: `sm_90a` where it needs architecture-specific
-    instructions, else `sm_90`.
-
-    Raises:
-        UsageProblem: the rung cannot run there, with the reason.
-    """
+    instructions, else `sm_90`. Raises UsageProblem: the rung cannot run there, with the reason."""
     cc = parse_arch(arch)
     suffix = "a" if rung.arch_specific else ""
     if reason := rung.unsupported_on(cc):
@@ -184,12 +180,9 @@ def compile_file(
 
 def preprocessed(source: Path, arch: str, timeout: float) -> str | None:
     """What the preprocessor makes of a `.cu` file for `compile_file`: the same flags, and the one
-    pass that a cubin takes. None where it fails; its messages may quote any file.
-
-    Raises:
-        UsageProblem, EnvironmentProblem: as `compile_rung`.
-        KernelProblem: it takes longer than `timeout` seconds.
-    """
+    pass that a cubin takes. None where it fails; its messages may quote any file. Raises
+    UsageProblem, EnvironmentProblem: as `compile_rung`. Raises KernelProblem: it takes longer than
+    `timeout` seconds."""
     nvcc = find_tool("nvcc")
     flags = _flags(_target(arch), kernels_root(), {})
     command = [str(nvcc.path), "-E", *flags, str(source)]

@@ -44,11 +44,7 @@ def tool_folders() -> Iterator[Path]:
 
 
 def find_tool(name: str) -> Tool:
-    """The first `name` among `tool_folders` that runs.
-
-    Raises:
-        EnvironmentProblem: there is none.
-    """
+    """The first `name` among `tool_folders` that runs. Raises EnvironmentProblem: there is none."""
     return _find(name, tuple(tool_folders()))
 
 

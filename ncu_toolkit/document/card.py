@@ -59,7 +59,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Line:
+class CodeLine:
     """A line of code, or an instruction where lines are not known. `share` is its part (0-1) of
     `of`."""
 
@@ -118,7 +118,7 @@ class Card:
     """The resource of `headroom`."""
     headroom: float | None = None
     """How many times shorter the launch could get until it meets that roof."""
-    where: tuple[Line, ...] = ()
+    where: tuple[CodeLine, ...] = ()
     """The line that costs most; then the one that the verdict points at, where it is another."""
     do: tuple[str, ...] = ()
     expect: str = ""
@@ -171,6 +171,14 @@ class Card:
             for bar in self.bars
         )
         return "; ".join(filter(None, (", ".join(bars), self.room)))
+
+    @property
+    def said(self) -> tuple[tuple[str, str], ...]:
+        """What comes after the advice, each with its label."""
+        said = (
+            ("expect", self.expect), ("also", self.also), ("probe", self.pressure), ("note", self.missing),
+        )  # fmt: skip
+        return tuple((label, text) for label, text in said if text)
 
     @property
     def waiting(self) -> str:

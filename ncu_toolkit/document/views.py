@@ -165,7 +165,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Pair:
+class DefectPair:
     """A defect with its repair: what it is called, both kernels, the verdict on the defect, the
     measured gain, and the repaired kernel's part (0-1) of the time, also in words."""
 
@@ -187,7 +187,7 @@ class Panel:
     table: Table
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[DefectPair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,6 +202,8 @@ class FamilyView:
     panels: tuple[Panel, ...]
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    first: str = ""
+    """The key of the panel that it opens on."""
 
 
 @dataclass(frozen=True)
@@ -365,7 +367,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Point:
+class TrendPoint:
     """A time in microseconds with its range, what to say of it, and what changed there."""
 
     value: float
@@ -380,7 +382,7 @@ class Trend:
     """Times of one kernel from run to run, oldest first."""
 
     title: str
-    points: tuple[Point, ...]
+    points: tuple[TrendPoint, ...]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ncu_toolkit.document.card import (
     NAME,
     Bar,
     Card,
-    Line,
+    CodeLine,
     State,
     Wait,
     about,
@@ -312,7 +312,7 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
 
 
-def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
+def _where(profile: Profile, finding: Finding) -> Iterator[CodeLine]:
     """The line that costs most, and the verdict's own where neither that is it nor the line where
     warps wait for it."""
     hottest, waiting = _hottest(profile, finding)
@@ -330,7 +330,7 @@ def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
             yield pointed
 
 
-def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
+def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
     """The source line with most samples, or executed instructions where the report holds too few
     samples; the instruction where it has no lines. None where it has neither.
 
@@ -464,16 +464,16 @@ def _has_result(opcode: str) -> bool:
     return awaited and (kind == "copy" or attribution.base(opcode) not in READS_ONLY)
 
 
-def _located(sources: Mapping[str, str], place: Location) -> Line:
+def _located(sources: Mapping[str, str], place: Location) -> CodeLine:
     return _line(sources, place.file, place.line, place.sass, place.share, place.what)
 
 
 def _line(
     sources: Mapping[str, str], path: str, line: int, sass: str, share: float, of: str
-) -> Line:
+) -> CodeLine:
     source = sources.get(path, "").splitlines() if path else []
     text = source[line - 1].strip() if 0 < line <= len(source) else ""
-    return Line(
+    return CodeLine(
         visible(path),
         line if path else 0,
         visible(text, CODE, keep="\t").replace("\t", " "),

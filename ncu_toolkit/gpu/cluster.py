@@ -215,12 +215,9 @@ class Built:
 def compiled(
     name: str, arch: str, parameters: Mapping[str, int], macros: Mapping[str, str], source: str
 ) -> Built:
-    """Compile a rung on a worker. `source` is the digest of its code on the client.
-
-    Raises:
-        EnvironmentProblem: the worker has other code for it.
-        ToolkitError: as `nvcc.compile_rung`.
-    """
+    """Compile a rung on a worker. `source` is the digest of its code on the client. Raises
+    EnvironmentProblem: the worker has other code for it. Raises ToolkitError: as
+    `nvcc.compile_rung`."""
     check_source(name, source)
     cubin = nvcc.compile_rung(find_rung(name), arch, parameters, macros)
     folder = cubin.path.parent
@@ -482,11 +479,8 @@ class Dask(Executor):
         return [self._result(future) for future in futures]
 
     def _result(self, future: Any) -> Reply | None:
-        """A task's answer; None where it was lost with its worker before it came here.
-
-        Raises:
-            EnvironmentProblem: the scheduler is gone, or the worker lacks this package.
-        """
+        """A task's answer; None where it was lost with its worker before it came here. Raises
+        EnvironmentProblem: the scheduler is gone, or the worker lacks this package."""
         from distributed.scheduler import KilledWorker
 
         if future.status == "cancelled":
@@ -581,11 +575,8 @@ class Dask(Executor):
         return [a for a, each in workers.items() if each.get("resources", {}).get("GPU", 0) >= 1]
 
     def _look(self) -> None:
-        """Name boards that are gone, and begin with those that came; every few seconds.
-
-        Raises:
-            EnvironmentProblem: no board is left, and none came back within the time to wait.
-        """
+        """Name boards that are gone, and begin with those that came; every few seconds. Raises
+        EnvironmentProblem: no board is left, and none came back within the time to wait."""
         if time.monotonic() - self._looked < _LOOK_EVERY and self._used:
             return
         lost_since = time.monotonic()

@@ -80,14 +80,10 @@ class Executor:
         tasks: Iterable[tuple[Any, ...]],
         reporter: Reporter | None = None,
     ) -> Iterator[Done]:
-        """Call `function` with each task's arguments, on a GPU; results come as they are ready.
-        A task is taken from `tasks` only when it can be started. `reporter` is passed on by its
-        name where it is given.
-
-        Raises:
-            Exception: whatever else than a ToolkitError a task raised in this process; whatever
-                `tasks` raised, after the results of those under way.
-        """
+        """Call `function` with each task's arguments, on a GPU; results come as they are ready. A
+        task is taken from `tasks` only when it can be started. `reporter` is passed on by its name
+        where it is given. Raises Exception: whatever else than a ToolkitError a task raised in this
+        process; whatever `tasks` raised, after the results of those under way."""
         cuda.disable_tf32()
         named = {} if reporter is None else {"reporter": reporter}
         for index, task in enumerate(tasks):

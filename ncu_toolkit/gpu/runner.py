@@ -148,11 +148,8 @@ def collect_all(
     session: Session, reporter: Reporter, executor: Executor, timeout: float, lock: int, cache: str | None = None, against: str = ""
 ) -> None:  # fmt: skip
     """Build, time and profile what the run lacks; a run of `bench`, whose `asked` is None, is not
-    profiled. Errors are in the session's failures.
-
-    Raises:
-        ToolkitError, KeyboardInterrupt: nothing was measured.
-    """
+    profiled. Errors are in the session's failures. Raises ToolkitError, KeyboardInterrupt: nothing
+    was measured."""
     asked, cases = session.run.asked or LadderOptions(), session.run.cases
     try:
         if any(case.open for case in cases):
@@ -186,11 +183,7 @@ def build_all(
     session: Session, cases: Sequence[RunCase], reporter: Reporter, executor: Executor = HERE
 ) -> None:
     """Compile every rung for the device, in parallel, so that nothing compiles while something is
-    timed.
-
-    Raises:
-        ToolkitError: the first build that failed.
-    """
+    timed. Raises ToolkitError: the first build that failed."""
     arch = executor.device().arch
     requests: dict[str, nvcc.BuildRequest] = {}
     for case in cases:
@@ -262,11 +255,7 @@ def time_group(
     group: Cases, cache: str | None, seconds: float | None, against: str, reporter: Reporter
 ) -> Session:
     """A session of its own with cases of one problem and size, verified and timed side by side on
-    this process's GPU.
-
-    Raises:
-        ToolkitError: the group cannot be timed here at all.
-    """
+    this process's GPU. Raises ToolkitError: the group cannot be timed here at all."""
     part = Session(Run("", "", ""), Path())
     try:
         _time_group(part, group, reporter, cache, seconds, against)
@@ -649,10 +638,7 @@ def holds(data: bytes, marker: str) -> bool:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
     """Lock a run's folder against a second session; yields the descriptor, which ncu inherits.
-
-    Raises:
-        UsageProblem: another process holds the lock.
-    """
+    Raises UsageProblem: another process holds the lock."""
     with (folder / _LOCK).open("a") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -704,11 +690,8 @@ def identity(case: RunCase) -> tuple[object, ...]:
 
 def find(name: str, reports: Path) -> Path:
     """The folder of the run to resume: by name under `reports` or by path; the newest unfinished
-    one where `name` is empty.
-
-    Raises:
-        UsageProblem: there is none; the message names those that can be resumed.
-    """
+    one where `name` is empty. Raises UsageProblem: there is none; the message names those that can
+    be resumed."""
     open_runs = unfinished_runs(reports)
     if not name:
         if not open_runs:

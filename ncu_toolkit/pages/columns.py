@@ -12,7 +12,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.compare import Launches, of_all
+from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
@@ -216,7 +216,7 @@ def predicted(before: Entry, removes: str) -> tuple[float, int] | None:
         if finding.bottleneck == removes:
             if finding.speedup is None:
                 return None
-            return 1 / (1 - of_all(removes, finding.saved, Launches(before.profiles).part)), rank
+            return 1 / (1 - of_all(removes, finding.saved, before.launches.part)), rank
     return None
 
 

@@ -12,8 +12,8 @@ from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.document.views import (
     Cell,
     Chart,
+    DefectPair,
     FamilyView,
-    Pair,
     Panel,
     Table,
     missing,
@@ -58,6 +58,7 @@ def family_view(book: Book, family: str) -> FamilyView:
             *tune_view.charts(book.run.device.name, family, first.variant.size, texts),
         ),
         (library,) if library else (),
+        first.key,
     )
 
 
@@ -116,11 +117,11 @@ def _cached(entries: Sequence[Entry], l2_bytes: int | None) -> list[str]:
 _NAMED: Final = 4
 
 
-def gallery(ladder: Ladder) -> tuple[Pair, ...]:
+def gallery(ladder: Ladder) -> tuple[DefectPair, ...]:
     """Defects with their repairs, the largest gain first; empty where the rungs climb."""
     book = ladder.book
     return tuple(
-        Pair(
+        DefectPair(
             text(cause(repair.info.removes), href=defect.page),
             text(defect.info.title, href=defect.page),
             text(repair.info.title, href=repair.page),

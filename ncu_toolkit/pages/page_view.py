@@ -13,7 +13,6 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import expectations, figures
-from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import (
     Cell,
@@ -82,7 +81,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     measured, facts = _facts(book, profile, entry)
     previous, following = _neighbours(book, entry) if entry else neighbours
     once = entry is not None and entry.timing is not None and not which
-    step = step_fold(book, entry) if entry and profile is entry.main else None
+    step = step_fold(entry) if entry and profile is entry.main else None
     folds = _folds(book, profile, entry, step, facts)
     roofs = (
         roof_picture(profile, shown, uses(profile, diagnosis.bounds))
@@ -192,7 +191,7 @@ def _signature(profile: Profile, entry: Entry | None) -> str:
 
 def _which(entry: Entry, profile: Profile) -> str:
     """Which of the rung's launches this is; empty where it takes one."""
-    count = Launches(entry.profiles).count
+    count = entry.launches.count
     if count == 1:
         return ""
     repeats = [each.context.repeat if each.context else 1 for each in entry.profiles]
@@ -255,7 +254,7 @@ def _timed(profile: Profile, entry: Entry) -> tuple[list[Fact], list[Fact]]:
             facts.append(Fact("Longest launch", longest))
     if timing:
         spread = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}"
-    whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
+    whole = f"Time of all {entry.launches.count} launches" if which else "Time"
     time = number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)
     measured = [
         Fact(f"{whole} without ncu", time),
@@ -502,13 +501,8 @@ def outcomes(entry: Entry) -> tuple[expectations.Outcome, ...]:
     """The checks of an entry's header; none where its rung is in no ladder."""
     if entry.info is None:
         return ()
-    before, size = entry.before, entry.variant.size
-    earlier = _subject(before) if before else None
-    return expectations.checks_of(entry.info, size, _subject(entry), earlier)
-
-
-def _subject(entry: Entry) -> expectations.Subject:
-    return expectations.Subject(entry.profiles, entry.timing)
+    before = entry.before.launches if entry.before else None
+    return expectations.checks_of(entry.info, entry.variant.size, entry.launches, before)
 
 
 def _files(book: Book, profile: Profile) -> tuple[Fact, ...]:

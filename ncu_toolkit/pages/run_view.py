@@ -29,14 +29,16 @@ from ncu_toolkit.document.views import (
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
-from ncu_toolkit.pages.book import Book
-from ncu_toolkit.pages.calibration_view import calibration, predictions
+from ncu_toolkit.model.run import Run
+from ncu_toolkit.pages.book import Book, book_for
+from ncu_toolkit.pages.calibration import calibration, predictions
 from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.json import launch_of_run
 from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view, plural
 from ncu_toolkit.pages.pictures import common, in_order, saved_us, savings
 from ncu_toolkit.pages.reproduce import beside, commands, opening
+from ncu_toolkit.render.text import RunText
 from ncu_toolkit.report import missed
 
 #: The fact of a run that only launches of some kernels were chosen.
@@ -353,3 +355,17 @@ def _costs(book: Book) -> Table | None:
     return plain_table(
         "costs", "Time spent outside the kernels", ["What", "Time"], rows, numeric=(1,)
     )
+
+
+def run_text(run: Run, names: Sequence[str] = ()) -> RunText:
+    """A run for a terminal, with the cards of the named rungs at their ladder's main size, at most
+    CARDS."""
+    book = book_for(run)
+    named = [
+        book.card(entry.main)
+        for entry in book.entries
+        if entry.rung in names
+        and entry.main
+        and entry.variant == book.primary(entry.family).variant
+    ]
+    return RunText(run_summary(book), named[:CARDS])

@@ -17,7 +17,7 @@ from ncu_toolkit.explain import verdict
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.pages.book import open_book
 from ncu_toolkit.pages.columns import COLUMNS
-from ncu_toolkit.pages.html import write_run
+from ncu_toolkit.pages.html import write_run, write_standalone
 from ncu_toolkit.sass import attribution
 
 #: Figures whose paragraph is the registry's own: one for each opcode.
@@ -111,7 +111,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = replace(run, profiles=run.profiles[:3], timings=run.timings[:3])
     book = open_book(run, render_fixture.diagnosis)
     write_run(run, folder / "fixture", book=book)
-    write_run(run, folder / "fixture", book=book, standalone=True)
+    write_standalone(book, folder / "fixture" / "report.html")
     render_fixture.write_front(folder, {"fixture": book})
     return folder
 

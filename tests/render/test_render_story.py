@@ -14,7 +14,7 @@ from ncu_toolkit.core.safe import slug
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
 from ncu_toolkit.pages.book import Book, Entry, open_book
-from ncu_toolkit.pages.calibration_view import calibration
+from ncu_toolkit.pages.calibration import calibration
 from ncu_toolkit.pages.columns import ladder_table
 from ncu_toolkit.pages.family_sentence import _of_roof
 from ncu_toolkit.pages.family_view import family_view

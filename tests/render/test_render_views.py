@@ -20,14 +20,15 @@ from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.pages import charts, run_text
+from ncu_toolkit.pages import charts
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.family_view import _traffic_chart
 from ncu_toolkit.pages.roofline import Point, roofline
 from ncu_toolkit.pages.roofs import roofs
-from ncu_toolkit.pages.run_view import PAGES, paged, run_view
+from ncu_toolkit.pages.run_view import PAGES, paged, run_summary, run_view
 from ncu_toolkit.render.html import reasons_of, table_csv
+from ncu_toolkit.render.text import RunText
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +258,7 @@ def test_renderings_agree(view: RunView, book: Book) -> None:
     assert float(line["Registers (count)"]) == rung["registers"]
     shown = {row[0].value: row[1].text for row in ladder(view, "4096").rows}["vectorized"]
     console = Console(width=220, record=True, file=io.StringIO())
-    console.print(run_text.summary(book.run, book=book))
+    console.print(RunText(run_summary(book)))
     assert shown in console.export_text()
 
 
@@ -265,7 +266,7 @@ def test_a_narrow_terminal_loses_columns_and_no_digits(view: RunView, book: Book
     row = next(row for row in ladder(view, "4096").rows if row[0].value == "vectorized")
     for width in (60, 80, 100, 220):
         console = Console(width=width, record=True, file=io.StringIO())
-        console.print(run_text.summary(book.run, book=book))
+        console.print(RunText(run_summary(book)))
         lines = [
             line for line in console.export_text().splitlines() if line.startswith("vectorized")
         ]
