@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import Savings
+from ncu_toolkit.document.pictures import RoofPicture, Savings
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -351,6 +351,8 @@ class PageView:
     """Time, rate and share of the baseline without the profiler."""
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
+    roofs: RoofPicture | None = None
+    roof_table: Table | None = None
     previous: Cell | None = None
     following: Cell | None = None
 

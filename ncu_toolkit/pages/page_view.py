@@ -62,6 +62,7 @@ from ncu_toolkit.pages.page_tables import (
     rules_table,
     stall_fold,
 )
+from ncu_toolkit.pages.pictures import roof_picture, roof_table
 from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.pages.static_view import registers, static_parts
 from ncu_toolkit.pages.step_view import step_fold
@@ -83,6 +84,11 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     once = entry is not None and entry.timing is not None and not which
     step = step_fold(entry) if entry and profile is entry.main else None
     folds = _folds(book, profile, entry, step, facts)
+    roofs = (
+        roof_picture(profile, shown, uses(profile, diagnosis.bounds))
+        if profile.launch.single
+        else None
+    )
     return PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
@@ -98,6 +104,8 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         guess=_guess(shown, diagnosis) if entry else None,
         measured=tuple(measured),
         siblings=tuple(_siblings(book, profile, entry)) if entry else (),
+        roofs=roofs,
+        roof_table=roof_table(roofs) if roofs else None,
         previous=previous,
         following=following,
     )
