@@ -20,10 +20,10 @@ from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unkno
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
 from ncu_toolkit.document.card import (
     NAME,
-    Bar,
     Card,
     CodeLine,
     State,
+    UnitBar,
     Wait,
     about,
     between,
@@ -258,7 +258,7 @@ def extents(sizes: tuple[int, int, int]) -> str:
     return "×".join(units.count(size) for size in sizes[: last + 1])
 
 
-def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Bar, ...]:
+def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[UnitBar, ...]:
     """The busiest units, busiest first; among them DRAM, and the unit of the verdict."""
     ranked = sorted(used, key=lambda name: -used[name].busy)
     limit = _limit(used, finding, state)
@@ -266,7 +266,7 @@ def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Bar,
     kept = [name for name in dict.fromkeys((limit, "dram")) if name in ranked[BARS:]]
     chosen = [*ranked[: BARS - len(kept)], *kept]
     return tuple(
-        Bar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
+        UnitBar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
         for name in sorted(chosen, key=lambda name: -used[name].busy)
     )
 

@@ -27,7 +27,7 @@ from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.document.answer import Kind, answer
-from ncu_toolkit.document.card import NAME, Bar, Card, Wait, kernel_name, short_name
+from ncu_toolkit.document.card import NAME, Card, UnitBar, Wait, kernel_name, short_name
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
 from ncu_toolkit.model import (
@@ -103,7 +103,7 @@ def test_bars_are_the_busiest_units_with_dram_among_them() -> None:
     value = shown()
     assert [bar.label for bar in value.bars] == ["L1 data", "LSU", "issue", "FP32", "DRAM"]
     assert len(value.bars) == BARS
-    assert value.bars[0] == Bar("l1_data", "L1 data", 0.99, True, 0.99)
+    assert value.bars[0] == UnitBar("l1_data", "L1 data", 0.99, True, 0.99)
     assert [bar.limit for bar in value.bars[1:]] == [False] * 4
     assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
     idle = card(
