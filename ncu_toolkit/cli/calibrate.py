@@ -38,7 +38,7 @@ def command(runs: tuple[Path, ...], out: Output, gate: bool) -> None:
     if out.form == "json":
         out.text(json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
     else:
-        out.text(views.text(found) if out.form == "text" else views.document(found))
+        out.text(views.as_text(found) if out.form == "text" else views.as_markdown(found))
     missed = calibrate.Reach().shortfalls(found.ours) if gate else []
     if missed:
         raise GateFailed(

@@ -57,11 +57,8 @@ class Ncu:
 
 
 def find_ncu() -> Ncu:
-    """ncu from `$NCU`, PATH, CUDA_HOME or /opt/nvidia, the newest of the last.
-
-    Raises:
-        EnvironmentProblem: there is none, or it does not run.
-    """
+    """ncu from `$NCU`, PATH, CUDA_HOME or /opt/nvidia, the newest of the last. Raises
+    EnvironmentProblem: there is none, or it does not run."""
     named = os.environ.get("NCU")
     if named:
         if not shutil.which(named):
@@ -106,11 +103,8 @@ def _asked(path: str, changed: int) -> Ncu:
 
 
 def section_folder() -> Path:
-    """Our section files: in the package (a wheel) or beside it (a checkout).
-
-    Raises:
-        EnvironmentProblem: neither is there.
-    """
+    """Our section files: in the package (a wheel) or beside it (a checkout). Raises
+    EnvironmentProblem: neither is there."""
     package = Path(__file__).resolve().parents[1]
     for candidate in (package / "sections_data", package.parent / "sections"):
         if candidate.is_dir():
@@ -120,11 +114,8 @@ def section_folder() -> Path:
 
 
 def section_folders(ncu: Ncu, set_name: str) -> tuple[Path, ...]:
-    """Folders of section files for a set: ours, and ncu's own where they are found.
-
-    Raises:
-        EnvironmentProblem: the set is in folders that are not found.
-    """
+    """Folders of section files for a set: ours, and ncu's own where they are found. Raises
+    EnvironmentProblem: the set is in folders that are not found."""
     if ncu.stock_sections is not None:
         return section_folder(), ncu.stock_sections
     if set_name != sections.SET_NAME:

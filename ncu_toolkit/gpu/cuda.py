@@ -22,11 +22,8 @@ _NO_GPU = "`ncu-toolkit report` works without one, from the recordings in the pa
 
 @lru_cache(maxsize=1)
 def cupy() -> Any:
-    """The CuPy module with a usable device.
-
-    Raises:
-        EnvironmentProblem: CuPy is missing, the driver is missing or too old, or there is no GPU.
-    """
+    """The CuPy module with a usable device. Raises EnvironmentProblem: CuPy is missing, the driver
+    is missing or too old, or there is no GPU."""
     try:
         module = importlib.import_module("cupy")
     except ImportError as error:
@@ -87,11 +84,8 @@ def free_bytes() -> int:
 
 
 def synchronize(what: str) -> None:
-    """Wait for the device.
-
-    Raises:
-        KernelProblem: a launch before this point failed; `what` names it.
-    """
+    """Wait for the device. Raises KernelProblem: a launch before this point failed; `what` names
+    it."""
     cp = cupy()
     try:
         cp.cuda.Device().synchronize()

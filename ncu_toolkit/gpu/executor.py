@@ -22,6 +22,10 @@ from ncu_toolkit.model import Device
 SAME: Final = ("GPU", "Driver", "CUDA runtime", "CuPy", "Compiler", "ncu")
 
 
+#: Arguments of one function, one call each.
+Tasks = Iterable[tuple[Any, ...]]
+
+
 class Reporter(Protocol):
     """Where tasks and stages report progress."""
 
@@ -75,19 +79,12 @@ class Executor:
         return [cases]
 
     def run(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, ...]],
-        reporter: Reporter | None = None,
+        self, function: Callable[..., Any], tasks: Tasks, reporter: Reporter | None = None
     ) -> Iterator[Done]:
-        """Call `function` with each task's arguments, on a GPU; results come as they are ready.
-        A task is taken from `tasks` only when it can be started. `reporter` is passed on by its
-        name where it is given.
-
-        Raises:
-            Exception: whatever else than a ToolkitError a task raised in this process; whatever
-                `tasks` raised, after the results of those under way.
-        """
+        """Call `function` with each task's arguments, on a GPU; results come as they are ready. A
+        task is taken from `tasks` only when it can be started. `reporter` is passed on by its name
+        where it is given. Raises Exception: whatever else than a ToolkitError a task raised in this
+        process; whatever `tasks` raised, after the results of those under way."""
         cuda.disable_tf32()
         named = {} if reporter is None else {"reporter": reporter}
         for index, task in enumerate(tasks):
@@ -98,10 +95,7 @@ class Executor:
             yield done
 
     def build(
-        self,
-        requests: Sequence[nvcc.BuildRequest],
-        progress: Callable[[int, int, nvcc.BuildOutcome], None],
-        jobs: int | None = None,
+        self, requests: Sequence[nvcc.BuildRequest], progress: nvcc.OnBuilt, jobs: int | None = None
     ) -> list[nvcc.BuildOutcome]:
         """Compile: see `nvcc.build_many`. Needs no GPU."""
         return nvcc.build_many(requests, progress, jobs)

@@ -55,12 +55,8 @@ def explained(error: Exception, what: str) -> ToolkitError | None:
 
 
 def architecture_for(rung: Rung, device: Device) -> str:
-    """The target to compile a rung for on this device.
-
-    Raises:
-        EnvironmentProblem: the device is too old, or the rung needs another architecture's own
-            instructions.
-    """
+    """The target to compile a rung for on this device. Raises EnvironmentProblem: the device is too
+    old, or the rung needs another architecture's own instructions."""
     if reason := rung.unsupported_on(device.cc):
         remedy = "Profile another rung: `ncu-toolkit list`"
         raise EnvironmentProblem(f"{reason} ({device.name})", remedy)
@@ -78,13 +74,9 @@ class Workspace:
         self._expected: Any = None
 
     def require(self, names: Sequence[str], who: str) -> None:
-        """Allocate and fill the named arrays that are not there yet.
-
-        Raises:
-            UsageProblem: an argument that the problem does not have.
-            EnvironmentProblem: not enough device memory for the arrays and their reference, raised
-                before anything is allocated.
-        """
+        """Allocate and fill the named arrays that are not there yet. Raises UsageProblem: an
+        argument that the problem does not have. Raises EnvironmentProblem: not enough device memory
+        for the arrays and their reference, raised before anything is allocated."""
         for name in names:
             if name not in self.specs:
                 what = f"'{who}' needs array '{name}', which {self.problem.family} does not have"
@@ -278,12 +270,8 @@ class Runnable:
 
     def verify(self) -> float:
         """Run once on poisoned outputs, and compare every output with the reference; returns
-        `worst`.
-
-        Raises:
-            KernelProblem: the launch failed, or an output is wrong; the message names rung, size,
-                element and bound.
-        """
+        `worst`. Raises KernelProblem: the launch failed, or an output is wrong; the message names
+        rung, size, element and bound."""
         space, worst = self.workspace, 0.0
         expected, case = space.expected(), space.case
         space.poison()

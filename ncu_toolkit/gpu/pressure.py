@@ -119,10 +119,7 @@ def checked(answer: tuple[Any, ...], what: str) -> Any:
 
 def first_device() -> tuple[str, int]:
     """Architecture and multiprocessors of the first device that programs see, without a context.
-
-    Raises:
-        EnvironmentProblem: cuda-bindings or a GPU is missing.
-    """
+    Raises EnvironmentProblem: cuda-bindings or a GPU is missing."""
     d = driver()
     try:
         checked(d.cuInit(0), "the driver")
@@ -149,11 +146,8 @@ def compiled(arch: str) -> bytes:
 
 def use_primary_context() -> Any:
     """Make the first device's primary context current in this thread: that of the CUDA runtime, and
-    so of CuPy, PyTorch and the others. Returns the device, to release it with.
-
-    Raises:
-        EnvironmentProblem, KernelProblem: no device, or no memory for a context.
-    """
+    so of CuPy, PyTorch and the others. Returns the device, to release it with. Raises
+    EnvironmentProblem, KernelProblem: no device, or no memory for a context."""
     d, what = driver(), "the context"
     checked(d.cuInit(0), "the driver")
     device = checked(d.cuDeviceGet(0), "the device")
@@ -163,11 +157,8 @@ def use_primary_context() -> Any:
 
 
 class Pressure:
-    """The pressure kernels, loaded into the first device's primary context from `image`.
-
-    Raises:
-        EnvironmentProblem: cuda-bindings is missing, or no memory is free.
-    """
+    """The pressure kernels, loaded into the first device's primary context from `image`. Raises
+    EnvironmentProblem: cuda-bindings is missing, or no memory is free."""
 
     def __init__(self, image: bytes, sm_count: int) -> None:
         self._driver, self.sm_count, self._image = driver(), sm_count, image

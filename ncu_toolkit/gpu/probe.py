@@ -59,11 +59,8 @@ WAITED: Final = "the kernel found no room beside the pressure, and waited for it
 
 class Bench:
     """Runs stressors beside kernels of this process. `kinds` are those that can be had: without
-    memory for the streams not all.
-
-    Raises:
-        ToolkitError: no GPU, no compiler, no cuda-bindings, no memory for the stressors.
-    """
+    memory for the streams not all. Raises ToolkitError: no GPU, no compiler, no cuda-bindings, no
+    memory for the stressors."""
 
     def __init__(self, spin_cycles: int = _SPIN) -> None:
         device = cuda.device()
@@ -159,12 +156,9 @@ def rungs(
     cases: Cases, reporter: Reporter, seconds: float = SECONDS
 ) -> Iterator[tuple[RunCase, KernelTrace, Path | None]]:
     """Build and verify each case, and run stressors beside it: the case, what was measured, its
-    cubin. A case that cannot run is left out with a note.
-
-    Raises:
-        ToolkitError: no GPU, no compiler, no cuda-bindings, no memory for the stressors; a build
-            that failed; a kernel that broke the GPU's context.
-    """
+    cubin. A case that cannot run is left out with a note. Raises ToolkitError: no GPU, no compiler,
+    no cuda-bindings, no memory for the stressors; a build that failed; a kernel that broke the
+    GPU's context."""
     cuda.disable_tf32()
     cuda.cupy()
     bench = Bench()

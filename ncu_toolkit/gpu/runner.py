@@ -148,11 +148,8 @@ def collect_all(
     session: Session, reporter: Reporter, executor: Executor, timeout: float, lock: int, cache: str | None = None, against: str = ""
 ) -> None:  # fmt: skip
     """Build, time and profile what the run lacks; a run of `bench`, whose `asked` is None, is not
-    profiled. Errors are in the session's failures.
-
-    Raises:
-        ToolkitError, KeyboardInterrupt: nothing was measured.
-    """
+    profiled. Errors are in the session's failures. Raises ToolkitError, KeyboardInterrupt: nothing
+    was measured."""
     asked, cases = session.run.asked or LadderOptions(), session.run.cases
     try:
         if any(case.open for case in cases):
@@ -186,11 +183,7 @@ def build_all(
     session: Session, cases: Sequence[RunCase], reporter: Reporter, executor: Executor = HERE
 ) -> None:
     """Compile every rung for the device, in parallel, so that nothing compiles while something is
-    timed.
-
-    Raises:
-        ToolkitError: the first build that failed.
-    """
+    timed. Raises ToolkitError: the first build that failed."""
     arch = executor.device().arch
     requests: dict[str, nvcc.BuildRequest] = {}
     for case in cases:
@@ -262,11 +255,7 @@ def time_group(
     group: Cases, cache: str | None, seconds: float | None, against: str, reporter: Reporter
 ) -> Session:
     """A session of its own with cases of one problem and size, verified and timed side by side on
-    this process's GPU.
-
-    Raises:
-        ToolkitError: the group cannot be timed here at all.
-    """
+    this process's GPU. Raises ToolkitError: the group cannot be timed here at all."""
     part = Session(Run("", "", ""), Path())
     try:
         _time_group(part, group, reporter, cache, seconds, against)
@@ -649,10 +638,7 @@ def holds(data: bytes, marker: str) -> bool:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
     """Lock a run's folder against a second session; yields the descriptor, which ncu inherits.
-
-    Raises:
-        UsageProblem: another process holds the lock.
-    """
+    Raises UsageProblem: another process holds the lock."""
     with (folder / _LOCK).open("a") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -704,27 +690,20 @@ def identity(case: RunCase) -> tuple[object, ...]:
 
 def find(name: str, reports: Path) -> Path:
     """The folder of the run to resume: by name under `reports` or by path; the newest unfinished
-    one where `name` is empty.
-
-    Raises:
-        UsageProblem: there is none; the message names those that can be resumed.
-    """
+    one where `name` is empty. Raises UsageProblem: there is none; the message names those that can
+    be resumed."""
     open_runs = unfinished_runs(reports)
     if not name:
         if not open_runs:
-            raise UsageProblem(
-                f"no run under '{reports}' is unfinished",
-                "Name the folder of reports with --output, or start a new run",
-            )
+            hint = "Name the folder of reports with --output, or start a new run"
+            raise UsageProblem(f"no run under '{reports}' is unfinished", hint)
         return open_runs[-1]
     for folder in (reports / name, Path(name)):
         if (folder / store.MANIFEST).is_file():
             return folder
     names = ", ".join(folder.name for folder in open_runs[-_LISTED:])
-    raise UsageProblem(
-        f"there is no run '{name}' under '{reports}'",
-        f"Unfinished are: {names}" if names else "No run there is unfinished",
-    )
+    hint = f"Unfinished are: {names}" if names else "No run there is unfinished"
+    raise UsageProblem(f"there is no run '{name}' under '{reports}'", hint)
 
 
 def resume(
@@ -780,11 +759,8 @@ def _report_progress(session: Session, reporter: Reporter) -> None:
 
 def _check_machine(then: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raise EnvironmentProblem where this machine differs in what changes figures."""
-    different = [
-        f"{label}: {then[label]} then, {now.get(label, 'none')} now"
-        for label in SAME
-        if label in then and then[label] != now.get(label)
-    ]
+    changed = (label for label in SAME if label in then and then[label] != now.get(label))
+    different = [f"{each}: {then[each]} then, {now.get(each, 'none')} now" for each in changed]
     if different:
         what = f"the run was started on another machine ({'; '.join(different)})"
         raise EnvironmentProblem(what, "Start a new run, since a run must come from one machine")
@@ -794,17 +770,14 @@ def _check_kernels(cases: Cases) -> None:
     """Raise UsageProblem where kernels of the run are gone or have changed since, naming them."""
     changed: dict[str, None] = {}
     for case in cases:
-        try:
+        same = False
+        with contextlib.suppress(ToolkitError):
             same = not case.source or nvcc.source_digest(rung_of(case)) == case.source
-        except ToolkitError:
-            same = False
         if not same:
             changed[f"{case.family}/{case.rung}"] = None
     if changed:
-        raise UsageProblem(
-            f"{', '.join(changed)} changed since the run was started",
-            "Start a new run, since figures of two versions of a kernel cannot be mixed",
-        )
+        hint = "Start a new run, since figures of two versions of a kernel cannot be mixed"
+        raise UsageProblem(f"{', '.join(changed)} changed since the run was started", hint)
 
 
 def _drop_damaged(session: Session, reporter: Reporter) -> None:

@@ -43,13 +43,9 @@ _FILE_KEYS: Final = ("address", "slurm", "jobs", "security", "wait")
 
 
 def parse(where: str) -> Settings:
-    """What --cluster names; empty settings for `local`.
-
-    Raises:
-        UsageProblem: it is neither `local`, an address nor a YAML file, or the file has a key or a
-            value that it cannot have.
-        EnvironmentProblem: the extra `cluster` is not installed.
-    """
+    """What --cluster names; empty settings for `local`. Raises UsageProblem: it is neither `local`,
+    an address nor a YAML file, or the file has a key or a value that it cannot have. Raises
+    EnvironmentProblem: the extra `cluster` is not installed."""
     if where == "local":
         _dask()
         return Settings()
@@ -140,11 +136,8 @@ def _security_keys() -> tuple[str, ...]:
 
 
 def _dask() -> Any:
-    """The module distributed, which stays silent: this package reports what matters.
-
-    Raises:
-        EnvironmentProblem: the extra is not installed.
-    """
+    """The module distributed, which stays silent: this package reports what matters. Raises
+    EnvironmentProblem: the extra is not installed."""
     try:
         import distributed
     except ImportError:
@@ -156,12 +149,8 @@ def _dask() -> Any:
 def opened(
     where: str, note: Callable[[str], None], slow_boards: bool = False
 ) -> Iterator[cluster.Dask]:
-    """The executor that --cluster names.
-
-    Raises:
-        UsageProblem, EnvironmentProblem: as `parse`; no scheduler, no board, or another version of
-            this package on a worker.
-    """
+    """The executor that --cluster names. Raises UsageProblem, EnvironmentProblem: as `parse`; no
+    scheduler, no board, or another version of this package on a worker."""
     settings, started = parse(where), None
     import dask
 

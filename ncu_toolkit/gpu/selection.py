@@ -127,11 +127,7 @@ def groups_of(cases: Sequence[RunCase]) -> Iterator[Cases]:
 
 def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tuple[Skipped, ...]]:
     """The cases that a GPU can run (this machine's where `device` is None), and the rungs that it
-    cannot with the reason.
-
-    Raises:
-        EnvironmentProblem: it can run none of them.
-    """
+    cannot with the reason. Raises EnvironmentProblem: it can run none of them."""
     device = device or cuda.device()
     reasons: dict[str, str] = {}
     for case in cases:
@@ -149,11 +145,8 @@ def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tu
 def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tuple[Cases, list[str]]:
     """The cases with their parameters, which are those tuned for a GPU (this machine's where
     `device` is None) and size where there are any, else those that the rung's model chooses, and
-    lines that tell the user which kernels run so.
-
-    Raises:
-        InputProblem: a table of tuned parameters cannot be read.
-    """
+    lines that tell the user which kernels run so. Raises InputProblem: a table of tuned parameters
+    cannot be read."""
     device = device or cuda.device()
     gpu = device.name
     done: list[RunCase] = []

@@ -112,11 +112,8 @@ def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = N
 
 def plan(folder: Path) -> dict[str, Any]:
     """The experiments on a program, for `run`; "alone" is the speed of each pressure with nothing
-    beside it, in rounds a nanosecond.
-
-    Raises:
-        EnvironmentProblem: no cuda-bindings, compiler, GPU, or memory on it.
-    """
+    beside it, in rounds a nanosecond. Raises EnvironmentProblem: no cuda-bindings, compiler, GPU,
+    or memory on it."""
     arch, sm_count = pressure.first_device()
     place = folder / "pressure"
     place.write_bytes(pressure.compiled(arch))
@@ -155,11 +152,8 @@ def read(folder: Path) -> Trace:
 
 def code_of(trace: Trace, launch: Launch) -> KernelAnalysis | None:
     """The code of a traced kernel; None where none of the modules on disk holds it, or only one so
-    large that reading it would take longer than the program.
-
-    Raises:
-        EnvironmentProblem: no disassembler.
-    """
+    large that reading it would take longer than the program. Raises EnvironmentProblem: no
+    disassembler."""
     small = (path for path in trace.cubins if path.stat().st_size <= _LARGEST)
     named = (path for path in small if launch.kernel.encode() in path.read_bytes())
     return next(filter(None, (code_in(path, launch) for path in named)), None)

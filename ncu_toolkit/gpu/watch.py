@@ -105,11 +105,8 @@ def sources(folders: Iterable[Path]) -> list[Path]:
 
 
 def fingerprint(watched: Watched) -> str:
-    """A hash of what runs. Comments in Python and CUDA do not count.
-
-    Raises:
-        UsageProblem: a file is gone.
-    """
+    """A hash of what runs. Comments in Python and CUDA do not count. Raises UsageProblem: a file is
+    gone."""
     files = [*watched.files(), *(sources(watched.folders) if watched.interpreted else ())]
     if watched.command and shutil.which(watched.command[0]) is None:
         raise UsageProblem(f"'{watched.command[0]}' is gone", "It is profiled once it is back")
@@ -160,11 +157,8 @@ class View(Protocol):
 
 
 def build(words: Sequence[str]) -> tuple[bool, list[str]]:
-    """Run a build; whether it succeeded, and the last lines of its output.
-
-    Raises:
-        EnvironmentProblem: it cannot be started.
-    """
+    """Run a build; whether it succeeded, and the last lines of its output. Raises
+    EnvironmentProblem: it cannot be started."""
     nothing, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
     try:
         done = subprocess.run(words, stdin=nothing, stdout=pipe, stderr=same, check=False)

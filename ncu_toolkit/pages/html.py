@@ -30,7 +30,6 @@ from ncu_toolkit.render.html import (
     table_csv,
 )
 
-STANDALONE = "report.html"
 #: Pages for which another process is worth its start.
 PAGES_A_PROCESS = 4
 
@@ -39,7 +38,6 @@ def write_run(
     run: Run,
     folder: Path,
     *,
-    standalone: bool = False,
     book: Book | None = None,
     front: bool = True,
     document: bool = True,
@@ -48,7 +46,6 @@ def write_run(
     page to open.
 
     Args:
-        standalone: write one file that holds everything instead, `report.html`.
         book: the run laid out with another diagnosis or other ladders; the defaults where None.
         front: a front page over all runs lies beside the folder, or is written next
             (`write_front`): the pages link it.
@@ -58,14 +55,23 @@ def write_run(
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
     with without_collector():
-        return _write_run(book or book_for(run), folder, standalone, front, document)
+        return _write_run(book or book_for(run), folder, front, document)
 
 
-def _write_run(book: Book, folder: Path, standalone: bool, front: bool, document: bool) -> Path:
-    view = run_view(book) if standalone else run_summary(book)
+def write_standalone(book: Book, target: Path) -> Path:
+    """Write a run as one file that holds everything; returns `target`.
+
+    Raises:
+        EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
+    """
+    make_folder(target.parent)
+    with without_collector():
+        return _write(target, standalone_page(run_view(book), definitions()))
+
+
+def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
+    view = run_summary(book)
     folder.mkdir(parents=True, exist_ok=True)
-    if standalone:
-        return _write(folder / STANDALONE, standalone_page(view, definitions()))
     write_assets(folder.parent, definitions())
     _write_glossary(folder.parent)
     for table in sortable(view):

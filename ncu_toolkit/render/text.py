@@ -16,9 +16,9 @@ from rich.text import Text
 from ncu_toolkit.core import units
 from ncu_toolkit.document.answer import TONES
 from ncu_toolkit.document.card import (
-    Bar,
     Card,
     CodeLine,
+    UnitBar,
     Wait,
     cut_apart,
     in_the_middle,
@@ -320,14 +320,8 @@ def card_lines(
         yield from _labelled("called", Text(card.called), width)
     for number, step in enumerate(card.do, 1):
         yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
-    if card.expect:
-        yield from _labelled("expect", Text(card.expect), width)
-    if card.also:
-        yield from _labelled("also", Text(card.also), width)
-    if card.pressure:
-        yield from _labelled("probe", Text(card.pressure), width)
-    if card.missing:
-        yield from _labelled("note", Text(card.missing, style="yellow"), width)
+    for label, said in card.said:
+        yield from _labelled(label, Text(said, style="yellow" if label == "note" else ""), width)
     if card.next:
         parts = ("next".ljust(_LABEL), "dim"), (card.next, "bold")
         yield Text.assemble(*parts, no_wrap=True, overflow="ignore")
@@ -386,7 +380,7 @@ def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:
             yield from (Text("  ") + line for line in _wrapped(Text(said, style="dim"), width - 2))
 
 
-def _legend(bars: Sequence[Bar], ascii_only: bool) -> str:
+def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     """What the second tone of the bars means; empty where there is none."""
     if not any(bar.beyond for bar in bars):
         return ""
@@ -400,7 +394,7 @@ def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Te
         yield line
 
 
-def _bars(bars: Sequence[Bar], cells: int, ascii_only: bool) -> list[Text]:
+def _bars(bars: Sequence[UnitBar], cells: int, ascii_only: bool) -> list[Text]:
     label = max((len(bar.label) for bar in bars), default=0)
     found = []
     for bar in bars:
@@ -412,7 +406,7 @@ def _bars(bars: Sequence[Bar], cells: int, ascii_only: bool) -> list[Text]:
     return found
 
 
-def _bar(bar: Bar, cells: int, ascii_only: bool) -> str:
+def _bar(bar: UnitBar, cells: int, ascii_only: bool) -> str:
     """A bar as long as the unit was busy, with a lighter tone beyond what its work needs."""
     if bar.beyond:
         dark, whole = round(bar.share * cells), round(bar.busy * cells)

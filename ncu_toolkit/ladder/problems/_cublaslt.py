@@ -58,13 +58,10 @@ class Operand:
 def fastest(
     xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand
 ) -> Callable[[], None]:
-    """A callable that runs C = A B by the fastest of the algorithms that cuBLASLt's heuristics name,
-    timed here in turns, the GPU resting between them.
-
-    Raises:
-        EnvironmentProblem: no cuBLASLt is loaded, or it has no algorithm for this product.
-        KernelProblem: a call of it failed.
-    """
+    """A callable that runs C = A B by the fastest of the algorithms that cuBLASLt's heuristics
+    name, timed here in turns, the GPU resting between them. Raises EnvironmentProblem: no cuBLASLt
+    is loaded, or it has no algorithm for this product. Raises KernelProblem: a call of it
+    failed."""
     xp.cuda.device.get_cublas_handle()  # loads the library
     version = xp.cuda.runtime.runtimeGetVersion() // 1000
     try:

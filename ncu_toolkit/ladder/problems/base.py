@@ -165,11 +165,8 @@ class Problem(ABC):
 
     def parse_size(self, text: str) -> Size:
         """`1024` (all dimensions alike) or `1024x512x2048` (in the order of `dimensions`); an
-        extent may be a power of two, `2^22` or `2**22`.
-
-        Raises:
-            UsageProblem: not a number, out of range, or a wrong count of extents.
-        """
+        extent may be a power of two, `2^22` or `2**22`. Raises UsageProblem: not a number, out of
+        range, or a wrong count of extents."""
         parts = text.strip().lower().split("x")
         parts = [str(2 ** int(p[1])) if (p := _POWER.fullmatch(part)) else part for part in parts]
         names, count = "x".join(self.dimensions), len(self.dimensions)
@@ -292,11 +289,7 @@ class Problem(ABC):
 
     def library(self, case: Case, name: str, arrays: Mapping[str, Array]) -> Callable[[], None]:
         """A callable that runs the library baseline `name` once into the output arrays, allocating
-        nothing when called.
-
-        Raises:
-            UsageProblem: the family has no such library baseline.
-        """
+        nothing when called. Raises UsageProblem: the family has no such library baseline."""
         bind = getattr(self, f"library_{name}", None)
         if bind is None:
             raise UsageProblem(f"{self.family} has no library baseline '{name}'")
