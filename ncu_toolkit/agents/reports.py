@@ -36,8 +36,7 @@ _Key = tuple[str, str, bool]
 
 @dataclass(frozen=True)
 class ServedReport:
-    """One content of a report. `id` comes from its SHA-256, those of launches and findings from
-    their places in it."""
+    """One content of a report. `id` comes from its SHA-256, other ids from places in it."""
 
     id: str
     name: str

@@ -135,8 +135,7 @@ class ModelTool:
 
 
 def _tool(does: Callable[..., Any]) -> ModelTool:
-    """A tool from a method: its docstring tells a model what it does, its parameters are the fields
-    that it takes."""
+    """A tool from a method: the docstring is for the model, the parameters are its fields."""
     name: str = does.__name__
     types = get_type_hints(does, include_extras=True)
     fields = [

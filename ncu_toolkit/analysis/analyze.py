@@ -99,13 +99,19 @@ class LaunchResult:
         return f"launch {self.key} of {self.file} ({self.function})"
 
     @property
+    def whole(self) -> Profile | None:
+        """The profile with its tables, where profiles were kept."""
+        if self.profile is None or not self.tables:
+            return self.profile
+        return with_tables(self.profile, self.tables)
+
+    @property
     def place(self) -> tuple[int, ...]:
         """Its place in the file, by which launches are ordered."""
         return tuple(map(int, self.key.split(".")))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Verdict and card travel packed, and stay so until they are asked for: they take 20 times
-        the memory otherwise, and of a hundred thousand launches few are shown."""
+        """Verdict and card stay packed until used: they would take 20 times the memory."""
         state = dict(vars(self))
         if _PACKED not in state:
             whole = tuple(state.pop(name) for name in _LAZY)
@@ -172,8 +178,7 @@ class FileResult:
 
     @property
     def state(self) -> str:
-        """The first that holds of the file or of a launch in it: "unreadable", "incomplete",
-        "contradictory", else "complete"."""
+        """The first that holds: "unreadable", "incomplete", "contradictory", else "complete"."""
         if self.error or self.damage:
             return "unreadable"
         if self.missing or not all(launch.complete for launch in self.launches):
@@ -182,8 +187,7 @@ class FileResult:
 
     @property
     def chains(self) -> tuple[tuple[Chain, tuple[LaunchResult, ...]], ...]:
-        """Launches in whose place one would do, with their chain. Nothing where launches between
-        those of the file may be missing."""
+        """Chains that one launch could replace; none where launches may be missing."""
         from ncu_toolkit.diagnosis import chain
 
         if self.filtered_out or missed.by_kernel(self.left_out):
@@ -199,8 +203,7 @@ class FileResult:
 
 @dataclass(frozen=True)
 class Packed:
-    """One file as it comes from a worker: without its launches, which are beside it in pickled
-    parts."""
+    """A file as a worker sends it: its launches are in pickled parts."""
 
     file: FileResult
     parts: list[bytes]
@@ -333,8 +336,7 @@ _ALWAYS: Final = ("sm_cycles", "instructions")
 
 
 def unread(profile: Profile) -> tuple[str, ...]:
-    """Those of the launch's key counters that were collected and are 0 or not a number, in words.
-    Empty for an incomplete launch."""
+    """Labels of key counters that a complete launch has as 0 or not a number."""
     from ncu_toolkit.metrics.registry import REGISTRY
 
     return tuple(
@@ -367,8 +369,7 @@ def above(profile: Profile) -> tuple[tuple[str, float], ...]:
 
 
 def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
-    """Report files among `paths` and in the folders among them, each once, and an error for each
-    folder that holds none or cannot be read."""
+    """Each report among `paths` and in folders once, and an error for a folder without any."""
     found: dict[Path, Path] = {}
     lost: list[FileResult] = []
     for path in paths:
@@ -486,8 +487,7 @@ def read_file(
 def read_packed(
     path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
 ) -> Packed:
-    """As `read_file`; launches stay pickled as the processes that read them sent them, for whoever
-    wants them."""
+    """As `read_file`, with the launches still pickled."""
     before = _stamp(path)
     found: Packed | ToolkitError
     try:
@@ -623,8 +623,7 @@ def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> Fil
 
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
-    """A profile's verdict. What was considered and ruled out is kept only with the whole profile:
-    it would be most of a large result."""
+    """A profile's verdict. Causes that were ruled out are kept only with the whole profile."""
     from ncu_toolkit.diagnosis import chain, needs
     from ncu_toolkit.diagnosis.engine import diagnose
     from ncu_toolkit.explain.verdict import card

@@ -27,7 +27,7 @@ from ncu_toolkit.model import Finding, Location
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Side
     from ncu_toolkit.diagnosis.chain import Chain
-    from ncu_toolkit.explain.differences import Outcome
+    from ncu_toolkit.explain.differences import Prediction
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
@@ -59,8 +59,7 @@ def of_analysis(
     most_notes: int = TOP,
     flags: bool = True,
 ) -> Answer:
-    """Kinds of launches by time, then what is wrong with the input. Incomplete launches are among
-    the latter. `flags`: as `answer`."""
+    """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`."""
     groups = analysis.judged
     names = told_apart([file.path for file in analysis.files])
     kinds = [
@@ -96,8 +95,7 @@ def _inside(launch: LaunchResult) -> Table:
 
 
 def told_apart(paths: Sequence[str]) -> dict[str, str]:
-    """What each of several files is called, safe to show: its path below the folder that holds them
-    all. Nothing for a single one."""
+    """What to call each of several files: its path below their common folder, safe to show."""
     places = {path: os.path.abspath(path) for path in paths}
     above = os.path.commonpath([os.path.dirname(place) for place in places.values()] or ["/"])
     return {
@@ -117,8 +115,7 @@ def unmatched(analysis: Analysis, which: str = "") -> str:
 
 
 def _chained(analysis: Analysis) -> Iterable[str]:
-    """A sentence for each chain of launches in whose place one would do, the one that saves most
-    time first."""
+    """A sentence for each chain that one launch could replace, the largest saving first."""
     return chained(
         (found, (launches[0].function, launches[-1].function))
         for file in analysis.files
@@ -183,8 +180,7 @@ def _place(place: Location) -> str:
 
 
 def remarks(analysis: Analysis) -> Iterable[str]:
-    """What is not as it should be, with its state: unreadable files, incomplete files and launches,
-    contradictory launches; and what a filter left out."""
+    """Faults of files and launches, and what a filter left out."""
     for file in analysis.files:
         if file.error is not None:
             yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
@@ -219,8 +215,7 @@ def _which(launch: LaunchResult, more: str) -> str:
 
 
 def next_command(analysis: Analysis) -> str:
-    """The command to run next: look closer at the first kernel, or read what could not be
-    read. Fit for a shell whatever the names hold."""
+    """The command to run next, safe for a shell."""
     if not analysis.judged:
         broken = next(filter(_readable_in_part, analysis.files), None)
         if broken is None or analysis.options.allow_partial:
@@ -318,8 +313,7 @@ def _first_line(comparison: Comparison) -> str:
 
 
 def pair_name(pair: ComparedPair, longest: int = NAME) -> str:
-    """The kernel of a pair, safe to show; both names, each shortened by itself, where they
-    differ."""
+    """The kernel of a pair, safe to show; both names where they differ."""
     sides = (pair.old, pair.new)
     names = dict.fromkeys(kernel_name(side.name, longest) for side in sides)
     if len(names) == 1 and longest < NAME:  # one name has the room of both
@@ -328,8 +322,7 @@ def pair_name(pair: ComparedPair, longest: int = NAME) -> str:
 
 
 def _apart(rows: Sequence[tuple[Side, ...]]) -> list[str]:
-    """What to add to the name of each row, a side or two, where another has the same: its grid, or
-    the block where grids are the same too."""
+    """The grid, else the block, of each row whose name another row has with a different one."""
     names = [tuple(side.name for side in row) for row in rows]
     words = dict.fromkeys(range(len(rows)), "")
     alike: dict[tuple[str, ...], list[int]] = {}
@@ -351,9 +344,8 @@ def _sizes(row: tuple[Side, ...], what: str) -> str:
     return " → ".join(dict.fromkeys(held))
 
 
-def prediction(pair: ComparedPair) -> Outcome | None:
-    """What the old side's card predicted, with what the new side achieved; None where the two say
-    nothing of each other (`differences.outcome`)."""
+def prediction(pair: ComparedPair) -> Prediction | None:
+    """What the old card predicted and the new side achieved; None without a certain gain."""
     from ncu_toolkit.explain import differences
 
     old, new, time = pair.old.card, pair.new.card, pair.time
@@ -454,8 +446,7 @@ def _pairs(
 
 
 def _row(pair: ComparedPair, apart: str = "") -> _Row:
-    """The row of a pair. Times of two GPUs have no change: why is in the headline or a note. A
-    change is coloured where it is certain."""
+    """The row of a pair. Times of two GPUs have no change; only a certain one is coloured."""
     counts = dict.fromkeys(str(len(side.times_us)) for side in (pair.old, pair.new))
     found, certain = pair.time, 0.0
     row = _Row(pair_name(pair, _HALF) + apart, " → ".join(counts))
@@ -492,8 +483,7 @@ def _alone(side: Side, new: bool, apart: str) -> _Row:
 
 
 def percent(change: float | None) -> str:
-    """A relative change with its sign; from ten times as much on as a factor, since a percentage would
-    have more digits than are known."""
+    """A relative change with its sign; a factor where it is ten times as much or more."""
     if change is None:
         return units.NOT_AVAILABLE
     if change >= _FACTOR:
@@ -506,8 +496,7 @@ def _titled(side: Side) -> str:
 
 
 def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
-    """What stands in the way, and with `alone` the kernels without a partner, which else are rows
-    of the table."""
+    """What failed or could not be compared, and with `alone` the kernels without a partner."""
     for failure in comparison.failures:
         parts = "; ".join(
             f"{'time' if d.figure == 'time' else visible(figures.describe(d.figure)[1].lower())} "

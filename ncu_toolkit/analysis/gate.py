@@ -67,8 +67,7 @@ SUBSTANTIAL: Final = 0.1
 
 @dataclass(frozen=True)
 class Side:
-    """The repeats of one kernel on one side: profiles with their launches, or unprofiled times
-    alone (in microseconds)."""
+    """The repeats of one kernel: profiled launches, or unprofiled times in microseconds."""
 
     name: str
     device: str
@@ -117,8 +116,7 @@ Sides = dict[Key, Side]
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure old and new: medians, and the part of the difference that the repeats' spread could
-    make by itself."""
+    """A metric's old and new median, and the noise that the repeats show."""
 
     figure: str
     old: float
@@ -231,8 +229,7 @@ class Comparison:
 
     @cached_property
     def likely(self) -> tuple[str, str] | None:
-        """Of the kernels without a partner the two that are most alike in name, as an example of a
-        pair to name; None where none are alike."""
+        """The two kernels without a partner that are most alike in name, if any are."""
         found = [
             (_likeness(old.name, new.name), old.name, new.name)
             for old in self.alone_old[:_LIKENED]
@@ -479,8 +476,7 @@ def _matched(
 
 
 def _stem(name: str) -> str:
-    """A name without the hash, the number or the marks of its arguments that a compiler puts at its
-    end, as Triton and XLA do."""
+    """A name without the hash, number or marks that Triton, XLA and compilers add."""
     return _GENERATED.sub("", name) or name
 
 
@@ -503,8 +499,7 @@ def gate_figures() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Gate:
-    """A parsed gate: `text` as written, `expression` over `change('x')` and plain names, and the
-    figures it names."""
+    """A parsed gate: `expression` is over `change('x')` and plain names."""
 
     text: str
     expression: str
@@ -524,8 +519,7 @@ def parse_gate(text: str) -> Gate:
         return UsageProblem(f"--fail-on '{text}'{what}", remedy)
 
     def limit(figure: str, number: str, unit: str | None) -> str:
-        """The number that a gate compares a figure with, in the figure's own unit. A time needs
-        one, since a percentage is what is mostly meant."""
+        """The number in the metric's own unit. A time must have one: most mean a percentage."""
         timed = figure == TIME or (figure in gate_figures() and figures.describe(figure)[0] == "us")
         if timed and not unit and float(number):
             time = f"'{figure}>{number}us' for the time itself (ns, us, ms, s)"
@@ -590,8 +584,7 @@ def _difference(pair: ComparedPair, figure: str) -> Difference:
 
 
 def fails(gate: Gate, pair: ComparedPair) -> bool:
-    """Whether the gate's expression is true of a pair. Raises _Missing for a figure that the pair
-    lacks."""
+    """Whether the gate is true of a pair. Raises _Missing for a metric that the pair lacks."""
     functions: dict[str, expressions.Function] = {
         "change": lambda name: _difference(pair, str(name)).certain_change, "min": min, "max": max, "abs": abs,
     }  # fmt: skip

@@ -96,8 +96,7 @@ def command(
 def _program(
     program: tuple[str, ...], experiments: bool, top: int, pattern: str
 ) -> tuple[Trace, list[Probed], list[str], int]:
-    """Probe a program: the kernels that match, a verdict for each of the first ones, what to note,
-    and the program's exit code."""
+    """Probe a program: matching kernels, verdicts of the first ones, notes, and its exit code."""
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
         folder = Path(name)
         code = trace.run(program, folder, trace.plan(folder) if experiments else None)

@@ -31,6 +31,7 @@ from ncu_toolkit.model import (
     NoFinding,
     Profile,
 )
+from ncu_toolkit.model.finding import Advice
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
@@ -153,7 +154,7 @@ class Kernel:
 
     def collect(self, why: str = "") -> str:
         """Advice to collect what the rules read."""
-        return f"Collect ncu-toolkit's own set{f', {why}' if why else ''}: {COLLECT}"
+        return Advice(f"Collect ncu-toolkit's own set{f', {why}' if why else ''}", COLLECT)
 
     # Evidence
 
@@ -316,6 +317,10 @@ class Kernel:
         )
 
     # What causes waiting, and where
+
+    def places(self, kind: str) -> list[int]:
+        """Indices of the instructions of a kind."""
+        return [i for i, r in enumerate(self.instructions) if attribution.kind(r.opcode) == kind]
 
     def blame(self, reason: str, *kinds: str) -> float:
         """The part (0-1) of a stall reason's time that instructions of `kinds` cause.
