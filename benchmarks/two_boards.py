@@ -46,7 +46,7 @@ from ncu_toolkit.gpu import (  # noqa: E402
     schedulers,
     tune,
 )
-from ncu_toolkit.gpu.cluster import Executor  # noqa: E402
+from ncu_toolkit.gpu.executor import Executor  # noqa: E402
 from ncu_toolkit.gpu.halving import Search  # noqa: E402
 from ncu_toolkit.gpu.runner import TARGET  # noqa: E402
 from ncu_toolkit.gpu.selection import case_of  # noqa: E402

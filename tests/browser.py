@@ -213,6 +213,12 @@ class Browser:
         )
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, **extra)
 
+    def worked(self) -> float:
+        """Seconds that the page's main thread has computed, however busy the machine is."""
+        self._call("Performance.enable", timeDomain="threadTicks")
+        metrics = self._call("Performance.getMetrics")["metrics"]
+        return next(float(each["value"]) for each in metrics if each["name"] == "TaskDuration")
+
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         """A PNG of the page."""
         options: dict[str, Any] = {}

@@ -53,7 +53,7 @@ class Bench:
 
     broken = False
 
-    def __init__(self, request: Any, problem: object, dtype: str, deadline: object) -> None:
+    def __init__(self, rung: Any, size: object, dtype: str, deadline: object) -> None:
         pass
 
     def trust(self, parameters: Parameters) -> None:

@@ -50,7 +50,7 @@ from benchmarks.field import (
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.gpu import collect, cuda
-from ncu_toolkit.gpu.cluster import HERE, Executor, own_temporary_folder
+from ncu_toolkit.gpu.executor import HERE, Executor, own_temporary_folder
 from ncu_toolkit.report.redact import redact
 from ncu_toolkit.runs.store import slug
 

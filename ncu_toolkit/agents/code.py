@@ -69,8 +69,7 @@ def analysed(root: Root, file: str, arch: str, block: int | None) -> Answer:
 
 
 def _staged(root: Root, name: str, folder: Path) -> Path:
-    """Copies of a source and of the headers that it includes by a path below its own folder;
-    returns that of the source."""
+    """Copy a source and the headers that it includes from below its folder; returns the copy."""
     home = PurePosixPath(name).parent
     first = PurePosixPath(name).name
     waiting, seen = [first], {first}

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.document.answer import CARDS
-from ncu_toolkit.document.card import Card, Line
-from ncu_toolkit.document.views import Answer, Listing, Table
+from ncu_toolkit.document.views import Answer
 
 #: Bytes of UTF-8 counted as one token. Tokenizers make one of about four bytes of English, and of
 #: fewer bytes of code and figures.
@@ -52,7 +53,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     cost: Annotated[str, msgspec.Meta(description="share, and of what")] = ""
 
 
-class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
+class KernelDigest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The launch that stands for a kernel: what limits it, where, and what to do."""
 
     id: Annotated[str, msgspec.Meta(description="for the tool `where`")] = ""
@@ -81,7 +82,7 @@ class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
     ] = False
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class PartDigest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table or a listing of code."""
 
     id: str
@@ -102,8 +103,8 @@ class Digest(msgspec.Struct, frozen=True, omit_defaults=True):
     headline: str = ""
     verdict: str = ""
     points: tuple[str, ...] = ()
-    launches: tuple[Launch, ...] = ()
-    parts: tuple[Part, ...] = ()
+    launches: tuple[KernelDigest, ...] = ()
+    parts: tuple[PartDigest, ...] = ()
     notes: Annotated[
         tuple[str, ...], msgspec.Meta(description="what could not be read, and other faults")
     ] = ()
@@ -126,6 +127,8 @@ class Mark:
     findings: tuple[str, ...] = ()
 
 
+#: Fields of a card that are shown as they are.
+_SAME: Final = ("kernel", "title", "gain", "confidence", "expect", "missing", "gpu", "shape", "busy", "waiting")  # fmt: skip
 #: Fields that a launch in short lacks.
 _FULL: Final = ("why", "expect", "missing", "gpu", "shape", "busy", "waiting", "others")
 
@@ -133,11 +136,6 @@ _FULL: Final = ("why", "expect", "missing", "gpu", "shape", "busy", "waiting", "
 def encoded(value: Any) -> bytes:
     """A digest as JSON: the text that is counted and sent."""
     return msgspec.json.encode(value)
-
-
-def decoded(data: bytes) -> Any:
-    """What the JSON text says, as plain values."""
-    return msgspec.json.decode(data)
 
 
 def plain(text: str, longest: int = _TEXT) -> str:
@@ -158,6 +156,10 @@ class _Room:
             return False
         self.left -= size
         return True
+
+    def fitting(self, items: Iterable[Any]) -> tuple[Any, ...]:
+        """The first items, as many as fit."""
+        return tuple(takewhile(self.take, items))
 
 
 def lay_out(
@@ -181,40 +183,37 @@ def lay_out(
         UsageProblem: there is no such part.
     """
     merged = bool(marks) and not shown.labels
-    cards = tuple(_launches(shown, marks, merged))[skip:]
-    parts = tuple(_parts(shown, merged))
-    most = BYTES * budget
+    cards, parts = tuple(_launches(shown, marks, merged))[skip:], tuple(_parts(shown, merged))
     command = plain(shown.next)
-    base = msgspec.structs.replace(
+    base = replace(
         base or Digest(NOTE),
         headline=_clipped(shown.headline),
         verdict=_clipped(shown.verdict),
         next=command if len(command.encode()) <= _LINE else "",
     )
+    room = _Room(BYTES * budget - len(_KEYS))
     if part:
-        return msgspec.structs.replace(base, parts=(_one(shown, parts, part, base, most),))
+        room.left -= len(encoded(base))
+        return replace(base, parts=(_one(shown, parts, part, room),))
     ids = [mark.launch for mark in marks][skip:]
-    names = [*ids, *map(_label, parts), "points", "notes"]
-    room = _Room(most - len(encoded(_named(base, names, skip))) - len(_KEYS))
+    room.left -= len(encoded(_named(base, [*ids, *map(_label, parts), "points", "notes"], skip)))
     aside = _Room(int(room.left * _ASIDE))
-    points = tuple(_fitting((_nameless(line, shown) for line in shown.points), aside))
-    notes = tuple(_fitting((_nameless(line, shown) for line in shown.notes), aside))
-    room.left -= int(room.left * _ASIDE) - aside.left
-    levels = _chosen(cards, room)
-    fitting = tuple(each for each in parts if room.take(each))
-    kept = {each.id for each in fitting}
-    count = sum(level is not None for level in levels)
-    left = ids[count:]
-    left += [_label(each) for each in parts if each.id not in kept]
-    left += ["points"] * (len(points) < len(shown.points))
-    left += ["notes"] * (len(notes) < len(shown.notes))
-    return msgspec.structs.replace(
-        _named(base, left, skip + count),
-        points=points,
-        notes=notes,
-        launches=tuple(level for level in levels if level is not None),
-        parts=fitting,
+    room.left -= aside.left
+    points, notes = (
+        aside.fitting(_nameless(line, shown) for line in lines)
+        for lines in (shown.points, shown.notes)
     )
+    room.left += aside.left
+    launches = _chosen(cards, room)
+    kept = tuple(each for each in parts if room.take(each))
+    left = [
+        *ids[len(launches) :],
+        *(_label(each) for each in parts if each not in kept),
+        *["points"] * (len(points) < len(shown.points)),
+        *["notes"] * (len(notes) < len(shown.notes)),
+    ]
+    found = _named(base, left, skip + len(launches))
+    return replace(found, points=points, notes=notes, launches=launches, parts=kept)
 
 
 def _nameless(text: str, shown: Answer) -> str:
@@ -232,20 +231,28 @@ def _clipped(text: str) -> str:
     return line if short == line else f"{short}…"
 
 
-def _label(part: Part) -> str:
+def _label(part: PartDigest) -> str:
     """A part's id, with its title for the reader."""
     return f"{part.id}: {plain(part.title, _TITLE)}" if part.title else part.id
 
 
-def _one(shown: Answer, parts: Sequence[Part], name: str, base: Digest, most: int) -> Part:
-    """The part of that id, cut to the room there is."""
-    asides = [("points", shown.points), ("notes", shown.notes)]
-    every = [*parts, *(Part(each, lines=tuple(map(plain, lines))) for each, lines in asides)]
-    for part in every:
-        if part.id == name.partition(":")[0]:
-            return _cut(part, _Room(most - len(encoded(base)) - len(_KEYS)))
-    known = ", ".join(part.id for part in every)
-    raise UsageProblem(f"there is no part '{plain(name, 40)}'", f"Parts are {known}")
+def _one(shown: Answer, parts: Sequence[PartDigest], name: str, room: _Room) -> PartDigest:
+    """The part of that id, with as many of its rows or lines as fit."""
+    asides = (("points", shown.points), ("notes", shown.notes))
+    every = [*parts, *(PartDigest(each, lines=tuple(map(plain, lines))) for each, lines in asides)]
+    found = next((part for part in every if part.id == name.partition(":")[0]), None)
+    if found is None:
+        known = ", ".join(part.id for part in every)
+        raise UsageProblem(f"there is no part '{plain(name, 40)}'", f"Parts are {known}")
+    empty = replace(found, rows=(), lines=(), left_out="9999 more rows")
+    if len(encoded(empty)) * 2 > room.left:
+        title = _clipped(found.title)
+        found, empty = replace(found, title=title, note=""), replace(empty, title=title, note="")
+    room.left -= len(encoded(empty)) + len('"rows":[],"lines":[],')
+    rows, lines = room.fitting(found.rows), room.fitting(found.lines)
+    left = len(found.rows) - len(rows) + len(found.lines) - len(lines)
+    what = counted(left, "more row" if found.rows else "more line") if left else ""
+    return replace(found, rows=rows, lines=lines, left_out=what)
 
 
 def _named(base: Digest, left: Sequence[str], shown: int) -> Digest:
@@ -256,140 +263,79 @@ def _named(base: Digest, left: Sequence[str], shown: int) -> Digest:
     named = tuple(filter(None, left))[:_NAMED]
     beyond = len(left) - len(named)
     more = f"{beyond} more: ask again with skip={shown}" if beyond else ""
-    return msgspec.structs.replace(base, left_out=named, more=more)
+    return replace(base, left_out=named, more=more)
 
 
-def _chosen(cards: Sequence[Launch], room: _Room) -> list[Launch | None]:
-    """Each launch in full, in short, or None where it does not fit: the first few in full, then as
-    many as possible in short, and what is left of the room makes these full."""
-    found: list[Launch | None] = []
+def _chosen(cards: Sequence[KernelDigest], room: _Room) -> tuple[KernelDigest, ...]:
+    """Launches in full or in short, as many as fit: the first few in full, then as many as possible
+    in short, and what is left of the room makes these full."""
+    found: list[KernelDigest] = []
     most = LAUNCH * BYTES
+    cut = {name: type(getattr(KernelDigest(), name))() for name in _FULL}
     for at, card in enumerate(cards):
-        forms = [_short(card), _shortest(card)]
-        if at < CARDS:
-            forms.insert(0, card)
-        found.append(next((form for form in forms if room.take(form, most)), None))
-        if found[-1] is None:
-            return found + [None] * (len(cards) - len(found))
+        short = replace(card, where=card.where[:1], do=card.do[:1], short=True, **cut)
+        forms = [*[card][: at < CARDS], short, replace(short, where=(), do=())]
+        form = next((form for form in forms if room.take(form, most)), None)
+        if form is None:
+            return tuple(found)
+        found.append(form)
     for at, card in enumerate(cards):
-        form = found[at]
-        if form is not None and form is not card:
+        if (form := found[at]) is not card:
             room.left += len(encoded(form)) + 1
-            found[at] = card if room.take(card, most) else form
-            if found[at] is form:
-                room.left -= len(encoded(form)) + 1
+            if not room.take(card, most):
+                room.take(form)
                 break
-    return found
+            found[at] = card
+    return tuple(found)
 
 
-def _short(card: Launch) -> Launch:
-    """Cause, gain, first line and first change."""
-    cut: dict[str, Any] = {name: type(getattr(card, name))() for name in _FULL}
-    return msgspec.structs.replace(card, where=card.where[:1], do=card.do[:1], short=True, **cut)
-
-
-def _shortest(card: Launch) -> Launch:
-    """Cause and gain alone."""
-    return msgspec.structs.replace(_short(card), where=(), do=())
-
-
-def _launches(shown: Answer, marks: Sequence[Mark], merged: bool) -> Iterator[Launch]:
+def _launches(shown: Answer, marks: Sequence[Mark], merged: bool) -> Iterator[KernelDigest]:
     """The cards; `merged` with the cells of the table of kernels, which has a row for each."""
-    cells: list[dict[str, str]] = []
-    if shown.kernels and merged:
-        labels = [column.label for column in shown.kernels.columns]
-        cells = [
-            dict(zip(labels, [cell.text for cell in row], strict=True))
-            for row in shown.kernels.rows
-        ]
+    table = shown.kernels if merged else None
     for at, card in enumerate(shown.cards):
+        same: Any = {name: plain(getattr(card, name)) for name in _SAME}
         mark = marks[at] if marks else Mark("")
-        cell = cells[at] if cells else {}
-        alike = cell.get("launches", "")
-        launch = _launch(card, mark, shown.labels[at] if shown.labels else "")
-        yield msgspec.structs.replace(
-            launch,
-            launches="" if alike == "1" else plain(alike),
-            share=plain(cell.get("share", "")),
+        cell: dict[str, str] = {}
+        if table:
+            row = zip(table.columns, table.rows[at], strict=True)
+            cell = {column.label: plain(each.text) for column, each in row}
+        yield KernelDigest(
+            id=mark.launch,
+            side=shown.labels[at] if shown.labels else "",
+            launches="" if cell.get("launches") == "1" else cell.get("launches", ""),
+            time=plain("" if card.time_us is None else card.time),
+            share=cell.get("share", ""),
+            cause=plain(card.bottleneck),
+            finding=mark.findings[0] if mark.findings else "",
+            where=tuple(
+                Place(plain(line.place), plain(line.text), plain(line.sass), plain(line.cost))
+                for line in card.where
+            ),
+            do=tuple(map(plain, card.do)),
+            why=plain(card.summary),
+            others=mark.findings[1:],
+            **same,
         )
 
 
-def _launch(card: Card, mark: Mark, side: str) -> Launch:
-    return Launch(
-        id=mark.launch,
-        side=side,
-        kernel=plain(card.kernel),
-        time=plain("" if card.time_us is None else card.time),
-        cause=plain(card.bottleneck),
-        finding=mark.findings[0] if mark.findings else "",
-        title=plain(card.title),
-        gain=plain(card.gain),
-        confidence=card.confidence,
-        where=tuple(map(_place, card.where)),
-        do=tuple(map(plain, card.do)),
-        why=plain(card.summary),
-        expect=plain(card.expect),
-        missing=plain(card.missing),
-        gpu=plain(card.gpu),
-        shape=plain(card.shape),
-        busy=plain(card.busy),
-        waiting=plain(card.waiting),
-        others=mark.findings[1:],
-    )
-
-
-def _place(line: Line) -> Place:
-    return Place(plain(line.place), plain(line.text), plain(line.sass), plain(line.cost))
-
-
-def _parts(shown: Answer, merged: bool) -> Iterator[Part]:
+def _parts(shown: Answer, merged: bool) -> Iterator[PartDigest]:
     """The tables and listings, with ids by their place in the answer. The table of kernels is among
     them where its cells are not `merged` into the launches."""
     tables = ([shown.kernels] if shown.kernels and not merged else []) + [*shown.tables]
     for at, table in enumerate(tables):
-        yield _table(f"table-{at}", table)
+        yield PartDigest(
+            f"table-{at}",
+            plain(table.caption),
+            tuple(plain(column.label) for column in table.columns),
+            tuple(tuple(plain(cell.text) for cell in row) for row in table.rows),
+            note=plain(table.note),
+        )
     for at, listing in enumerate(shown.code):
-        yield _listing(f"code-{at}", listing)
-
-
-def _table(name: str, table: Table) -> Part:
-    return Part(
-        name,
-        plain(table.caption),
-        tuple(plain(column.label) for column in table.columns),
-        tuple(tuple(plain(cell.text) for cell in row) for row in table.rows),
-        note=plain(table.note),
-    )
-
-
-def _listing(name: str, listing: Listing) -> Part:
-    lines = tuple(
-        " ".join(filter(None, (mark or " ", note, plain(text)))).rstrip()
-        for mark, note, text in listing.lines
-    )
-    return Part(name, plain(listing.title), lines=lines)
-
-
-def _cut(part: Part, room: _Room) -> Part:
-    """As many rows or lines of a part as fit."""
-    empty = msgspec.structs.replace(part, rows=(), lines=(), left_out="9999 more rows")
-    if len(encoded(empty)) * 2 > room.left:
-        part = msgspec.structs.replace(part, title=_clipped(part.title), note="")
-        empty = msgspec.structs.replace(empty, title=part.title, note="")
-    room.left -= len(encoded(empty)) + len('"rows":[],"lines":[],')
-    rows = tuple(_fitting(part.rows, room))
-    lines = tuple(_fitting(part.lines, room))
-    left = len(part.rows) - len(rows) + len(part.lines) - len(lines)
-    what = counted(left, "more row" if part.rows else "more line") if left else ""
-    return msgspec.structs.replace(part, rows=rows, lines=lines, left_out=what)
-
-
-def _fitting(items: Iterable[Any], room: _Room) -> Iterator[Any]:
-    """The first items, as many as fit."""
-    for item in items:
-        if not room.take(item):
-            return
-        yield item
+        lines = (
+            " ".join(filter(None, (mark or " ", note, plain(text)))).rstrip()
+            for mark, note, text in listing.lines
+        )
+        yield PartDigest(f"code-{at}", plain(listing.title), lines=tuple(lines))
 
 
 def schema(kind: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from ncu_toolkit.agents.root import Content, Root
 from ncu_toolkit.analysis import analyze
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult, Options
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -36,17 +36,11 @@ _Key = tuple[str, str, bool]
 
 @dataclass(frozen=True)
 class ServedReport:
-    """One content of a report. `id` comes from its SHA-256, those of launches and findings from
-    their places in it."""
+    """One content of a report. `id` comes from its SHA-256, other ids from places in it."""
 
     id: str
     name: str
     analysis: Analysis
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        """Launches alike that can be judged, in the order of an answer's cards."""
-        return tuple(group for group in self.analysis.groups if group.typical.complete)
 
     def launch_id(self, launch: LaunchResult) -> str:
         return f"{self.id}/{launch.key}"

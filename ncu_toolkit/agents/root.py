@@ -44,8 +44,7 @@ Stamp = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class Content:
-    """A file as it was read once: its SHA-256, and where its copy lies. `name` is the end of that
-    path: the file's own below the root."""
+    """A file as it was read once: its name below the root, its SHA-256, and its copy."""
 
     name: str
     digest: str
@@ -227,8 +226,7 @@ class Root:
             os.close(descriptor)
 
     def reports(self) -> list[tuple[str, int]]:
-        """Reports below the root, newest first, with their sizes in bytes. Links and hidden folders
-        are passed over."""
+        """Reports below the root and their sizes, newest first; no links, no hidden folders."""
         found: list[tuple[float, str, int]] = []
         looked = 0
         walk = os.fwalk(dir_fd=self._descriptor, follow_symlinks=False)

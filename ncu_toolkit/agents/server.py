@@ -1,5 +1,4 @@
-"""The tools as an MCP server, over stdio or streamable HTTP. The only importer of the MCP SDK, which
-is the extra `mcp`."""
+"""The tools as an MCP server, over stdio or HTTP. Only this module imports the MCP SDK."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ from urllib.parse import quote, unquote
 import anyio
 import anyio.to_thread
 import mcp_types as types
+import msgspec
 import uvicorn
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
@@ -29,7 +29,7 @@ from ncu_toolkit.agents.tools import (
     error_line,
     listed,
 )
-from ncu_toolkit.core.errors import ToolkitError, UsageProblem, of_system, out_of_memory
+from ncu_toolkit.core.errors import ToolkitError, UsageProblem, for_user
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 
 PATH: Final = "/mcp"
@@ -88,7 +88,7 @@ def build(tools: Tools) -> Server[Any]:
             )
         return types.CallToolResult(
             content=[types.TextContent(text=data.decode())],
-            structured_content=digest.decoded(data),
+            structured_content=msgspec.json.decode(data),
         )
 
     async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
@@ -188,12 +188,8 @@ def build(tools: Tools) -> Server[Any]:
 
 def _line(error: Exception) -> str:
     """An error as one line for the client; what is not foreseen shows its kind alone."""
-    if isinstance(error, OSError):
-        error = of_system(error)
-    if isinstance(error, MemoryError):
-        error = out_of_memory()
-    if isinstance(error, ToolkitError):
-        return error_line(error)
+    if (known := for_user(error)) is not None:
+        return error_line(known)
     return (
         f"a defect of ncu-toolkit: {type(error).__name__}. Report it with the steps that lead to it"
     )
@@ -249,8 +245,7 @@ def listening(port: int) -> socket.socket:
 
 
 def http_server(server: Server[Any], port: int, token: str) -> uvicorn.Server:
-    """What serves clients that send the token; `run(sockets=[…])` does until the process is told to
-    end."""
+    """What serves clients that send the token: call `run(sockets=[…])`."""
     return uvicorn.Server(
         uvicorn.Config(
             application(server, port, token),

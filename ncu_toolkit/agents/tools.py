@@ -135,8 +135,7 @@ class ModelTool:
 
 
 def _tool(does: Callable[..., Any]) -> ModelTool:
-    """A tool from a method: its docstring tells a model what it does, its parameters are the fields
-    that it takes."""
+    """A tool from a method: the docstring is for the model, the parameters are its fields."""
     name: str = does.__name__
     types = get_type_hints(does, include_extras=True)
     fields = [
@@ -379,7 +378,7 @@ class Tools:
 
 def analysed(report: ServedReport, budget: int = digest.DEFAULT, skip: int = 0) -> Digest:
     """The digest of a report: within the budget, and LAUNCH tokens for each kernel."""
-    marks = [_mark(report, group.typical) for group in report.groups]
+    marks = [_mark(report, group.typical) for group in report.analysis.judged]
     count = min(max(len(marks), 1), skip + _FITTING)
     shown = answers.of_analysis(report.analysis, top=count, cards=count)
     budget = min(budget, digest.LAUNCH * max(len(marks) - skip, 1))

@@ -12,7 +12,7 @@ import os
 import pickle
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -94,9 +94,24 @@ class LaunchResult:
     def complete(self) -> bool:
         return self.status == "complete"
 
+    @property
+    def named(self) -> str:
+        return f"launch {self.key} of {self.file} ({self.function})"
+
+    @property
+    def whole(self) -> Profile | None:
+        """The profile with its tables, where profiles were kept."""
+        if self.profile is None or not self.tables:
+            return self.profile
+        return with_tables(self.profile, self.tables)
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Its place in the file, by which launches are ordered."""
+        return tuple(map(int, self.key.split(".")))
+
     def __getstate__(self) -> dict[str, Any]:
-        """Verdict and card travel packed, and stay so until they are asked for: they take 20 times
-        the memory otherwise, and of a hundred thousand launches few are shown."""
+        """Verdict and card stay packed until used: they would take 20 times the memory."""
         state = dict(vars(self))
         if _PACKED not in state:
             whole = tuple(state.pop(name) for name in _LAZY)
@@ -163,8 +178,7 @@ class FileResult:
 
     @property
     def state(self) -> str:
-        """The first that holds of the file or of a launch in it: "unreadable", "incomplete",
-        "contradictory", else "complete"."""
+        """The first that holds: "unreadable", "incomplete", "contradictory", else "complete"."""
         if self.error or self.damage:
             return "unreadable"
         if self.missing or not all(launch.complete for launch in self.launches):
@@ -173,8 +187,7 @@ class FileResult:
 
     @property
     def chains(self) -> tuple[tuple[Chain, tuple[LaunchResult, ...]], ...]:
-        """Launches in whose place one would do, with their chain. Nothing where launches between
-        those of the file may be missing."""
+        """Chains that one launch could replace; none where launches may be missing."""
         from ncu_toolkit.diagnosis import chain
 
         if self.filtered_out or missed.by_kernel(self.left_out):
@@ -190,8 +203,7 @@ class FileResult:
 
 @dataclass(frozen=True)
 class Packed:
-    """One file as it comes from a worker: without its launches, which are beside it in pickled
-    parts."""
+    """A file as a worker sends it: its launches are in pickled parts."""
 
     file: FileResult
     parts: list[bytes]
@@ -211,21 +223,21 @@ def typical(times_us: Sequence[float | None]) -> int:
 
 @dataclass(frozen=True)
 class Group:
-    """Launches of one file with the same kernel, grid and block, in file order; incomplete ones
-    make groups of their own."""
+    """Launches of one file with the same kernel, grid, block and GPU, in file order; incomplete
+    ones make groups of their own."""
 
     launches: tuple[LaunchResult, ...]
 
     @cached_property
     def times_us(self) -> tuple[float, ...]:
-        """Durations, shortest first."""
-        return tuple(
-            sorted(
-                launch.duration_us
-                for launch in self.launches
-                if launch.duration_us is not None and math.isfinite(launch.duration_us)
-            )
-        )
+        """Durations that are known, shortest first."""
+        return tuple(sorted(self.durations_us))
+
+    @property
+    def durations_us(self) -> tuple[float, ...]:
+        """Durations that are known, as the launches ran."""
+        times = (launch.duration_us for launch in self.launches)
+        return tuple(time for time in times if time is not None and math.isfinite(time))
 
     @property
     def total_us(self) -> float:
@@ -256,8 +268,18 @@ class Analysis:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Groups by total time, longest first; those without a time last."""
-        return group_launches(self.launches)
+        """Launches alike (see `Group`), the group with most time first."""
+        groups: dict[tuple[object, ...], list[LaunchResult]] = {}
+        for each in self.launches:
+            key = (each.file, each.kernel, each.grid, each.block, each.gpu, each.status)
+            groups.setdefault(key, []).append(each)
+        made = (Group(tuple(members)) for members in groups.values())
+        return tuple(sorted(made, key=lambda group: -group.total_us))
+
+    @property
+    def judged(self) -> tuple[Group, ...]:
+        """Groups of complete launches, in the order of an answer's cards."""
+        return tuple(group for group in self.groups if group.typical.complete)
 
     @property
     def total_us(self) -> float:
@@ -287,20 +309,17 @@ class Analysis:
             if file.left_out
         ]
         for launch in self.launches:
-            where = f"launch {launch.key} of {launch.file} ({launch.function})"
             if not launch.complete and missed.is_collective(launch.kernel):
-                found.append(f"Not finished: {where}: {missed.COLLECTIVE}.")
+                found.append(f"Not finished: {launch.named}: {missed.COLLECTIVE}.")
             if launch.unread:
                 found.append(
-                    f"Not read: {', '.join(launch.unread)} of {where}: 0 or not a number, which is impossible."
+                    f"Not read: {', '.join(launch.unread)} of {launch.named}: 0 or not a number, which is impossible."
                 )
-        short = [launch for launch in self.launches if launch.above]
-        if short:
-            launch = short[0]
-            name, share = launch.above[0]
+        if short := [launch for launch in self.launches if launch.above]:
+            name, share = short[0].above[0]
             more = f", and of {len(short) - 1} more like it" if len(short) > 1 else ""
             found.append(
-                f"Above 100 %: {name}, {units.percent(share)}, of launch {launch.key} of {launch.file} ({launch.function}){more}. "
+                f"Above 100 %: {name}, {units.percent(share)}, of {short[0].named}{more}. "
                 "Its parts are of different passes, which differ where a kernel is this short. Profile a larger problem, or a range of launches."
             )
         return tuple(found)
@@ -317,8 +336,7 @@ _ALWAYS: Final = ("sm_cycles", "instructions")
 
 
 def unread(profile: Profile) -> tuple[str, ...]:
-    """Those of the launch's key counters that were collected and are 0 or not a number, in words.
-    Empty for an incomplete launch."""
+    """Labels of key counters that a complete launch has as 0 or not a number."""
     from ncu_toolkit.metrics.registry import REGISTRY
 
     return tuple(
@@ -350,27 +368,10 @@ def above(profile: Profile) -> tuple[tuple[str, float], ...]:
     )
 
 
-def group_launches(launches: Iterable[LaunchResult]) -> tuple[Group, ...]:
-    """Launches grouped by file, kernel, grid, block, GPU and status, the group with most time
-    first."""
-    groups: dict[tuple[object, ...], list[LaunchResult]] = {}
-    for launch in launches:
-        groups.setdefault(
-            (launch.file, launch.kernel, launch.grid, launch.block, launch.gpu, launch.status), []
-        ).append(launch)
-    return tuple(
-        sorted(
-            (Group(tuple(members)) for members in groups.values()),
-            key=lambda group: -group.total_us,
-        )
-    )
-
-
 def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
-    """Report files among `paths` and in the folders among them, each once, and an error for each
-    folder that holds none or cannot be read."""
+    """Each report among `paths` and in folders once, and an error for a folder without any."""
     found: dict[Path, Path] = {}
-    empty = []
+    lost: list[FileResult] = []
     for path in paths:
         if not os.path.isdir(path):  # Path.is_dir raises where a folder above it is closed
             found.setdefault(path.absolute(), path)
@@ -384,27 +385,15 @@ def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
         )
         for file in inside:
             found.setdefault(file.absolute(), file)
-        empty += [
-            FileResult(
-                str(error.filename),
-                error=InputProblem(
-                    f"'{error.filename}' cannot be read: {error.strerror}",
-                    "Give yourself permission with chmod, or name the files that you can read",
-                ),
-            )
-            for error in closed
-        ]
+        remedy = "Give yourself permission with chmod, or name the files that you can read"
+        for refused in closed:
+            what = f"'{refused.filename}' cannot be read: {refused.strerror}"
+            lost.append(FileResult(str(refused.filename), error=InputProblem(what, remedy)))
         if not inside and not closed:
-            empty.append(
-                FileResult(
-                    str(path),
-                    error=InputProblem(
-                        f"'{path}' is a folder without reports (*.ncu-rep)",
-                        "Name the report files, or their folder",
-                    ),
-                )
-            )
-    return list(found.values()), empty
+            what = f"'{path}' is a folder without reports (*.ncu-rep)"
+            problem = InputProblem(what, "Name the report files, or their folder")
+            lost.append(FileResult(str(path), error=problem))
+    return list(found.values()), lost
 
 
 def analyze(
@@ -470,17 +459,13 @@ def _unpacked(packed: Packed) -> FileResult:
     with workers.without_collector():
         while packed.parts:
             launches += pickle.loads(packed.parts.pop())
-    launches.sort(key=lambda launch: tuple(map(int, launch.key.split("."))))
-    if len({launch.device for launch in launches}) > 1:
-        launches = [_on_its_gpu(launch) for launch in launches]
+    launches.sort(key=lambda launch: launch.place)
+    if len({launch.device for launch in launches}) > 1:  # each is shown with its GPU's number
+        for at, launch in enumerate(launches):
+            number = f" (GPU {launch.device})"
+            card = replace(launch.card, gpu=launch.card.gpu + number)
+            launches[at] = replace(launch, gpu=launch.gpu + number, card=card)
     return replace(packed.file, launches=tuple(launches))
-
-
-def _on_its_gpu(launch: LaunchResult) -> LaunchResult:
-    """The launch with the number of its GPU, for a report of several."""
-    gpu = f"{launch.gpu} (GPU {launch.device})"
-    shown = replace(launch.card, gpu=f"{launch.card.gpu} (GPU {launch.device})")
-    return replace(launch, gpu=gpu, card=shown)
 
 
 def read_file(
@@ -502,21 +487,19 @@ def read_file(
 def read_packed(
     path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
 ) -> Packed:
-    """As `read_file`; launches stay pickled as the processes that read them sent them, for whoever
-    wants them."""
+    """As `read_file`, with the launches still pickled."""
     before = _stamp(path)
-    found, error = None, None
+    found: Packed | ToolkitError
     try:
         found = _read_packed(path, options, jobs, timeout)
     except ToolkitError as refused:
-        error = refused
+        found = refused
     if before != _stamp(path):  # the file is read twice: here, and by the profiler's module
         raise InputProblem(
             f"'{path}' changed while it was read", "Run it again once the file is written"
         )
-    if error is not None:
-        raise error
-    assert found is not None
+    if isinstance(found, ToolkitError):
+        raise found
     return found
 
 
@@ -640,8 +623,7 @@ def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> Fil
 
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
-    """A profile's verdict. What was considered and ruled out is kept only with the whole profile:
-    it would be most of a large result."""
+    """A profile's verdict. Causes that were ruled out are kept only with the whole profile."""
     from ncu_toolkit.diagnosis import chain, needs
     from ncu_toolkit.diagnosis.engine import diagnose
     from ncu_toolkit.explain.verdict import card

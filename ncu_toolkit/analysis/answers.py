@@ -11,23 +11,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import partly
 from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.core.units import counted
+from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.answer import CARDS, TOP, Kind, answer
-from ncu_toolkit.document.card import NAME, Card, factor_text, kernel_name
+from ncu_toolkit.document.card import NAME, factor_text, kernel_name
 from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
 from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
-    from ncu_toolkit.analysis.gate import Comparison, Pair, Side
+    from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Side
     from ncu_toolkit.diagnosis.chain import Chain
-    from ncu_toolkit.explain.differences import Outcome
+    from ncu_toolkit.explain.differences import Prediction
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
@@ -59,9 +59,8 @@ def of_analysis(
     most_notes: int = TOP,
     flags: bool = True,
 ) -> Answer:
-    """Kinds of launches by time, then what is wrong with the input. Incomplete launches are among
-    the latter. `flags`: as `answer`."""
-    groups = [group for group in analysis.groups if group.typical.complete]
+    """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`."""
+    groups = analysis.judged
     names = told_apart([file.path for file in analysis.files])
     kinds = [
         Kind(
@@ -91,14 +90,12 @@ def _inside(launch: LaunchResult) -> Table:
         Spec("launches", cell=lambda row: units.count(row[1])),
     )
     found = list(Counter(launch.inside).items())
-    left = len(found) - TOP
-    note = f"{left} more; --format json lists all." if left > 0 else ""
+    note = f"{len(found) - TOP} more; --format json lists all." if len(found) > TOP else ""
     return table(f"Launches in the {kernel_name(launch.function)}", columns, found[:TOP], note)
 
 
 def told_apart(paths: Sequence[str]) -> dict[str, str]:
-    """What each of several files is called, safe to show: its path below the folder that holds them
-    all. Nothing for a single one."""
+    """What to call each of several files: its path below their common folder, safe to show."""
     places = {path: os.path.abspath(path) for path in paths}
     above = os.path.commonpath([os.path.dirname(place) for place in places.values()] or ["/"])
     return {
@@ -112,17 +109,13 @@ def unmatched(analysis: Analysis, which: str = "") -> str:
     names = [kernel_name(name) for file in analysis.files for name in file.kernels]
     if analysis.launches or not names:
         return ""
-    there, more = list(dict.fromkeys(names)), ""
-    if len(there) > _EXISTING:
-        more = f" and {len(there) - _EXISTING} more"
     which = which or ("the report has" if len(analysis.files) == 1 else "the reports have")
-    pattern = visible(analysis.options.kernel, 80)
-    return f"no kernel matches '{pattern}'; {which}: {', '.join(there[:_EXISTING])}{more}"
+    pattern, there = visible(analysis.options.kernel, 80), list(dict.fromkeys(names))
+    return f"no kernel matches '{pattern}'; {which}: {shortlist(there, _EXISTING)}"
 
 
 def _chained(analysis: Analysis) -> Iterable[str]:
-    """A sentence for each chain of launches in whose place one would do, the one that saves most
-    time first."""
+    """A sentence for each chain that one launch could replace, the largest saving first."""
     return chained(
         (found, (launches[0].function, launches[-1].function))
         for file in analysis.files
@@ -187,8 +180,7 @@ def _place(place: Location) -> str:
 
 
 def remarks(analysis: Analysis) -> Iterable[str]:
-    """What is not as it should be, with its state: unreadable files, incomplete files and launches,
-    contradictory launches; and what a filter left out."""
+    """Faults of files and launches, and what a filter left out."""
     for file in analysis.files:
         if file.error is not None:
             yield f"unreadable: {visible(file.error.message)}. {visible(file.error.remedy)}".strip()
@@ -199,45 +191,37 @@ def remarks(analysis: Analysis) -> Iterable[str]:
             yield f"unreadable in part: {visible(file.path)}: {read} could be read: {visible(file.damage)}"
         if file.missing:
             yield f"incomplete: {visible(file.path)}: {visible(file.missing)}. {COPY_AGAIN}"
-    for group in (group for group in analysis.groups if not group.typical.complete):
-        launch = group.typical
-        times = f", {len(group.launches)} launches" if len(group.launches) > 1 else ""
-        yield f"{visible(launch.status)}: {kernel_name(launch.function)} (launch {launch.key} of {visible(launch.file)}{times})"
     for group in analysis.groups:
-        yield from _contradictory(group)
+        if not (launch := group.typical).complete:
+            times = f", {len(group.launches)} launches" if len(group.launches) > 1 else ""
+            yield f"{visible(launch.status)}: {_which(launch, times)}"
+    for group in analysis.groups:
+        if found := [launch for launch in group.launches if launch.contradictions]:
+            first, *others = found[0].contradictions
+            more = f" (and {len(others)} more)" if others else ""
+            times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+            yield f"contradictory: {_which(found[0], times)}: {visible(first)}{more}. The verdict is less certain"
     yield from map(visible, analysis.missed)
     for each in analysis.unused_needs:
         yield f"no launch matches --needs '{visible(str(each), 80)}'"
     filtered = sum(file.filtered_out for file in analysis.files)
     if filtered and not unmatched(analysis):
-        others = "1 other launch does" if filtered == 1 else f"{filtered} other launches do"
-        yield f"{others} not match --kernel {visible(analysis.options.kernel, 80)}"
+        do = "1 other launch does" if filtered == 1 else f"{filtered} other launches do"
+        yield f"{do} not match --kernel {visible(analysis.options.kernel, 80)}"
 
 
-def _contradictory(group: Group) -> Iterable[str]:
-    """A line for the launches of a kind that hold figures which do not fit together."""
-    found = [launch for launch in group.launches if launch.contradictions]
-    if found:
-        launch = found[0]
-        first, *others = launch.contradictions
-        more = f" (and {len(others)} more)" if others else ""
-        times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
-        which = (
-            f"{kernel_name(launch.function)} (launch {launch.key} of {visible(launch.file)}{times})"
-        )
-        yield f"contradictory: {which}: {visible(first)}{more}. The verdict is less certain"
+def _which(launch: LaunchResult, more: str) -> str:
+    return f"{kernel_name(launch.function)} (launch {launch.key} of {visible(launch.file)}{more})"
 
 
 def next_command(analysis: Analysis) -> str:
-    """The command to run next: look closer at the first kernel, or read what could not be
-    read. Fit for a shell whatever the names hold."""
-    groups = [group for group in analysis.groups if group.typical.complete]
-    if not groups:
+    """The command to run next, safe for a shell."""
+    if not analysis.judged:
         broken = next(filter(_readable_in_part, analysis.files), None)
         if broken is None or analysis.options.allow_partial:
             return "ncu-toolkit profile -- <your program>"
         return f"ncu-toolkit analyze --allow-partial {shell_word(broken.path)}"
-    launch = groups[0].typical
+    launch = analysis.judged[0].typical
     plain = len(launch.function) <= _LONGEST_WORD and _PLAIN_NAME.fullmatch(launch.function)
     name = f" --kernel {launch.function}" if plain else " --top 1"
     return f"ncu-toolkit analyze {shell_word(launch.file)}{name} --format html"
@@ -267,62 +251,51 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
         notes=tuple(_remarks(comparison, alone=short)),
         verdict=_verdict(comparison),
     )
-    if shown is None:
+    if shown is None or shown.time is None:
         return found
     before, after = shown.old.representative, shown.new.representative
-    assert before is not None
-    assert after is not None
-    assert shown.old.card is not None
-    assert shown.new.card is not None
-    cards = (shown.old.card, shown.new.card)
+    old, new = shown.old.card, shown.new.card
+    if before is None or after is None or old is None or new is None:
+        return found
     changed = differences.between(before, after, differences.SHORT if short else None)
-    assert shown.time is not None
     times = (shown.time.old, shown.time.new)
     apart = _apart([(pair.old, pair.new) for pair in pairs])
-    name = pair_name(shown) + next(
-        words for pair, words in zip(pairs, apart, strict=True) if pair is shown
-    )
-    of_pair = differences.headline(name, *times)
+    words = next(each for pair, each in zip(pairs, apart, strict=True) if pair is shown)
+    of_pair = differences.headline(f"{pair_name(shown)}{words}", *times)
     came = prediction(shown)
-    said = differences.told(came, cards[0], cards[1]) if came else ()
-    if short:
-        noise, verdict = _noise(shown), _bottlenecks(shown)
-        spread = f", noise {noise}" if noise.startswith("±") else ""
-        label = "Bottleneck" if "→" in verdict else "Bottleneck as before"
-        unprofiled = [
-            f"Without the profiler: {_time(pair, 0)} → {_time(pair, 1)} ({_change(pair)}, noise {_noise(pair)})."
-            for pair in pairs
-            if pair.time and not pair.profiled
-        ]
-        of_pair += spread
-        return Answer(
-            headline or of_pair,
-            points=(
-                *([of_pair] if headline else []),
-                f"{label}: {verdict} ({cards[1].gain}).",
-                *said[:1],  # the line above names the limit that is left
-                *unprofiled,
-                *changed.points,
-            ),
+    said = differences.told(came, old, new) if came else ()
+    if not short:
+        if [*map(units.duration, times)] != [old.time, new.time]:
+            said = ("Times are medians of all launches; a card shows one typical launch.", *said)
+        return replace(
+            found,
+            headline=headline or of_pair,
+            # the command of the old card would compare it with the very report beside it
+            cards=(replace(old, next=""), new),
+            labels=("old", "new"),
+            points=(*said, *changed.points),
             tables=changed.tables,
-            notes=found.notes,
+            code=changed.code,
         )
-    return replace(
-        found,
-        headline=headline or of_pair,
-        # the command of the old card would compare it with the very report beside it
-        cards=(replace(cards[0], next=""), cards[1]),
-        labels=("old", "new"),
-        points=(*_between(times, cards), *said, *changed.points),
+    row = _row(shown)
+    of_pair += f", noise {row.noise}" if row.noise.startswith("±") else ""
+    label = "Bottleneck" if "→" in row.bottleneck else "Bottleneck as before"
+    unprofiled = (_row(pair) for pair in pairs if pair.time and not pair.profiled)
+    return Answer(
+        headline or of_pair,
+        points=(
+            *([of_pair] if headline else []),
+            f"{label}: {row.bottleneck} ({new.gain}).",
+            *said[:1],  # the line above names the limit that is left
+            *(
+                f"Without the profiler: {x.old} → {x.new} ({x.change.text}, noise {x.noise})."
+                for x in unprofiled
+            ),
+            *changed.points,
+        ),
         tables=changed.tables,
-        code=changed.code,
+        notes=found.notes,
     )
-
-
-def _between(times: Iterable[float], cards: Iterable[Card]) -> Iterable[str]:
-    """That a card's time is not the median above it, where that shows."""
-    if list(map(units.duration, times)) != [card.time for card in cards]:
-        yield "Times are medians of all launches; a card shows one typical launch."
 
 
 def _first_line(comparison: Comparison) -> str:
@@ -339,9 +312,8 @@ def _first_line(comparison: Comparison) -> str:
     return ""
 
 
-def pair_name(pair: Pair, longest: int = NAME) -> str:
-    """The kernel of a pair, safe to show; both names, each shortened by itself, where they
-    differ."""
+def pair_name(pair: ComparedPair, longest: int = NAME) -> str:
+    """The kernel of a pair, safe to show; both names where they differ."""
     sides = (pair.old, pair.new)
     names = dict.fromkeys(kernel_name(side.name, longest) for side in sides)
     if len(names) == 1 and longest < NAME:  # one name has the room of both
@@ -350,26 +322,18 @@ def pair_name(pair: Pair, longest: int = NAME) -> str:
 
 
 def _apart(rows: Sequence[tuple[Side, ...]]) -> list[str]:
-    """What to add to the name of each row, a side or two, where another has the same: its grid, or
-    the block where grids are the same too."""
+    """The grid, else the block, of each row whose name another row has with a different one."""
     names = [tuple(side.name for side in row) for row in rows]
-    alike: dict[tuple[str, ...], list[tuple[Side, ...]]] = {}
-    for name, row in zip(names, rows, strict=True):
-        alike.setdefault(name, []).append(row)
-    differs = {name: _differs(held) for name, held in alike.items()}
-    return [
-        f", {what} {_sizes(row, what)}" if (what := differs[name]) else ""
-        for name, row in zip(names, rows, strict=True)
-    ]
-
-
-def _differs(rows: Iterable[tuple[Side, ...]]) -> str:
-    """What differs between rows of the same name: "grid", else "block"; empty where neither does."""
-    for what in ("grid", "block"):
-        sizes = {_sizes(row, what) for row in rows}
-        if len(sizes) > 1 and "" not in sizes:
-            return what
-    return ""
+    words = dict.fromkeys(range(len(rows)), "")
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for at, name in enumerate(names):
+        alike.setdefault(name, []).append(at)
+    for held in alike.values():
+        for what in ("block", "grid"):
+            sizes = {at: _sizes(rows[at], what) for at in held}
+            if len({*sizes.values()}) > 1 and all(sizes.values()):
+                words |= {at: f", {what} {size}" for at, size in sizes.items()}
+    return [*words.values()]
 
 
 def _sizes(row: tuple[Side, ...], what: str) -> str:
@@ -380,21 +344,14 @@ def _sizes(row: tuple[Side, ...], what: str) -> str:
     return " → ".join(dict.fromkeys(held))
 
 
-def prediction(pair: Pair) -> Outcome | None:
-    """What the old side's card predicted, with what the new side achieved; None where the two say
-    nothing of each other (`differences.outcome`)."""
+def prediction(pair: ComparedPair) -> Prediction | None:
+    """What the old card predicted and the new side achieved; None without a certain gain."""
     from ncu_toolkit.explain import differences
 
-    if pair.gpus or pair.old.card is None or pair.new.card is None or pair.time is None:
+    old, new, time = pair.old.card, pair.new.card, pair.time
+    if pair.gpus or old is None or new is None or time is None or time.certain_change >= 0:
         return None
-    return (
-        differences.outcome(
-            replace(pair.old.card, time_us=pair.time.old),
-            replace(pair.new.card, time_us=pair.time.new),
-        )
-        if pair.time.certain_change < 0
-        else None
-    )
+    return differences.outcome(replace(old, time_us=time.old), replace(new, time_us=time.new))
 
 
 def comment(comparison: Comparison) -> Answer:
@@ -402,7 +359,14 @@ def comment(comparison: Comparison) -> Answer:
     old side differs from itself by, where it has repeats. A kernel moved where its time did beyond
     chance, its bottleneck changed, it fails a gate, or it cannot be compared."""
     failed = {id(failure.pair) for failure in comparison.failures}
-    moved = [pair for pair in comparison.ordered if id(pair) in failed or _moved(pair)]
+
+    def has_moved(pair: ComparedPair) -> bool:
+        time = pair.time
+        if id(pair) in failed or time is None or pair.old.bottleneck != pair.new.bottleneck:
+            return True
+        return not pair.gpus and bool(time.certain_change)
+
+    moved = [pair for pair in comparison.ordered if has_moved(pair)]
     shown = _pairs(moved) if moved else None
     same = len(comparison.pairs) - len(moved)
     itself = [each for pair in comparison.pairs if (each := pair.against_itself) is not None]
@@ -420,27 +384,32 @@ def comment(comparison: Comparison) -> Answer:
     )
 
 
-def _moved(pair: Pair) -> bool:
-    found = pair.time
-    if found is None or pair.old.bottleneck != pair.new.bottleneck:
-        return True
-    return not pair.gpus and bool(found.certain_change)
-
-
 class _Row(NamedTuple):
     """A row of a comparison's table."""
 
     kernel: str
-    launches: str
-    old: str
-    new: str
-    change: str
-    tone: Tone = ""
+    launches: str = ""
+    old: str = ""
+    new: str = ""
+    change: Cell = Cell("")
     noise: str = ""
     bottleneck: str = ""
 
 
-def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, str]:
+_COLUMNS: Final[tuple[Spec[_Row], ...]] = (
+    Spec(
+        "kernel", cell=lambda row: row.kernel, numeric=False, code=True, shortest=_SHORTEST, name=True
+    ),
+    Spec("launches", cell=lambda row: row.launches, gives_way=2),
+    Spec("old", cell=lambda row: row.old),
+    Spec("new", cell=lambda row: row.new),
+    Spec("change", cell=lambda row: row.change),
+    Spec("noise", cell=lambda row: row.noise, gives_way=1),
+    Spec("bottleneck", cell=lambda row: row.bottleneck, numeric=False, gives_way=3, shortest=12),
+)  # fmt: skip
+
+
+def _kernels(comparison: Comparison, shown: ComparedPair | None) -> tuple[Table | None, str]:
     """The table of all kernels, the pairs first, and what it leaves out. Where much has no partner
     it counts launches, and its note names the pair that is shown."""
     alone = [(side, False) for side in comparison.alone_old]
@@ -455,97 +424,66 @@ def _kernels(comparison: Comparison, shown: Pair | None) -> tuple[Table | None, 
     rest = f"{more} without a partner: {units.duration(left)}." if alone[TOP:] else ""
     if not comparison.unpaired:
         return _pairs(comparison.ordered, rows), rest
-    note = "" if shown is None else f"What follows is of {pair_name(shown)} alone"
-    if note and comparison.alone_old:
-        note += ", which may now do the work of kernels that are gone"
-    many = any(len(side.times_us) > 1 for side, _ in alone) or any(
-        len(side.times_us) > 1 for pair in comparison.pairs for side in (pair.old, pair.new)
-    )
+    sides = [
+        *(side for pair in comparison.pairs for side in (pair.old, pair.new)),
+        *(side for side, _ in alone),
+    ]
+    many = any(len(side.times_us) > 1 for side in sides)
     notes = ["Times are medians."] if many else []
-    notes += [f"{note}."] if note else []
+    if shown is not None:
+        gone = ", which may now do the work of kernels that are gone" * bool(comparison.alone_old)
+        notes.append(f"What follows is of {pair_name(shown)} alone{gone}.")
     made = _pairs(comparison.ordered, rows, launches=many)
     return replace(made, note=" ".join(notes)), rest
 
 
-def _pairs(pairs: Iterable[Pair], more: Iterable[_Row] = (), launches: bool = False) -> Table:
-    columns: tuple[Spec[_Row], ...] = (
-        Spec(
-            "kernel",
-            cell=lambda row: row.kernel,
-            numeric=False,
-            code=True,
-            shortest=_SHORTEST,
-            name=True,
-        ),
-        Spec("launches", cell=lambda row: row.launches if launches else "", gives_way=2),
-        Spec("old", cell=lambda row: row.old),
-        Spec("new", cell=lambda row: row.new),
-        Spec("change", cell=lambda row: Cell(row.change, tone=row.tone)),
-        Spec("noise", cell=lambda row: row.noise, gives_way=1),
-        Spec(
-            "bottleneck", cell=lambda row: row.bottleneck, numeric=False, gives_way=3, shortest=12
-        ),
-    )
-    pairs = list(pairs)
+def _pairs(
+    pairs: Sequence[ComparedPair], more: Iterable[_Row] = (), launches: bool = False
+) -> Table:
     apart = _apart([(pair.old, pair.new) for pair in pairs])
-    rows = [_row(pair, words) for pair, words in zip(pairs, apart, strict=True)]
-    return table("", columns, [*rows, *more])
+    rows = [*(_row(pair, words) for pair, words in zip(pairs, apart, strict=True)), *more]
+    return table("", _COLUMNS, rows if launches else [row._replace(launches="") for row in rows])
 
 
-def _row(pair: Pair, apart: str) -> _Row:
+def _row(pair: ComparedPair, apart: str = "") -> _Row:
+    """The row of a pair. Times of two GPUs have no change; only a certain one is coloured."""
     counts = dict.fromkeys(str(len(side.times_us)) for side in (pair.old, pair.new))
-    return _Row(
-        pair_name(pair, _HALF) + apart,
-        " → ".join(counts),
-        _time(pair, 0),
-        _time(pair, 1),
-        _change(pair),
-        _tone(pair),
-        _noise(pair),
-        _bottlenecks(pair),
+    found, certain = pair.time, 0.0
+    row = _Row(pair_name(pair, _HALF) + apart, " → ".join(counts))
+    if found is None:
+        return row._replace(change=Cell("not comparable", tone="strong"))
+    change, noise = "other GPU", ""
+    if not pair.gpus:
+        certain = found.certain_change
+        change = percent(found.change) if found.change != 0 else "="
+        share = f"± {units.percent(found.noise / found.old, 2)}" if found.old else ""
+        noise = share if found.noise else "not known"
+    tone: Tone = "bad" if certain > 0 else "good" if certain < 0 else "strong"
+    return row._replace(
+        old=units.duration(found.old),
+        new=units.duration(found.new),
+        change=Cell(change, tone=tone),
+        noise=noise,
+        bottleneck=" → ".join(dict.fromkeys(map(_titled, (pair.old, pair.new)))),
     )
 
 
 def _alone(side: Side, new: bool, apart: str) -> _Row:
     """The row of a kernel without a partner."""
     time = units.duration(statistics.median(side.times_us)) if side.times_us else ""
+    old, after = ("–", time) if new else (time, "–")
     return _Row(
         kernel_name(side.name) + apart,
         str(len(side.times_us)),
-        "–" if new else time,
-        time if new else "–",
-        "new" if new else "gone",
-        "strong",
+        old,
+        after,
+        Cell("new" if new else "gone", tone="strong"),
         bottleneck=_titled(side) if side.times_us and side.profiles else "",
     )
 
 
-def _time(pair: Pair, side: int) -> str:
-    found = pair.time
-    return units.duration((found.old, found.new)[side]) if found else ""
-
-
-def _change(pair: Pair) -> str:
-    """The change of the time; times of two GPUs have none. Why is in the headline or a note."""
-    found = pair.time
-    if found is None:
-        return "not comparable"
-    if pair.gpus:
-        return "other GPU"
-    return percent(found.change) if found.change != 0 else "="
-
-
-def _tone(pair: Pair) -> Tone:
-    """Whether the time got better or worse, where that is certain."""
-    found = pair.time
-    if found is None or pair.gpus or not found.certain_change:
-        return "strong"
-    return "bad" if found.certain_change > 0 else "good"
-
-
 def percent(change: float | None) -> str:
-    """A relative change with its sign; from ten times as much on as a factor, since a percentage would
-    have more digits than are known."""
+    """A relative change with its sign; a factor where it is ten times as much or more."""
     if change is None:
         return units.NOT_AVAILABLE
     if change >= _FACTOR:
@@ -553,30 +491,16 @@ def percent(change: float | None) -> str:
     return f"{'+' if change > 0 else ''}{units.percent(change)}"
 
 
-def _noise(pair: Pair) -> str:
-    found = pair.time
-    if found is None or pair.gpus:
-        return ""
-    if not found.noise:
-        return "not known"
-    return f"± {units.percent(found.noise / found.old, 2)}" if found.old else ""
-
-
-def _bottlenecks(pair: Pair) -> str:
-    old, new = _titled(pair.old), _titled(pair.new)
-    return "" if pair.time is None else old if old == new else f"{old} → {new}"
-
-
 def _titled(side: Side) -> str:
     return side.card.title if side.card else title(side.bottleneck)
 
 
 def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
-    """What stands in the way, and with `alone` the kernels without a partner, which else are rows
-    of the table."""
+    """What failed or could not be compared, and with `alone` the kernels without a partner."""
     for failure in comparison.failures:
         parts = "; ".join(
-            f"{visible(_label(d.figure))} {units.quantity(d.old, d.unit)} → {units.quantity(d.new, d.unit)} ({percent(d.change)})"
+            f"{'time' if d.figure == 'time' else visible(figures.describe(d.figure)[1].lower())} "
+            f"{units.quantity(d.old, d.unit)} → {units.quantity(d.new, d.unit)} ({percent(d.change)})"
             for d in failure.differences
         )
         yield f"regression: {pair_name(failure.pair)}: {visible(failure.gate)}: {parts}"
@@ -588,12 +512,11 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
             yield f"{gpus}. {_SHARES_ONLY}"
     for problem in dict.fromkeys(pair.problem for pair in comparison.pairs if pair.problem):
         names = [pair_name(pair) for pair in comparison.pairs if pair.problem == problem]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        yield f"not comparable: {', '.join(names[:_NAMED])}{more}: {visible(problem)}"
-    for which, found in (("old", comparison.only_old), ("new", comparison.only_new)):
+        yield f"not comparable: {shortlist(names, _NAMED)}: {visible(problem)}"
+    for which, found in (("old", comparison.alone_old), ("new", comparison.alone_new)):
         if found and alone:
-            shown = ", ".join(kernel_name(name, 40) for name in found[:5])
-            yield f"only in the {which}: {shown}{f' and {len(found) - 5} more' if len(found) > 5 else ''}"
+            shown = shortlist([kernel_name(side.name, 40) for side in found], 5)
+            yield f"only in the {which}: {shown}"
     yield from (visible(remark) for remark in comparison.remarks)
 
 
@@ -602,26 +525,21 @@ def by_hand(comparison: Comparison) -> str:
     return shell_word("=".join(comparison.likely)) if comparison.likely else "OLD=NEW"
 
 
-def _label(figure: str) -> str:
-    return "time" if figure == "time" else figures.describe(figure)[1].lower()
-
-
 def _verdict(comparison: Comparison) -> str:
     """One line: whether the gates hold; without gates, whether there was anything to compare."""
-    if not comparison.pairs and comparison.unmatched:
-        return f"Nothing to compare: {comparison.unmatched}."
-    if not comparison.pairs and comparison.unpaired:
-        return f"No kernel is in both reports; --pair {by_hand(comparison)} compares two by hand."
-    if not comparison.pairs:
+    pairs, compared = len(comparison.pairs), comparison.compared
+    if not pairs:
+        if comparison.unmatched:
+            return f"Nothing to compare: {comparison.unmatched}."
+        if comparison.unpaired:
+            shell = by_hand(comparison)
+            return f"No kernel is in both reports; --pair {shell} compares two by hand."
         return "Nothing to compare: the reports have no kernel in common."
     if comparison.failures:
         return f"{counted(len(comparison.failures), 'regression')}."
-    if comparison.compared < len(comparison.pairs):
-        found = (
-            f"{comparison.compared} of {counted(len(comparison.pairs), 'kernel')} could be compared"
-        )
-    else:
-        found = f"{counted(len(comparison.pairs), 'kernel')} compared"
+    kernels, whole = counted(pairs, "kernel"), compared == pairs
+    found = f"{kernels} compared" if whole else f"{compared} of {kernels} could be compared"
     if not comparison.gates:
-        return "" if comparison.compared == len(comparison.pairs) else f"{found}."
-    return f"{found}: {'no regression' if comparison.comparable else 'no regression in what could be compared'}."
+        return "" if whole else f"{found}."
+    part = "" if comparison.comparable else " in what could be compared"
+    return f"{found}: no regression{part}."

@@ -1,5 +1,4 @@
-"""Tidy pandas tables for people and notebooks: one row a launch, a metric, an instruction or a
-timing."""
+"""Tidy pandas tables: one row a launch, a metric, an instruction or a timing."""
 
 from __future__ import annotations
 
@@ -15,31 +14,20 @@ from ncu_toolkit.model import Profile, Timing
 _KEY: Final = ("file", "launch", "kernel")
 #: Columns that each table has, whatever a report holds; a table without rows has these alone.
 LAUNCHES: Final = (
-    *_KEY,
-    "status",
-    "contradictions",
-    "gpu",
-    "grid",
-    "block",
-    "shared_static",
-    "shared_dynamic",
-    *REGISTRY,
-)
+    *_KEY, "status", "contradictions", "gpu", "grid", "block", "shared_static", "shared_dynamic", *REGISTRY
+)  # fmt: skip
 COMPARISON: Final = (
     "kernel", "old_us", "new_us", "change", "noise", "old_bottleneck", "new_bottleneck", "problem"
 )  # fmt: skip
+TIMINGS: Final = (
+    "family", "rung", "size", "dtype", "cache", "median_us", "p10_us", "p90_us", "spread", "runs", "flop_per_s", "byte_per_s", "baseline_us",
+    "of_baseline", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle", "rested", "energy_mj", "pj_per_flop",
+    "pj_per_byte", "verified_worst",
+)  # fmt: skip
 METRICS: Final = (*_KEY, "metric", "value", "unit", "presence")
 INSTRUCTIONS: Final = (
-    *_KEY,
-    "address",
-    "opcode",
-    "sass",
-    "source_file",
-    "line",
-    "executed",
-    "threads",
-    "samples",
-)
+    *_KEY, "address", "opcode", "sass", "source_file", "line", "executed", "threads", "samples"
+)  # fmt: skip
 
 
 def _frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pandas.DataFrame:
@@ -55,12 +43,7 @@ def _key(profile: Profile) -> dict[str, object]:
         "kernel": profile.launch.kernel,
     }
     if rung := profile.rung:
-        row |= {
-            "family": rung.family,
-            "rung": rung.rung,
-            "size": rung.size,
-            "dtype": rung.dtype,
-        }
+        row |= {name: getattr(rung, name) for name in ("family", "rung", "size", "dtype")}
     return row
 
 
@@ -124,35 +107,18 @@ def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
 def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
     """One row a timing: median, quantiles and spread in microseconds, rates, baseline, clocks,
     power, energy of one run and of its useful work."""
-    rows = [
-        {
-            "family": timing.family,
-            "rung": timing.rung,
-            "size": timing.size,
-            "dtype": timing.dtype,
-            "cache": timing.cache,
-            "median_us": timing.median_us,
+    rows = []
+    for timing in timings:
+        base, median = timing.baseline_us, timing.median_us
+        made = {
             "p10_us": timing.quantile_us(0.1),
             "p90_us": timing.quantile_us(0.9),
-            "spread": timing.spread,
             "runs": len(timing.times_us),
             "flop_per_s": timing.flop_rate,
             "byte_per_s": timing.byte_rate,
-            "baseline_us": timing.baseline_us,
-            "of_baseline": timing.baseline_us / timing.median_us if timing.baseline_us else None,
-            "sm_clock_mhz": timing.sm_clock_mhz,
-            "memory_clock_mhz": timing.memory_clock_mhz,
-            "power_w": timing.power_w,
-            "temperature_c": timing.temperature_c,
-            "throttle": timing.throttle,
-            "rested": timing.rested,
-            "energy_mj": timing.energy_mj,
-            "pj_per_flop": timing.pj_per_flop,
-            "pj_per_byte": timing.pj_per_byte,
-            "verified_worst": timing.verified_worst,
+            "of_baseline": base / median if base else None,
         }
-        for timing in timings
-    ]
+        rows.append({name: made.get(name, getattr(timing, name, None)) for name in TIMINGS})
     return pandas.DataFrame(rows)
 
 

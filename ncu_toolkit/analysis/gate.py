@@ -13,14 +13,15 @@ import math
 import random
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Final
 
-from ncu_toolkit.analysis.analyze import Analysis, Group, typical, with_tables
+from ncu_toolkit.analysis.analyze import Analysis, typical, with_tables
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import shortlist
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.ladder import expressions
@@ -37,6 +38,7 @@ _PLAIN: Final = re.compile(rf"\b([A-Za-z_]\w*)\s*({_ORDER})\s*({_NUMBER}){_UNIT}
 _TURNED: Final = re.compile(
     rf"(?<![\w.'])({_NUMBER}){_UNIT}\s*({_ORDER})\s*([A-Za-z_]\w*)\b(?!\s*\()"
 )
+_FUNCTIONS: Final = ("change", "min", "max", "abs")
 #: Microseconds of each unit that a gate may name.
 _TIMES: Final = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 #: Standard deviation of a normal distribution by its median absolute deviation, and of a median by
@@ -65,8 +67,7 @@ SUBSTANTIAL: Final = 0.1
 
 @dataclass(frozen=True)
 class Side:
-    """The repeats of one kernel on one side: profiles with their launches, or unprofiled times
-    alone (in microseconds)."""
+    """The repeats of one kernel: profiled launches, or unprofiled times in microseconds."""
 
     name: str
     device: str
@@ -108,14 +109,14 @@ class Side:
         return tuple(value for value in found if value is not None and math.isfinite(value))
 
 
-#: Sides by what they are paired by.
-Sides = dict[tuple[object, ...], Side]
+#: What launches are paired by, and sides by that.
+Key = tuple[object, ...]
+Sides = dict[Key, Side]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure old and new: medians, and the part of the difference that the repeats' spread could
-    make by itself."""
+    """A metric's old and new median, and the noise that the repeats show."""
 
     figure: str
     old: float
@@ -143,17 +144,13 @@ class Difference:
             return 0.0
         moved = self.new - self.old
         certain = math.copysign(max(0.0, abs(moved) - self.noise), moved)
-        return (
-            certain / abs(self.old)
-            if self.old
-            else math.copysign(math.inf, certain)
-            if certain
-            else 0.0
-        )
+        if self.old:
+            return certain / abs(self.old)
+        return math.copysign(math.inf, certain) if certain else 0.0
 
 
 @dataclass(frozen=True)
-class Pair:
+class ComparedPair:
     """A kernel on both sides. `problem` says why the two cannot be compared; empty where they
     can. `gpus` names two different GPUs: then shares and ratios are compared, and no gate holds."""
 
@@ -188,11 +185,9 @@ class Pair:
         if not old or not new:
             return None
         errors = [_standard_error(values) for values in (old, new)]
-        known = [error for error in errors if error is not None]
-        # a single launch says nothing of its spread: the other side's stands for it
-        noise = _CERTAIN * math.hypot(
-            *(error if error is not None else max(known, default=0.0) for error in errors)
-        )
+        # one launch has no spread; use the other side's
+        other = max((error for error in errors if error is not None), default=0.0)
+        noise = _CERTAIN * math.hypot(*(other if error is None else error for error in errors))
         before, after = statistics.median(old), statistics.median(new)
         beyond = abs(after - before) > noise
         return Difference(figure, before, after, noise, chance(old, new) if beyond else None)
@@ -203,7 +198,7 @@ class Failure:
     """A gate that a pair fails, with the differences it names, where both sides have the figure."""
 
     gate: str
-    pair: Pair
+    pair: ComparedPair
     differences: tuple[Difference, ...]
 
 
@@ -222,7 +217,7 @@ class Comparison:
     """Everything compared. `alone_old` and `alone_new` are kernels without a partner. `undecided`
     are gates that could not be evaluated, each with the reason."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ComparedPair, ...]
     alone_old: tuple[Side, ...]
     alone_new: tuple[Side, ...]
     failures: tuple[Failure, ...] = ()
@@ -234,8 +229,7 @@ class Comparison:
 
     @cached_property
     def likely(self) -> tuple[str, str] | None:
-        """Of the kernels without a partner the two that are most alike in name, as an example of a
-        pair to name; None where none are alike."""
+        """The two kernels without a partner that are most alike in name, if any are."""
         found = [
             (_likeness(old.name, new.name), old.name, new.name)
             for old in self.alone_old[:_LIKENED]
@@ -245,42 +239,27 @@ class Comparison:
         alone = len(self.alone_old) == len(self.alone_new) == 1
         return best[1:] if best[0] >= _ALIKE or alone else None
 
-    @property
-    def only_old(self) -> tuple[str, ...]:
-        """Names of kernels that only the old side has."""
-        return tuple(side.name for side in self.alone_old)
-
-    @property
-    def only_new(self) -> tuple[str, ...]:
-        """Names of kernels that only the new side has."""
-        return tuple(side.name for side in self.alone_new)
-
     @cached_property
     def total(self) -> Total | None:
         """Both reports as a whole. None where a sum of their times says nothing: a side has no
         kernel, a launch has no time or is incomplete, GPUs differ, or what is compared are
         unprofiled times or rungs of a ladder, of which each does the same work."""
-        sides = (
-            (*(pair.old for pair in self.pairs), *self.alone_old),
-            (*(pair.new for pair in self.pairs), *self.alone_new),
-        )
+        alone = (self.alone_old, self.alone_new)
+        sides = [
+            (*(getattr(pair, side) for pair in self.pairs), *more)
+            for side, more in zip(("old", "new"), alone, strict=True)
+        ]
         both = (*sides[0], *sides[1])
         if not all(sides) or len({side.device for side in both}) > 1:
             return None
         if not all(map(_summable, both)):
             return None
-        times, alone = (
-            [sum(sum(side.times_us) for side in group) for group in groups]
-            for groups in (sides, (self.alone_old, self.alone_new))
-        )
-        if not all(times):
+        old, new = (sum(sum(side.times_us) for side in held) for held in sides)
+        if not (old and new):
             return None
-        counts = [sum(len(side.times_us) for side in group) for group in sides]
-        return Total(
-            (times[0], times[1]),
-            (counts[0], counts[1]),
-            (alone[0] / times[0], alone[1] / times[1]),
-        )
+        counts = [sum(len(side.times_us) for side in held) for held in sides]
+        apart = [sum(sum(side.times_us) for side in held) for held in alone]
+        return Total((old, new), (counts[0], counts[1]), (apart[0] / old, apart[1] / new))
 
     @property
     def unpaired(self) -> bool:
@@ -288,10 +267,10 @@ class Comparison:
         return self.total is not None and max(self.total.alone) >= SUBSTANTIAL
 
     @cached_property
-    def ordered(self) -> tuple[Pair, ...]:
+    def ordered(self) -> tuple[ComparedPair, ...]:
         """The pairs, the one whose time moved most first; those that cannot be compared last."""
 
-        def moved(pair: Pair) -> float:
+        def moved(pair: ComparedPair) -> float:
             return abs(pair.time.new - pair.time.old) if pair.time else -1.0
 
         return tuple(sorted(self.pairs, key=lambda pair: -moved(pair)))
@@ -393,30 +372,22 @@ def sides_of(analysis: Analysis) -> Sides:
     sides: Sides = {}
     for group in analysis.groups:
         launch = group.typical
-        key: tuple[object, ...] = (launch.kernel, launch.grid, launch.block)
+        key: Key = (launch.kernel, launch.grid, launch.block)
         while key in sides:  # the same kernel in another file, or incomplete beside complete
             key = (*key, "")
-        sides[key] = _side(group)
+        sides[key] = Side(
+            launch.function,
+            launch.gpu,
+            # as they ran: `against_itself` takes every second one
+            group.durations_us,
+            tuple(each.profile for each in group.launches if each.profile is not None),
+            launch.diagnosis.primary.bottleneck,
+            launch.status,
+            launch.card,
+            tuple(each.tables for each in group.launches if each.tables),
+            min(each.place for each in group.launches),
+        )
     return sides
-
-
-def _side(group: Group) -> Side:
-    launch = group.typical
-    profiles = tuple(each.profile for each in group.launches if each.profile is not None)
-    tables = tuple(each.tables for each in group.launches if each.tables)
-    durations = (each.duration_us for each in group.launches)
-    return Side(
-        launch.function,
-        launch.gpu,
-        # as they ran: `against_itself` takes every second one
-        tuple(time for time in durations if time is not None and math.isfinite(time)),
-        profiles,
-        launch.diagnosis.primary.bottleneck,
-        launch.status,
-        launch.card,
-        tables,
-        min(tuple(map(int, each.key.split("."))) for each in group.launches),
-    )
 
 
 def sides_of_timings(timings: Sequence[Timing], device: str) -> Sides:
@@ -430,11 +401,8 @@ def sides_of_timings(timings: Sequence[Timing], device: str) -> Sides:
 
 
 def pair_up(
-    old: Mapping[tuple[object, ...], Side],
-    new: Mapping[tuple[object, ...], Side],
-    renamed: bool = False,
-    named: Sequence[tuple[str, str]] = (),
-) -> tuple[list[Pair], list[Side], list[Side]]:
+    old: Sides, new: Sides, renamed: bool = False, named: Sequence[tuple[str, str]] = ()
+) -> tuple[list[ComparedPair], list[Side], list[Side]]:
     """Pairs of launches, and the kernels that are on one side only.
 
     First what `named` pairs, as (old, new); then the same kernel, grid and block; then the same
@@ -446,9 +414,9 @@ def pair_up(
         InputProblem: a side has no kernel of a name in `named`.
     """
     mine, theirs = dict(old), dict(new)
-    pairs: list[Pair] = []
+    pairs: list[ComparedPair] = []
 
-    def join(ones: Sequence[tuple[object, ...]], others: Sequence[tuple[object, ...]]) -> None:
+    def join(ones: Sequence[Key], others: Sequence[Key]) -> None:
         for one, other in zip(ones, others, strict=True):
             pairs.append(_pair(mine.pop(one), theirs.pop(other)))
 
@@ -468,40 +436,31 @@ def pair_up(
     return pairs, [*mine.values()], [*theirs.values()]
 
 
-_Keys = list[tuple[object, ...]]
-
-
-def _by_name(
-    sides: Mapping[tuple[object, ...], Side], label: Callable[[str], str]
-) -> dict[str, _Keys]:
-    found: dict[str, _Keys] = {}
+def _by_name(sides: Sides, label: Callable[[str], str]) -> dict[str, list[Key]]:
+    found: dict[str, list[Key]] = {}
     for key, side in sides.items():
         found.setdefault(label(side.name), []).append(key)
     return found
 
 
-def _named(name: str, sides: Mapping[tuple[object, ...], Side], which: str) -> _Keys:
+def _named(name: str, sides: Sides, which: str) -> list[Key]:
     """The keys of a kernel, by its name with or without arguments."""
     found = [key for key, side in sides.items() if name in (side.name, key[0])]
     if not found:
         there = list(dict.fromkeys(visible(side.name, 60) for side in sides.values()))
-        more = f" and {len(there) - _NAMES_SHOWN} more" if len(there) > _NAMES_SHOWN else ""
         raise InputProblem(
             f"there is no kernel '{visible(name, 200)}' left to pair in the {which} report",
-            f"It has {', '.join(there[:_NAMES_SHOWN])}{more}" if there else "It has no kernel left",
+            f"It has {shortlist(there, _NAMES_SHOWN) or 'no kernel left'}",
         )
     return found
 
 
 def _matched(
-    here: _Keys,
-    there: _Keys,
-    old: Mapping[tuple[object, ...], Side],
-    new: Mapping[tuple[object, ...], Side],
-) -> tuple[_Keys, _Keys]:
+    here: list[Key], there: list[Key], old: Sides, new: Sides
+) -> tuple[list[Key], list[Key]]:
     """Launches of a kernel in pairs: of the same grid and block, of one of them where that leaves no
     doubt, then in the order of the reports where as many are left."""
-    found: tuple[_Keys, _Keys] = ([], [])
+    found: tuple[list[Key], list[Key]] = ([], [])
     here, there = list(here), list(there)
     for part in (slice(1, 3), slice(1, 2), slice(2, 3)):
         for one in tuple(here):
@@ -517,22 +476,19 @@ def _matched(
 
 
 def _stem(name: str) -> str:
-    """A name without the hash, the number or the marks of its arguments that a compiler puts at its
-    end, as Triton and XLA do."""
+    """A name without the hash, number or marks that Triton, XLA and compilers add."""
     return _GENERATED.sub("", name) or name
 
 
-def _pair(old: Side, new: Side) -> Pair:
-    problem = gpus = ""
-    if old.device != new.device:
-        gpus = f"different GPUs: {old.device} and {new.device}"
-    if old.status != "complete" or new.status != "complete":
-        which, side = ("old", old) if old.status != "complete" else ("new", new)
-        problem = f"the {which} launch is {side.status}"
-    elif not old.times_us or not new.times_us:
-        problem = f"the {'old' if not old.times_us else 'new'} launch has no time"
+def _pair(old: Side, new: Side) -> ComparedPair:
+    same = old.device == new.device
+    gpus = "" if same else f"different GPUs: {old.device} and {new.device}"
+    sides = (("old", old), ("new", new))
+    cut = [f"the {which} launch is {x.status}" for which, x in sides if x.status != "complete"]
+    untimed = [f"the {which} launch has no time" for which, side in sides if not side.times_us]
+    problem = next(iter((*cut, *untimed)), "")
     name = new.name if old.name == new.name else f"{old.name} → {new.name}"
-    return Pair(name, old, new, problem, gpus)
+    return ComparedPair(name, old, new, problem, gpus)
 
 
 @cache
@@ -543,35 +499,11 @@ def gate_figures() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Gate:
-    """A parsed gate: `text` as written, `expression` over `change('x')` and plain names, and the
-    figures it names."""
+    """A parsed gate: `expression` is over `change('x')` and plain names."""
 
     text: str
     expression: str
     names: frozenset[str]
-
-
-def _limit(text: str, figure: str, number: str, unit: str) -> str:
-    """The number that a gate compares a figure with, in the figure's own unit.
-
-    Raises:
-        UsageProblem: it is a time without a unit, since a percentage is what is mostly meant, or has
-            a unit that the figure has not.
-    """
-    timed = figure == TIME or (figure in gate_figures() and figures.describe(figure)[0] == "us")
-    if timed and not unit and float(number):
-        raise UsageProblem(
-            f"--fail-on '{text}': {number} of what?",
-            f"Write '{figure}>{number}%' for a change, or '{figure}>{number}us' for the time itself (ns, us, ms, s)",
-        )
-    if not unit:
-        return number
-    if not timed or unit not in _TIMES:
-        what = f"'{unit}' is no unit of time" if timed else f"'{figure}' is no time"
-        raise UsageProblem(
-            f"--fail-on '{text}': {what}", "Units are %, and for times ns, us, ms and s"
-        )
-    return repr(float(number) * _TIMES[unit])
 
 
 def parse_gate(text: str) -> Gate:
@@ -580,43 +512,52 @@ def parse_gate(text: str) -> Gate:
     Raises:
         UsageProblem: it is no comparison over known figures.
     """
+    example = "Write it like 'time>5%', 'registers_per_thread>128' or 'time>5% or dram_bytes>10%'"
     changed: set[str] = set()
 
-    def rewrite(found: re.Match[str]) -> str:
-        changed.add(found.group(1))
-        return f"change('{found.group(1)}') {found.group(2)} {float(found.group(3)) / 100!r}"
+    def wrong(what: str, remedy: str = example) -> UsageProblem:
+        return UsageProblem(f"--fail-on '{text}'{what}", remedy)
 
-    expression = _PERCENT.sub(rewrite, text)
+    def limit(figure: str, number: str, unit: str | None) -> str:
+        """The number in the metric's own unit. A time must have one: most mean a percentage."""
+        timed = figure == TIME or (figure in gate_figures() and figures.describe(figure)[0] == "us")
+        if timed and not unit and float(number):
+            time = f"'{figure}>{number}us' for the time itself (ns, us, ms, s)"
+            raise wrong(
+                f": {number} of what?", f"Write '{figure}>{number}%' for a change, or {time}"
+            )
+        if not unit:
+            return number
+        if not timed or unit not in _TIMES:
+            what = f"'{unit}' is no unit of time" if timed else f"'{figure}' is no time"
+            raise wrong(f": {what}", "Units are %, and for times ns, us, ms and s")
+        return repr(float(number) * _TIMES[unit])
+
+    def change(found: re.Match[str]) -> str:
+        changed.add(found[1])
+        return f"change('{found[1]}') {found[2]} {float(found[3]) / 100!r}"
+
+    expression = _PERCENT.sub(change, text)
     expression = _PLAIN.sub(
-        lambda found: f"{found[1]} {found[2]} {_limit(text, found[1], found[3], found[4] or '')}", expression
-    )  # fmt: skip
+        lambda found: f"{found[1]} {found[2]} {limit(found[1], found[3], found[4])}", expression
+    )
     expression = _TURNED.sub(
-        lambda found: f"{_limit(text, found[4], found[1], found[2] or '')} {found[3]} {found[4]}", expression
-    )  # fmt: skip
-    example = "Write it like 'time>5%', 'registers_per_thread>128' or 'time>5% or dram_bytes>10%'"
+        lambda found: f"{limit(found[4], found[1], found[2])} {found[3]} {found[4]}", expression
+    )
     if re.search(r"\bchange\s*\(", text):
-        raise UsageProblem(f"--fail-on '{text}': there is no function 'change'", example)
+        raise wrong(": there is no function 'change'")
     if "%" in expression:
-        raise UsageProblem(
-            f"--fail-on '{text}': '%' goes after the number of a comparison", example
-        )
+        raise wrong(": '%' goes after the number of a comparison")
     try:
-        names = (
-            expressions.check_syntax(expression, ("change", "min", "max", "abs"), "--fail-on")
-            | changed
-        )
+        names = expressions.check_syntax(expression, _FUNCTIONS, "--fail-on") | changed
     except InputProblem as error:
         raise UsageProblem(error.message, error.remedy or example) from None
-    unknown = sorted(names - gate_figures())
-    if unknown:
+    if unknown := sorted(names - gate_figures()):
         near = difflib.get_close_matches(unknown[0], gate_figures(), n=1)
-        raise UsageProblem(
-            f"--fail-on '{text}': there is no figure '{unknown[0]}'"
-            + (f"; did you mean '{near[0]}'?" if near else ""),
-            example,
-        )
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise wrong(f": there is no figure '{unknown[0]}'{hint}")
     if not names or not re.search(r"[<>=]", text):
-        raise UsageProblem(f"--fail-on '{text}' has no comparison", example)
+        raise wrong(" has no comparison")
     return Gate(text, expression, frozenset(names))
 
 
@@ -624,35 +565,26 @@ class _Missing(expressions.Abstains):
     """A pair lacks a figure that a gate names; the argument is its name."""
 
 
-class _NewValues(Mapping[str, float]):
-    """The new side's medians by figure."""
+class _NewValues(dict[str, float]):
+    """The new side's medians by figure, computed where the gate needs them."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: ComparedPair) -> None:
+        super().__init__(dict.fromkeys(gate_figures(), math.nan))
         self._pair = pair
 
     def __getitem__(self, name: str) -> float:
         return _difference(self._pair, name).new
 
-    def __contains__(self, name: object) -> bool:
-        return name in gate_figures()
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(gate_figures())
-
-    def __len__(self) -> int:
-        return len(gate_figures())
-
-
-def _difference(pair: Pair, figure: str) -> Difference:
+def _difference(pair: ComparedPair, figure: str) -> Difference:
     found = pair.difference(figure)
     if found is None:
         raise _Missing(figure)
     return found
 
 
-def fails(gate: Gate, pair: Pair) -> bool:
-    """Whether the gate's expression is true of a pair. Raises _Missing for a figure that the pair
-    lacks."""
+def fails(gate: Gate, pair: ComparedPair) -> bool:
+    """Whether the gate is true of a pair. Raises _Missing for a metric that the pair lacks."""
     functions: dict[str, expressions.Function] = {
         "change": lambda name: _difference(pair, str(name)).certain_change, "min": min, "max": max, "abs": abs,
     }  # fmt: skip
@@ -660,13 +592,13 @@ def fails(gate: Gate, pair: Pair) -> bool:
 
 
 def compare(
-    old: Mapping[tuple[object, ...], Side],
-    new: Mapping[tuple[object, ...], Side],
-    timings: tuple[Mapping[tuple[object, ...], Side], Mapping[tuple[object, ...], Side]] = ({}, {}),
+    old: Sides,
+    new: Sides,
+    timings: tuple[Sides, Sides] = ({}, {}),
     gates: Sequence[Gate] = (),
     named: Sequence[tuple[str, str]] = (),
 ) -> Comparison:
-    """Pair everything, first what `named` pairs (`pair_up`), and evaluate every gate for each pair that can be compared.
+    """Pair everything (`pair_up`), and evaluate every gate for each pair that can be compared.
 
     Where both sides hold unprofiled timings, gates that name the time use those alone:
     a time under the profiler is no time.
@@ -679,10 +611,8 @@ def compare(
     failures: list[Failure] = []
     undecided: list[str] = []
     for gate in gates:
-        of_time = bool(gate.names & {TIME, "duration"})
-        for pair in (
-            (timed if of_time and timed else pairs) if gate.names <= {TIME, "duration"} else pairs
-        ):
+        of_time = gate.names <= {TIME, "duration"}
+        for pair in timed if of_time and timed else pairs:
             if pair.problem:
                 continue
             if pair.gpus:
@@ -692,10 +622,9 @@ def compare(
                 if fails(gate, pair):
                     differences = map(pair.difference, sorted(gate.names))
                     failures.append(Failure(gate.text, pair, tuple(filter(None, differences))))
-            except _Missing as missing:
-                undecided.append(f"'{gate.text}' for {pair.name}: a side has no {missing}")
-            except InputProblem as error:
-                undecided.append(f"'{gate.text}' for {pair.name}: {error.message}")
+            except (_Missing, InputProblem) as error:
+                why = f"a side has no {error}" if isinstance(error, _Missing) else error.message
+                undecided.append(f"'{gate.text}' for {pair.name}: {why}")
     return Comparison(
         (*timed, *pairs),
         (*lost, *only_old),

@@ -112,9 +112,10 @@ class Report(_Shown):
             each for each in self.profiles if which in (each.launch.function, each.launch.kernel)
         )
         if not found:
+            from ncu_toolkit.core.units import shortlist
+
             names = list(dict.fromkeys(each.launch.function for each in self.profiles))
-            more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-            raise KeyError(f"no kernel '{which}'; kernels are {', '.join(names[:10])}{more}")
+            raise KeyError(f"no kernel '{which}'; kernels are {shortlist(names, 10)}")
         return replace(self, profiles=found)
 
     def __repr__(self) -> str:
@@ -130,7 +131,13 @@ class Report(_Shown):
 
     @property
     def _analysis(self) -> Analysis:
-        return _analysis_of(self._judged, self.path, self)
+        from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
+
+        count = len(self)
+        file = FileResult(
+            self.path, self._judged, self.ncu_version, count, count, self.damage, self.missing
+        )
+        return Analysis((file,), Options(profiles=True))
 
     def diagnose(self) -> tuple[Diagnosis, ...]:
         """What limits each launch, in the order of the launches."""
@@ -197,12 +204,12 @@ class Report(_Shown):
             return frames.instructions_frame(self.profiles)
         frame = frames.launches_frame(self.profiles)
         primaries = [verdict.primary for verdict in self.diagnose()]
-        frame["bottleneck"] = [finding.bottleneck for finding in primaries]
-        frame["predicted_speedup"] = [finding.speedup for finding in primaries]
         ends = [finding.interval or (None, None) for finding in primaries]
         cards = [each.card for each in self.profiles]
         total = frame["duration"].sum()
         more: dict[str, Any] = {
+            "bottleneck": [finding.bottleneck for finding in primaries],
+            "predicted_speedup": [finding.speedup for finding in primaries],
             "title": [card.title for card in cards],
             "speedup_low": [low for low, _ in ends],
             "speedup_high": [high for _, high in ends],
@@ -306,22 +313,12 @@ def compare(
     return ReportComparison(found)
 
 
-def _analysis_of(
-    launches: tuple[LaunchResult, ...], path: str = "", report: Report | None = None
-) -> Analysis:
-    from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
-
-    file = FileResult(path, launches, declared=len(launches), read=len(launches))
-    if report is not None:
-        version, damage, missing = report.ncu_version, report.damage, report.missing
-        file = replace(file, ncu_version=version, damage=damage, missing=missing)
-    return Analysis((file,), Options(profiles=True))
-
-
 def _answer_of(launches: tuple[LaunchResult, ...]) -> Answer:
     from ncu_toolkit.analysis import answers
+    from ncu_toolkit.analysis.analyze import Analysis, FileResult
 
-    return answers.of_analysis(_analysis_of(launches), flags=False)
+    file = FileResult("", launches, read=len(launches))
+    return answers.of_analysis(Analysis((file,)), flags=False)
 
 
 def _in_python(shown: Answer) -> Answer:
@@ -390,26 +387,20 @@ def find_library() -> _Library | None:
     belong to the range."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_available():
-        runtime = torch.cuda.cudart()
-
-        def stop_torch() -> None:
-            torch.cuda.synchronize()
-            runtime.cudaProfilerStop()
-
+        runtime, nvtx = torch.cuda.cudart(), torch.cuda.nvtx
         return _Library(
             runtime.cudaProfilerStart,
-            stop_torch,
-            torch.cuda.nvtx.range_push,
-            torch.cuda.nvtx.range_pop,
+            lambda: (torch.cuda.synchronize(), runtime.cudaProfilerStop()),
+            nvtx.range_push,
+            nvtx.range_pop,
         )
     if cupy is not None and cupy.cuda.is_available():
-
-        def stop_cupy() -> None:
-            cupy.cuda.Device().synchronize()
-            cupy.cuda.profiler.stop()
-
+        profiler, nvtx = cupy.cuda.profiler, cupy.cuda.nvtx
         return _Library(
-            cupy.cuda.profiler.start, stop_cupy, cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop
+            profiler.start,
+            lambda: (cupy.cuda.Device().synchronize(), profiler.stop()),
+            nvtx.RangePush,
+            nvtx.RangePop,
         )
     return _driver()
 
@@ -423,11 +414,12 @@ def _driver() -> _Library | None:
     except OSError:
         return None
 
-    def stop() -> None:
-        driver.cuCtxSynchronize()
-        driver.cuProfilerStop()
-
-    return _Library(driver.cuProfilerStart, stop, lambda name: None, lambda: None)
+    return _Library(
+        driver.cuProfilerStart,
+        lambda: (driver.cuCtxSynchronize(), driver.cuProfilerStop()),
+        lambda _: None,
+        lambda: None,
+    )
 
 
 @overload

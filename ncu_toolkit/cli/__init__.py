@@ -1,5 +1,4 @@
-"""The command line: one file a command, loaded when it is asked for. Only this package prints and
-exits."""
+"""The command line, one file a command. Only this package prints and exits."""
 
 from __future__ import annotations
 
@@ -20,12 +19,9 @@ from ncu_toolkit.cli import _log
 from ncu_toolkit.cli._common import interruptible
 from ncu_toolkit.core.errors import (
     EXIT_BUG,
-    EXIT_ENVIRONMENT,
     EXIT_OK,
     EXIT_USAGE,
-    ToolkitError,
-    of_system,
-    out_of_memory,
+    for_user,
 )
 from ncu_toolkit.core.files import keep
 
@@ -131,8 +127,7 @@ class Commands(click.Group):
 
 
 def _inputs(words: list[str]) -> list[str]:
-    """The words of a command line that may name a file to read: all but those after an option that
-    names one to write."""
+    """Words of a command line that may name a file to read."""
     return [word for before, word in pairwise(("", *words)) if not _OUTPUT.fullmatch(before)]
 
 
@@ -186,8 +181,7 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 class _Closed(io.TextIOBase):
-    """Standard output that was closed when the tool was started: results that cannot be shown are
-    an error."""
+    """Standard output that was closed at the start: showing a result is an error."""
 
     encoding, errors = "utf-8", "backslashreplace"
 
@@ -233,8 +227,7 @@ def _wrapped(stream: TextIO, number: int) -> TextIO:
 
 
 def _standard_streams() -> None:
-    """Reserve the descriptors of closed standard streams, so that no file that is opened later gets
-    them, and let the others take any text."""
+    """Reserve descriptors of closed standard streams, and let the others take any text."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -257,12 +250,6 @@ def _main(arguments: list[str] | None) -> Any:
         with interruptible():
             code = cli.main(args=arguments, prog_name="ncu-toolkit", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else EXIT_OK)
-    except ToolkitError as error:
-        _log.ended("ended by:")
-        if os.environ.get(_DEBUG_VARIABLE):
-            raise
-        _complain(str(error))
-        sys.exit(error.exit_code)
     except click.exceptions.Exit as exit_request:
         sys.exit(exit_request.exit_code)
     except click.ClickException as error:
@@ -280,19 +267,15 @@ def _main(arguments: list[str] | None) -> Any:
         kept = str(stopped.__cause__ or stopped)  # click makes an Abort of it
         _complain(f"interrupted; {kept}" if kept else "interrupted")
         sys.exit(130)
-    except (OSError, MemoryError) as error:
-        _log.ended("ended by:")
-        if os.environ.get(_DEBUG_VARIABLE):
-            raise
-        _complain(str(of_system(error) if isinstance(error, OSError) else out_of_memory()))
-        sys.exit(EXIT_ENVIRONMENT)
     except Exception as error:
-        _log.ended("a defect:")
+        known = for_user(error)
+        _log.ended("a defect:" if known is None else "ended by:")
         if os.environ.get(_DEBUG_VARIABLE):
             raise
         remedy = "Run it again with --log-file FILE and report what is in it"
-        _complain(f"a defect of ncu-toolkit: {type(error).__name__}: {error}. {remedy}")
-        sys.exit(EXIT_BUG)
+        defect = f"a defect of ncu-toolkit: {type(error).__name__}: {error}. {remedy}"
+        _complain(defect if known is None else str(known))
+        sys.exit(EXIT_BUG if known is None else known.exit_code)
 
 
 def _complain(message: str) -> None:

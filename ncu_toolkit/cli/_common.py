@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import os
 import signal
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from ncu_toolkit.cli import _log
-from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, extra
 from ncu_toolkit.core.safe import visible
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def shown_as(found: Answer, form: str) -> Any:
 
 
 def emit(shown: Any, output: Path | None, width: int = 140) -> None:
-    """Print a string or a rich renderable, or write it to a file. `width` is that of renderables
-    that go to no terminal."""
+    """Print or write a string or a rich renderable; `width` is for files and pipes."""
     from rich.console import Console
 
     from ncu_toolkit.core.files import write_atomic
@@ -125,6 +125,12 @@ def emit(shown: Any, output: Path | None, width: int = 140) -> None:
         click.echo(shown, nl=False)
     else:
         write_atomic(output, shown.encode("utf-8", "backslashreplace"))
+
+
+def require(what: str, wanted: str, *modules: str) -> None:
+    """Raise EnvironmentProblem where modules of the extra `wanted` are missing."""
+    if None in map(importlib.util.find_spec, modules):
+        raise EnvironmentProblem(f"{what}, which is not installed", extra(wanted))
 
 
 def complain(lines: Iterable[object]) -> None:

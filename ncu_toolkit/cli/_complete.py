@@ -12,8 +12,7 @@ from ncu_toolkit.core.errors import ToolkitError
 
 
 def kernels(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Rungs by name, or by family/name once there is a slash; the last of a list separated by
-    commas."""
+    """Rungs by name, or family/name once there is a slash; the last of a comma-separated list."""
     from ncu_toolkit.ladder.catalogue import load_families
 
     try:

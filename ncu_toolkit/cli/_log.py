@@ -1,5 +1,4 @@
-"""Verbosity: --quiet, --verbose, and --log-file for bug reports. The same three options go
-before and after a command's name."""
+"""--quiet, --verbose and --log-file, which go before and after a command's name."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ _WARNING: Final = (
 
 
 class Verbosity:
-    """Options of this call. `quiet`: only results and errors. `verbose`: also every command that is
-    run."""
+    """Options of this call. `verbose` also shows every command that is run."""
 
     quiet = False
     verbose = False
@@ -92,8 +90,7 @@ def _verbose(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 class _File(logging.FileHandler):
-    """A log that ends the command, once, where it cannot be written: logging would print a
-    traceback for each line."""
+    """A log that ends the command where it cannot be written, without a traceback for each line."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]

@@ -7,8 +7,8 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from dataclasses import dataclass, fields
+from functools import reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,7 +21,7 @@ from ncu_toolkit.core.errors import UsageProblem
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.document.views import Answer
-    from ncu_toolkit.gpu.cluster import Executor
+    from ncu_toolkit.gpu.executor import Executor
     from ncu_toolkit.gpu.selection import Cases
     from ncu_toolkit.ladder.problems import Problem
 
@@ -39,12 +39,16 @@ KERNEL: Final = (
     "Of a program: only kernels in whose demangled name this regular expression is found. Without a "
     "program: a rung by name."
 )
+#: What --needs takes, after its first word.
+NEEDS: Final = (
+    " one launch must move and compute at least. No report contains this: --needs 'bytes=2*256MiB,flops=17.2G'. For "
+    "all launches, or with KERNEL (a regular expression) for demangled names that match. Repeat it."
+)
 COUNT: Final = click.IntRange(min=1)
 
 
 class PathName(click.Path):
-    """A path that is not empty: as a Path an empty one, as of an unset variable, would be the
-    current folder."""
+    """A path that is not empty: Path('') would be the current folder."""
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True) -> None:
         # An unreadable file is an error of that file, not of usage.
@@ -76,10 +80,6 @@ def option(help: str | None = None, *words: str, **settings: Any) -> Settings:
     return {"made": click.option, **given, **({} if help is None else {"help": help}), **settings}
 
 
-def flag(help: str, *words: str, **settings: Any) -> Settings:
-    return option(help, *words, is_flag=True, **settings)
-
-
 def switch(help: str, *words: str, default: bool | None = True) -> Settings:
     """An option with its opposite; `words` is "--this/--no-this"."""
     return option(help, *words, default=default, show_default=bool(default))
@@ -98,15 +98,6 @@ def _needs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tup
     from ncu_toolkit.diagnosis.needs import parse
 
     return tuple(map(parse, texts))
-
-
-def needs(what: str) -> Settings:
-    """--needs; `what` begins its help."""
-    return option(
-        f"{what} one launch must move and compute at least. No report contains this: --needs 'bytes=2*256MiB,flops=17.2G'. For "
-        "all launches, or with KERNEL (a regular expression) for demangled names that match. Repeat it.",
-        multiple=True, callback=_needs, metavar="[KERNEL:]bytes=N",
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -154,12 +145,12 @@ class Cluster:
 
     def opened(self) -> contextlib.AbstractContextManager[Executor]:
         """The executor, this process without --cluster; raises as `schedulers.opened`."""
-        from ncu_toolkit.gpu import cluster, schedulers
+        from ncu_toolkit.gpu import executor, schedulers
 
         if self.cluster is None:
             if self.slow_boards:
                 raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
-            return contextlib.nullcontext(cluster.HERE)
+            return contextlib.nullcontext(executor.HERE)
         return schedulers.opened(self.cluster, Progress().note, self.slow_boards)
 
 
@@ -201,23 +192,23 @@ TABLE: Final[dict[str, Settings | type]] = {
     "output": option("File to write.", "--output", "-o", type=PathName()),
     "reports": option("Folder of reports.", "--output", "-o", type=PathName(file_okay=False), default=DEFAULT_REPORTS, show_default=True),
     "kernel": option(MATCHES, "--kernel", "-k", default="", metavar="REGEX"),
-    "kernels": option("A rung by name; repeat it, or separate names by commas.", "--kernel", "-k", multiple=True, metavar="NAME",
+    "kernels": option("A rung by name; repeat it, or separate names by commas.", "--kernel", "-k", metavar="NAME",
         shell_complete=_complete.kernels),
-    "families": option("A whole ladder by name; repeat it, or separate names by commas.", "--family", "-f", multiple=True,
-        metavar="NAME", shell_complete=_complete.families),
-    "everything": flag("Every ladder.", "--all"),
+    "families": option("A whole ladder by name; repeat it, or separate names by commas.", "--family", "-f", metavar="NAME",
+        shell_complete=_complete.families),
+    "everything": option("Every ladder.", "--all"),
     "size": option("", "--size", "-s", metavar="SIZE"),
     "sizes": option("Problem size: 1024, 1024x512x2048, or a list of those.", "--size", "-s", metavar="SIZE[,SIZE…]"),
     "dtype": option("Element type, where the family has several.", metavar="TYPE"),
-    "params": option("Override a tile parameter of a single kernel; repeat it.", "--param", multiple=True, metavar="NAME=VALUE"),
+    "params": option("Override a tile parameter of a single kernel; repeat it.", "--param", metavar="NAME=VALUE"),
     "tuned": switch(
         "Run kernels with the parameters tuned for this GPU and size, else chosen by their models, or with their headers' own.",
         "--tuned/--no-tuned"),
     "cluster": option(
         "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "
         "tcp://host:8786, or a YAML file with an address or settings for Slurm. See docs/cluster.md.", metavar="WHERE"),
-    "slow_boards": flag("With --cluster: also use GPUs that are much slower than the others."),
-    "needs": needs("What"),
+    "slow_boards": option("With --cluster: also use GPUs that are much slower than the others."),
+    "needs": option(f"What{NEEDS}", callback=_needs, metavar="[KERNEL:]bytes=N"),
     "top": option("", type=COUNT, metavar="N"),
     "jobs": option("", "--jobs", "-j", type=COUNT, metavar="N"),
     "launch_skip": option("", type=click.IntRange(min=0), default=0, metavar="N"),
@@ -230,41 +221,46 @@ def options(**own: Settings | str | type) -> Callable[[F], F]:
     """Give a command the options and arguments that its parameters name, in their order.
 
     `own` says what differs from the table: another help, settings that go over those of the
-    table, or a dataclass whose fields are parameters themselves and which the command gets."""
+    table, or a dataclass whose fields are parameters themselves and which the command gets. An
+    option of type bool is a flag, and one of several values may be given several times."""
 
     def entry(name: str) -> Settings | type:
         given, known = own.get(name, {}), TABLE.get(name, {})
-        if isinstance(given, type):
-            return given
-        if isinstance(known, type):
-            return known
-        return {**known, **({"help": given} if isinstance(given, str) else given)}
+        for found in (given, known):
+            if isinstance(found, type):
+                return found
+        assert isinstance(known, dict)
+        changes = {"help": given} if isinstance(given, str) else given
+        return {"made": click.option, **known, **changes}  # type: ignore[dict-item]
 
-    def decorators(name: str) -> list[Callable[[F], F]]:
+    def decorators(name: str, kind: str) -> list[Callable[[F], F]]:
         found = entry(name)
         if isinstance(found, type):
-            return [each for member in _members(found) for each in decorators(member)]
+            return [each for field in members(found) for each in decorators(*field)]
         made, words = found.pop("made"), found.pop("words", None)
-        if made is click.option:
-            return [made(*(words or [f"--{name.replace('_', '-')}"]), name, **found)]
-        return [made(name, **found)]
+        if made is click.argument:
+            return [made(name, **found)]
+        if kind == "bool":
+            found.setdefault("is_flag", True)
+        if kind.startswith("tuple["):
+            found.setdefault("multiple", True)
+        return [made(*(words or [f"--{name.replace('_', '-')}"]), name, **found)]
+
+    def members(group: type) -> list[tuple[str, str]]:
+        return [(each.name, str(each.type)) for each in fields(group)]
 
     def decorate(function: F) -> F:
-        code = function.__code__
-        names = code.co_varnames[: code.co_argcount]
-        groups = {name: found for name in names if isinstance(found := entry(name), type)}
+        kinds = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
+        groups = {name: found for name in kinds if isinstance(found := entry(name), type)}
 
         @wraps(function)
         def call(**given: Any) -> Any:
             for name, group in groups.items():
-                given[name] = group(*map(given.pop, _members(group)))
+                given[name] = group(*(given.pop(member) for member, _ in members(group)))
             return function(**given)
 
-        call = _log.options(call)
-        for name in reversed(names):
-            for each in reversed(decorators(name)):
-                call = each(call)
-        return call  # type: ignore[return-value]
+        made = [each for name, kind in kinds.items() for each in decorators(name, kind)]
+        return reduce(lambda found, each: each(found), reversed(made), _log.options(call))  # type: ignore[return-value]
 
     return decorate
 
@@ -273,11 +269,6 @@ def given(name: str) -> bool:
     """Whether the command line gives an option of the command that runs, by its parameter."""
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE
-
-
-def _members(group: type) -> list[str]:
-    assert is_dataclass(group)
-    return [each.name for each in fields(group)]
 
 
 def any_of(patterns: Sequence[str]) -> str:
@@ -296,8 +287,7 @@ def split(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_params(params: tuple[str, ...], kernels: tuple[str, ...]) -> dict[str, int]:
-    """NAME=VALUE pairs; raises UsageProblem for one that is not, or where more than one kernel is
-    chosen."""
+    """NAME=VALUE pairs. Raises UsageProblem for a wrong one, or without exactly one kernel."""
     values = {}
     for text in params:
         name, equals, value = text.partition("=")

@@ -13,7 +13,7 @@ import click
 
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
 from ncu_toolkit.cli._common import WIDTH, Progress, complain, emit, shown_as
-from ncu_toolkit.cli._options import flag, formats, given, option, options
+from ncu_toolkit.cli._options import formats, given, option, options
 from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
@@ -38,9 +38,9 @@ STANDALONE: Final = "ncu-report.html"
         "for those services."),
     top="Only the N kernels that take most time.",
     output="File to write. For html: a folder (default reports), or one file where the name ends in .html.",
-    standalone=flag(f"Write one self-contained HTML file (default {STANDALONE})."),
-    allow_partial=flag("Read the intact part of damaged and incomplete files, and exit with 0."),
-    redacted=flag("For html: leave out command lines, embedded source and folders of source files.", "--redact"),
+    standalone=f"Write one self-contained HTML file (default {STANDALONE}).",
+    allow_partial="Read the intact part of damaged and incomplete files, and exit with 0.",
+    redacted=option("For html: leave out command lines, embedded source and folders of source files.", "--redact"),
     jobs="Read N files at once.  [default: one for each processor]",
     timeout=option(default=DEFAULT_TIMEOUT),
 )  # fmt: skip
@@ -162,8 +162,7 @@ def render(analysis: Analysis, form: str, top: int | None) -> Any:
 
 
 def _export(analysis: Analysis, form: str, top: int | None, paths: tuple[Path, ...]) -> str:
-    """Times as a service takes them: unprofiled ones where a run has them and nothing was chosen by
-    --kernel or --top, else those of the profiled launches."""
+    """Times for a service: unprofiled ones of a whole run where it has them, else profiled ones."""
     from ncu_toolkit.analysis import gate
     from ncu_toolkit.pages import exports
     from ncu_toolkit.runs import baselines
@@ -177,8 +176,7 @@ def _export(analysis: Analysis, form: str, top: int | None, paths: tuple[Path, .
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:
-    """The analysis with the launches of its `top` kinds only, and how many launches that leaves
-    out."""
+    """The analysis with its `top` kinds only, and how many launches that leaves out."""
     if top is None:
         return analysis, 0
     kept = {(each.file, each.key) for group in analysis.groups[:top] for each in group.launches}

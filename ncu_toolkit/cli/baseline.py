@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._options import argument, flag, formats, options
+from ncu_toolkit.cli._options import argument, formats, options
 from ncu_toolkit.core.errors import InputProblem, ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
@@ -25,8 +25,8 @@ def command() -> None:
 @command.command("save")
 @options(
     name=argument(),
-    replace=flag("Replace a baseline of this name."),
-    allow_incomplete=flag("Keep incomplete reports too. Incomplete launches cannot be compared."),
+    replace="Replace a baseline of this name.",
+    allow_incomplete="Keep incomplete reports too. Incomplete launches cannot be compared.",
 )
 def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bool) -> None:
     """Keep copies of reports, or of a run's folder, under NAME.

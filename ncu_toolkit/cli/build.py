@@ -18,7 +18,7 @@ from ncu_toolkit.ladder.rung import Rung
 @click.command("build")
 @options(
     families="A whole ladder by name.",
-    architectures=option("Architecture; repeat it, or separate by commas.  [default: this GPU's, else sm_90]", "--arch", "-a", multiple=True,
+    architectures=option("Architecture; repeat it, or separate by commas.  [default: this GPU's, else sm_90]", "--arch", "-a",
         metavar="sm_NN"),
 )  # fmt: skip
 def command(
@@ -68,8 +68,7 @@ def command(
 
 
 def _check_launch(rung: Rung, problem: Problem, overrides: Mapping[str, int]) -> None:
-    """Raise UsageProblem for parameters that compile but cannot be launched at the largest of the
-    family's usual sizes."""
+    """Raise UsageProblem for parameters that cannot be launched at the largest usual size."""
     if not overrides:
         return
     case = problem.case(problem.bench_sizes[-1], None, rung.problem)

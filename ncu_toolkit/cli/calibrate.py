@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._options import Output, PathName, argument, flag, formats, options
+from ncu_toolkit.cli._options import Output, PathName, argument, formats, options
 from ncu_toolkit.core.errors import GateFailed
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.ladder.catalogue import load_families
@@ -21,7 +21,7 @@ FORMATS = ("text", "markdown", "json")
     runs=argument(nargs=-1, type=PathName(exists=True, file_okay=False)),
     form=formats(FORMATS),
     output="File to write to.",
-    gate=flag("Exit with 1 if the diagnosis is less accurate than required."),
+    gate="Exit with 1 if the diagnosis is less accurate than required.",
 )
 def command(runs: tuple[Path, ...], out: Output, gate: bool) -> None:
     """Compare predicted gains with achieved ones, ours and Nsight Compute's.
@@ -38,7 +38,7 @@ def command(runs: tuple[Path, ...], out: Output, gate: bool) -> None:
     if out.form == "json":
         out.text(json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
     else:
-        out.text(views.text(found) if out.form == "text" else views.document(found))
+        out.text(views.as_text(found) if out.form == "text" else views.as_markdown(found))
     missed = calibrate.Reach().shortfalls(found.ours) if gate else []
     if missed:
         raise GateFailed(

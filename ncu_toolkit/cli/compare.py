@@ -11,7 +11,7 @@ import click
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
 from ncu_toolkit.cli._common import shown_as
-from ncu_toolkit.cli._options import Output, argument, flag, formats, option, options
+from ncu_toolkit.cli._options import Output, argument, formats, option, options
 from ncu_toolkit.core.errors import GateFailed, InputProblem, UsageProblem
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.runs import baselines
@@ -28,12 +28,12 @@ COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
     baseline=option("Compare NEW, then the only argument, with this baseline, even if there is a file of that name.", metavar="NAME"),
     named=option(
         "Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
-        "--pair", multiple=True, metavar="OLD=NEW"),
+        "--pair", metavar="OLD=NEW"),
     gates=option("Exit with 1 if this is true of any kernel: 'time>5%', 'time>200us', 'registers_per_thread>128'. Repeat it.",
-        "--fail-on", multiple=True, metavar="GATE"),
+        "--fail-on", metavar="GATE"),
     form=formats(FORMATS, "html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions "
         "on source lines."),
-    comment=flag("The same as --format comment."),
+    comment="The same as --format comment.",
     output=f"File to write; for html the page (default {PAGE}).",
     timeout=option(default=DEFAULT_TIMEOUT),
 )  # fmt: skip

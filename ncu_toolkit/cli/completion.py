@@ -1,5 +1,4 @@
-"""`ncu-toolkit completion`: the script by which a shell completes commands, options, kernels and
-families."""
+"""`ncu-toolkit completion`: the script by which a shell completes command lines."""
 
 from __future__ import annotations
 

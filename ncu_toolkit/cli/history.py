@@ -130,8 +130,7 @@ def _rows(
 def _write_data(
     what: str, names: Sequence[str], rows: Sequence[Sequence[Any]], out: Output
 ) -> None:
-    """Write rows as CSV, or as JSON in which equal names are told apart as DuckDB does in a
-    subquery: a, a_1, a_2."""
+    """Write rows as CSV, or as JSON with equal names numbered as in DuckDB: a, a_1, a_2."""
     if out.form == "csv":
         from ncu_toolkit.core.safe import csv_rows
 
@@ -158,11 +157,10 @@ def _plain(value: Any) -> Any:
 
 
 def keep(run: Run, folder: Path, at: Here) -> None:
-    """Add a run to the history, where DuckDB is installed. A history that cannot be written costs
-    the run nothing but a note."""
+    """Add a run to the history, where DuckDB is installed. A failure is a note."""
     if not history.installed():
         return
-    from ncu_toolkit.pages.html import book_for
+    from ncu_toolkit.pages.book import book_for
     from ncu_toolkit.runs import intake
 
     with _noted():
@@ -170,8 +168,7 @@ def keep(run: Run, folder: Path, at: Here) -> None:
 
 
 def keep_read(folder: Path, profiles: Sequence[Profile], at: Here) -> None:
-    """As `keep`, for a run whose profiles are known and that has no pages. DuckDB runs in a process
-    of its own, so that this one reads the next report as fast (`history.installed`)."""
+    """As `keep`, for known profiles. DuckDB runs in another process, so this one stays fast."""
     from ncu_toolkit.core import workers
     from ncu_toolkit.diagnosis.engine import diagnose
     from ncu_toolkit.runs import intake, store

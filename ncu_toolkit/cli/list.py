@@ -10,8 +10,11 @@ import click
 from ncu_toolkit.cli._common import console, grid
 from ncu_toolkit.cli._options import formats, options, split, switch
 from ncu_toolkit.ladder.catalogue import Family, find_family, load_families
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.runs.store import pending_rungs
 
+#: What JSON has of a rung as it is.
+_SHOWN = ("name", "order", "kind", "title", "idea", "compared_with", "removes")
 _MARKS = {
     "step": "",
     "regression": "regression",
@@ -47,26 +50,17 @@ def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
 
 
 def _plain(family: Family, pending: Container[tuple[str, str]]) -> dict[str, object]:
-    return {
-        "family": family.name,
-        "rungs": [
-            {
-                "name": rung.name,
-                "order": rung.order,
-                "kind": rung.kind,
-                "title": rung.title,
-                "idea": rung.idea,
-                "compared_with": rung.compared_with,
-                "removes": rung.removes,
-                "minimum_cc": f"{rung.minimum_cc[0]}.{rung.minimum_cc[1]}",
-                "parameters": dict(rung.parameters),
-                "claim": rung.source.claim,
-                "source": rung.source.document,
-                "pending": (family.name, rung.name) in pending,
-            }
-            for rung in family.rungs
-        ],
-    }
+    def of(rung: Rung) -> dict[str, object]:
+        major, minor = rung.minimum_cc
+        return {name: getattr(rung, name) for name in _SHOWN} | {
+            "minimum_cc": f"{major}.{minor}",
+            "parameters": dict(rung.parameters),
+            "claim": rung.source.claim,
+            "source": rung.source.document,
+            "pending": (family.name, rung.name) in pending,
+        }
+
+    return {"family": family.name, "rungs": [*map(of, family.rungs)]}
 
 
 def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Final
 
 import click
 
-from ncu_toolkit.cli._options import PathName, flag, option, options
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
+from ncu_toolkit.cli._common import require
+from ncu_toolkit.cli._options import PathName, option, options
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 
 #: Where the token comes from; else one is made.
 TOKEN: Final = "NCU_TOOLKIT_MCP_TOKEN"
@@ -22,10 +22,10 @@ _SHORTEST: Final = 16
 @click.command("mcp")
 @options(
     root=option("Serve the reports below this folder, and nothing outside it.", type=PathName(file_okay=False), default=".", show_default=True),
-    http=flag("Serve streamable HTTP on 127.0.0.1 until Ctrl-C. Without it the client starts this command and uses stdio."),
+    http="Serve streamable HTTP on 127.0.0.1 until Ctrl-C. Without it the client starts this command and uses stdio.",
     port=option("Port for --http.  [default: a free one]", type=click.IntRange(0, 65535), default=0, metavar="N"),
     timeout=option("Give up on a report after this long.", default=120),
-    allow_profile=flag("Offer the tool profile, which runs programs below the root with your rights."),
+    allow_profile="Offer the tool profile, which runs programs below the root with your rights.",
 )  # fmt: skip
 def command(root: Path, http: bool, port: int, timeout: float, allow_profile: bool) -> None:
     """Serve the reports below a folder to a model (Model Context Protocol).
@@ -40,7 +40,7 @@ def command(root: Path, http: bool, port: int, timeout: float, allow_profile: bo
       ncu-toolkit mcp --root reports
       ncu-toolkit mcp --root . --http --port 8642
       claude mcp add ncu-toolkit -- ncu-toolkit mcp --root ."""
-    _require_sdk()
+    require("`mcp` needs the MCP SDK 2 or newer", "mcp", "mcp", "mcp_types")
     token = _token() if http else ""
     from ncu_toolkit.agents.reports import Reports
     from ncu_toolkit.agents.root import Root
@@ -79,11 +79,3 @@ def _token() -> str:
             f"${TOKEN} is no token", f"Give {_SHORTEST} ASCII characters or more, or unset it"
         )
     return given or secrets.token_urlsafe(32)
-
-
-def _require_sdk() -> None:
-    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp_types") is None:
-        raise EnvironmentProblem(
-            "`mcp` needs the MCP SDK 2 or newer, which is not installed",
-            extra("mcp"),
-        )

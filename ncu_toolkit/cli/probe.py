@@ -30,7 +30,7 @@ from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import short_name
-from ncu_toolkit.explain.probed import Verdict, answer_of
+from ncu_toolkit.explain.probed import Probed, answer_of
 from ncu_toolkit.gpu import cuda, selection, trace
 from ncu_toolkit.model import Context, Profile
 from ncu_toolkit.model.profile import Launch
@@ -95,9 +95,8 @@ def command(
 
 def _program(
     program: tuple[str, ...], experiments: bool, top: int, pattern: str
-) -> tuple[Trace, list[Verdict], list[str], int]:
-    """Probe a program: the kernels that match, a verdict for each of the first ones, what to note,
-    and the program's exit code."""
+) -> tuple[Trace, list[Probed], list[str], int]:
+    """Probe a program: matching kernels, verdicts of the first ones, notes, and its exit code."""
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
         folder = Path(name)
         code = trace.run(program, folder, trace.plan(folder) if experiments else None)
@@ -157,7 +156,7 @@ def _shape(launch: Launch) -> tuple[object, ...]:
     return name, launch.grid, launch.block, launch.registers
 
 
-def _rungs(cases: selection.Cases, tuned: bool) -> tuple[Trace, list[Verdict]]:
+def _rungs(cases: selection.Cases, tuned: bool) -> tuple[Trace, list[Probed]]:
     from ncu_toolkit.gpu import probe
 
     cases, skipped, lines = selection.ready(cases, tuned, cuda.device())
@@ -173,13 +172,13 @@ def _rungs(cases: selection.Cases, tuned: bool) -> tuple[Trace, list[Verdict]]:
             code = None
             with contextlib.suppress(EnvironmentProblem):  # No disassembler: it does without.
                 code = trace.code_in(cubin, kernel.launch) if cubin is not None else None
-            verdicts.append(Verdict(diagnosis, told, code))
+            verdicts.append(Probed(diagnosis, told, code))
     if not kernels:
         raise EnvironmentProblem("no kernel could be probed", "The notes above say why")
     return Trace(cuda.device(), tuple(kernels), len(kernels), 0.0, 0.0), verdicts
 
 
-def judged(found: Trace, top: int) -> tuple[list[Verdict], list[str]]:
+def judged(found: Trace, top: int) -> tuple[list[Probed], list[str]]:
     """A verdict for each of the first kernels, and what could not be read for them."""
     verdicts, notes = [], []
     readable = True
@@ -191,5 +190,5 @@ def judged(found: Trace, top: int) -> tuple[list[Verdict], list[str]]:
             readable = False
             notes.append(f"the kernels' code is not read: {error.message}")
         diagnosis, told = regime.verdict(kernel, found.device)
-        verdicts.append(Verdict(diagnosis, told, code))
+        verdicts.append(Probed(diagnosis, told, code))
     return verdicts, notes

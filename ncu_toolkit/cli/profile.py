@@ -15,12 +15,11 @@ from ncu_toolkit.cli._common import Progress, console
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
     KERNEL,
+    NEEDS,
     Chosen,
     Cluster,
     any_of,
-    flag,
     given,
-    needs,
     option,
     options,
     switch,
@@ -29,7 +28,7 @@ from ncu_toolkit.cli.history import keep
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
-from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME
@@ -40,8 +39,8 @@ from ncu_toolkit.runs import intake, store
 @click.command("profile")
 @options(
     kernels=f"{KERNEL} Repeat it, or separate names of rungs by commas.",
-    alone=flag("Only the kernels named: not the rungs they are compared with."),
-    no_timing=flag("Skip the unprofiled timing."),
+    alone="Only the kernels named: not the rungs they are compared with.",
+    no_timing="Skip the unprofiled timing.",
     cache_control=option("Whether ncu flushes caches before each pass (all) or leaves them (none).", type=click.Choice(["all", "none"]),
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
@@ -49,17 +48,17 @@ from ncu_toolkit.runs import intake, store
     launch_skip="For a program: leave out the first N launches.",
     launch_count=option("For a program: profile at most N launches; 0 for all of them.", type=click.IntRange(min=0),
         default=program_run.DEFAULT_LAUNCHES),
-    nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.", multiple=True, metavar="RANGE"),
+    nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.", metavar="RANGE"),
     ranges=switch("For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script "
         "marks any]", "--ranges/--no-ranges", default=None),
     set_name=option("For a program: ncu's section set. 'full' also runs ncu's own rules.", "--set", default=SET_NAME, show_default=True,
         metavar="NAME"),
-    needs=needs("For a program: what"),
+    needs=f"For a program: what{NEEDS}",
     resumed=option("Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.", "--resume", is_flag=False,
         flag_value="", default=None, metavar="[RUN]", shell_complete=_complete.runs),
-    probed=flag("Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that).", "--probe"),
-    redact=flag("Keep the raw report without host names, users, addresses, command lines and folders."),
-    redact_source=flag("Like --redact, and also without embedded source code."),
+    probed=option("Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that).", "--probe"),
+    redact="Keep the raw report without host names, users, addresses, command lines and folders.",
+    redact_source="Like --redact, and also without embedded source code.",
 )  # fmt: skip
 def command(
     chosen: Chosen, reports: Path, tuned: bool, where: Cluster, alone: bool, no_timing: bool, cache_control: str, timeout: float,
@@ -117,8 +116,7 @@ def command(
 
 @dataclass(frozen=True)
 class LadderJob:
-    """A run of a ladder as a command wants it. `asked` is None for `bench`, which profiles nothing
-    and has `cache`, the state of the L2 that it times in."""
+    """A run of a ladder. For `bench` `asked` is None and `cache` the state of the L2."""
 
     title: str
     cases: Cases
@@ -219,7 +217,7 @@ def _profile_program(
     probed: bool,
 ) -> None:
     from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_text import summary
+    from ncu_toolkit.pages.run_view import run_text
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
@@ -237,7 +235,7 @@ def _profile_program(
     )
     folder = session.folder
     run = publish_run(folder, reports)
-    screen.print(summary(run))
+    screen.print(run_text(run))
     keep(run, folder, at)
     if probed:
         from ncu_toolkit.cli.probe import confirmations
@@ -265,14 +263,13 @@ def title_of(names: tuple[str, ...], cases: Cases) -> str:
 
 
 def finish(session: Session, reports: Path, at: intake.Here, names: tuple[str, ...] = ()) -> None:
-    """Render a run's pages and the index, print its summary with the cards of the rungs in `names`,
-    add it to the history, and raise the session's failure."""
+    """Write a run's pages, print its summary and the cards of `names`, and keep it."""
     from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_text import summary
+    from ncu_toolkit.pages.run_view import run_text
 
     screen = console()
     run = publish_run(session.folder, reports)
-    screen.print(summary(run, cards=names))
+    screen.print(run_text(run, names))
     keep(run, session.folder, at)
     screen.print(f"Report: {reports / 'index.html'}")
     left = sum(case.open for case in session.run.cases)

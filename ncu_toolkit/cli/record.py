@@ -18,7 +18,6 @@ from ncu_toolkit.cli._options import (
     Cluster,
     PathName,
     Seconds,
-    flag,
     option,
     options,
     split,
@@ -27,7 +26,7 @@ from ncu_toolkit.cli._options import (
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.core.files import make_folder
 from ncu_toolkit.gpu import runner, selection
-from ncu_toolkit.gpu.cluster import HERE, Executor
+from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.ladder.catalogue import find_rung, load_families
@@ -74,7 +73,7 @@ class Recording:
     stock_rules=switch("Also run Nsight Compute's own full set, for its rules' verdicts.", "--stock-rules/--no-stock-rules"),
     curve=switch("Also time the library and the fastest rungs over more sizes, where the family has such.", "--curve/--no-curve"),
     timeout=option("", default=runner.DEFAULT_TIMEOUT),
-    finish=flag("Scrub and compress an interrupted recording in --output. Needs no GPU."),
+    finish="Scrub and compress an interrupted recording in --output. Needs no GPU.",
 )  # fmt: skip
 def command(asked: Recording, where: Cluster, finish: bool) -> None:
     """Profile and time ladders, and keep them as a recording that can be shipped.
@@ -214,8 +213,7 @@ def _apart(session: Session, name: str, **changes: Any) -> Iterator[Session]:
 
 
 def _time_curve(asked: Recording, session: Session, progress: Progress, executor: Executor) -> None:
-    """Time the baseline and the fastest rungs of each family at its curve's sizes, in turns and
-    without the others, into CURVE."""
+    """Time each family's baseline and fastest rungs at the sizes of its curve, into CURVE."""
     rungs = tuple(
         f"{name}/{rung}"
         for name in split(asked.families)
@@ -233,8 +231,7 @@ def _time_curve(asked: Recording, session: Session, progress: Progress, executor
 
 
 def _fastest(run: Run, family: str) -> list[str]:
-    """The baseline of a family and its fastest steps, as timed at the largest size; none where
-    fewer than two were."""
+    """The baseline and the fastest steps at the largest timed size; none without both."""
     timed = [timing for timing in run.timings if timing.family == family]
     largest = max(timed, key=lambda timing: (timing.flops, timing.compulsory_bytes), default=None)
     here = [timing for timing in timed if largest and timing.size == largest.size]
@@ -251,8 +248,7 @@ def _stock(
     timeout: float,
     executor: Executor = HERE,
 ) -> None:
-    """Profile cases again with Nsight Compute's full set, and keep only its rules' verdicts, in
-    rules.json."""
+    """Profile cases with Nsight Compute's full set, and keep its rules' verdicts in rules.json."""
     from ncu_toolkit.report import reader
 
     run = session.run
@@ -317,6 +313,5 @@ def _pack(target: Path) -> None:
 
 
 def _neutral(command: str) -> str:
-    """A command line with folders reduced to their last component, so that it can be repeated and
-    names no machine."""
+    """A command line whose absolute paths are reduced to their last part."""
     return " ".join(Path(word).name if word.startswith("/") else word for word in command.split())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._options import PathName, argument, flag, option, options
+from ncu_toolkit.cli._options import PathName, argument, option, options
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.report.redact import redact
 
@@ -15,8 +15,8 @@ from ncu_toolkit.report.redact import redact
 @options(
     source=argument(metavar="IN", type=PathName()),
     target=argument(metavar="OUT", type=PathName()),
-    remove_source=flag("Also remove embedded source code and names of source files.", "--source"),
-    names=option("Also replace this text (for example a project's name), in kernel names too. Repeat it.", "--name", multiple=True,
+    remove_source=option("Also remove embedded source code and names of source files.", "--source"),
+    names=option("Also replace this text (for example a project's name), in kernel names too. Repeat it.", "--name",
         metavar="TEXT"),
 )  # fmt: skip
 def command(source: Path, target: Path, remove_source: bool, names: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ncu_toolkit.cli._common import Progress, console, grid
-from ncu_toolkit.cli._options import COUNT, Cluster, Seconds, flag, option, options, split
+from ncu_toolkit.cli._options import COUNT, Cluster, Seconds, option, options, split
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.gpu import halving
 from ncu_toolkit.gpu.halving import Search
@@ -26,7 +26,7 @@ from ncu_toolkit.runs import store
         type=Seconds(), metavar="SECONDS"),
     jobs="Compilations at a time.  [default: the CPUs here]",
     seed=option("Random seed for the order of runs and for --max-settings.", type=int, default=1, show_default=True),
-    restart=flag("Forget an earlier search of the same kernel and size, finished or not."),
+    restart="Forget an earlier search of the same kernel and size, finished or not.",
 )  # fmt: skip
 def command(
     kernels: tuple[str, ...], sizes: str, dtype: str | None, max_settings: int | None, time_limit: float | None, jobs: int | None, seed: int,

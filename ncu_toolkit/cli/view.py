@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mimetypes
 import os
 import secrets
 import shutil
@@ -11,9 +10,9 @@ import sys
 import tempfile
 import webbrowser
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 import click
@@ -21,7 +20,7 @@ import click
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import Analysis, Options, analyze
 from ncu_toolkit.cli._common import complain
-from ncu_toolkit.cli._options import flag, options
+from ncu_toolkit.cli._options import options
 from ncu_toolkit.cli.analyze import exit_code, lacking
 
 #: Names under which a browser asks for a server on its own machine, or at the near end of an ssh
@@ -30,10 +29,16 @@ LOCAL: Final = frozenset(("127.0.0.1", "localhost", "::1"))
 COMPARISON: Final = "comparison.html"
 #: Seconds in which a browser must send its request.
 _PATIENCE: Final = 10
+_HEADERS: Final = (
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
 
 
 @click.command("view")
-@options(serve=flag("Serve the pages on 127.0.0.1 until Ctrl-C, for a browser on another machine."))
+@options(serve="Serve the pages on 127.0.0.1 until Ctrl-C, for a browser on another machine.")
 def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
     """Show reports in a browser: files, or folders of them.
 
@@ -61,8 +66,7 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
 
 
 def write_pages(analysis: Analysis, folder: Path) -> Path:
-    """Write the analysis as pages; returns the one to open: of two reports with a kernel in common
-    their comparison."""
+    """Write the pages; returns the one to open, of two comparable reports their comparison."""
     from ncu_toolkit.pages.analysis_run import write_folder
     from ncu_toolkit.pages.html import write_answer
 
@@ -117,45 +121,29 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}{quote(self._path(file))}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SimpleHTTPRequestHandler):
     server: Server
     server_version, sys_version = "ncu-toolkit", ""
     timeout = _PATIENCE
 
-    def do_GET(self) -> None:
-        self._answer()
+    def send_head(self) -> Any:
+        if self._is_local():
+            return super().send_head()
+        self.send_error(HTTPStatus.FORBIDDEN, "Ask for 127.0.0.1 or localhost")
+        return None
 
-    def do_HEAD(self) -> None:
-        self._answer()
+    def translate_path(self, path: str) -> str:
+        """The file that the path names; a path without one otherwise, which is not found."""
+        return str(self.server.files.get(unquote(path.partition("?")[0]), f"{os.devnull}/none"))
 
-    def _answer(self) -> None:
-        if not self._is_local():
-            self.send_error(HTTPStatus.FORBIDDEN, "Ask for 127.0.0.1 or localhost")
-            return
-        file = self.server.files.get(unquote(self.path.partition("?")[0]))
-        try:
-            data = file.read_bytes() if file else None
-        except OSError:
-            data = None
-        if file is None or data is None:
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-        self.send_response(HTTPStatus.OK)
-        self.send_header(
-            "Content-Type", f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-        )
-        self.send_header("Content-Length", str(len(data)))
-        for name, value in (
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Referrer-Policy", "no-referrer"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-        ):
+    def guess_type(self, path: Any) -> str:
+        kind = super().guess_type(path)
+        return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+
+    def end_headers(self) -> None:
+        for name, value in _HEADERS:
             self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data)
+        super().end_headers()
 
     def _is_local(self) -> bool:
         try:

@@ -21,13 +21,12 @@ from ncu_toolkit.analysis.analyze import (
     Analysis,
     Options,
     prepare,
-    with_tables,
 )
-from ncu_toolkit.cli._common import console, interruptible
+from ncu_toolkit.cli._common import console, interruptible, require
 from ncu_toolkit.cli._options import COUNT, KERNEL, Chosen, PathName, option, options
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import collect, cuda, program_run, runner
 from ncu_toolkit.gpu.watch import Watched, fingerprint, loop
@@ -60,7 +59,7 @@ class Rounds:
     kernel=option(f"{KERNEL}  [default: the kernel of the program that takes most time]", metavar="NAME"),
     build=option("Run this before each round, without a shell. The program is profiled only if the build succeeds and changes it.", default="",
         metavar="COMMAND"),
-    inputs=option("Another file to watch, such as a library or a data file that the program loads. Repeat it.", "--input", multiple=True,
+    inputs=option("Another file to watch, such as a library or a data file that the program loads. Repeat it.", "--input",
         type=PathName(), metavar="FILE"),
     launch_count=option("With a program: profile N launches of the kernel in each round. Several launches show the spread of the time.",
         type=COUNT, default=1),
@@ -83,7 +82,7 @@ def command(asked: Rounds, program: tuple[str, ...]) -> None:
       ncu-toolkit watch -k matmul -- python train.py
       ncu-toolkit watch -k matmul --build "make -j" -- ./app 4096
       ncu-toolkit watch --kernel smem_tiled"""
-    _require_watchfiles()
+    require("`watch` needs the package watchfiles", "watch", "watchfiles")
     with workers.WorkerPool(
         "ncu_toolkit.runs.baselines:read", DEFAULT_TIMEOUT, lambda _: "the run"
     ) as pool:
@@ -134,9 +133,8 @@ class Screen:
 
     def first(self, run: Path) -> None:
         analysis = self._read(run)
-        groups = [group for group in analysis.groups if group.typical.complete]
-        if groups:
-            self.kernel = groups[0].typical.function
+        if analysis.judged:
+            self.kernel = analysis.judged[0].typical.function
         found = answers.of_analysis(analysis, top=1)
         # `next` of a card would have the user do by hand what the next round does
         cards = tuple(replace(card, next="") for card in found.cards)
@@ -167,12 +165,8 @@ class Screen:
 
     def _keep(self, run: Path, analysis: Analysis) -> None:
         if self.at is not None and history.installed():
-            profiles = [
-                with_tables(each.profile, each.tables)
-                for each in analysis.launches
-                if each.profile is not None
-            ]
-            keep_read(run, profiles, self.at)
+            wholes = (each.whole for each in analysis.launches)
+            keep_read(run, [each for each in wholes if each is not None], self.at)
 
     def _show(self, found: Any) -> None:
         from ncu_toolkit.render.text import AnswerText
@@ -186,8 +180,7 @@ _Plan = tuple[Watched, Callable[[], Path], Callable[[Watched], str]]
 def _of_program(
     asked: Rounds, program: tuple[str, ...], build: tuple[str, ...], screen: Screen
 ) -> _Plan:
-    """The rounds of a program. Without --kernel the first one looks for the kernel that takes most
-    time."""
+    """The rounds of a program. Without --kernel the first round looks for the slowest kernel."""
     if not build:  # else it may be there only after the first build
         program_run.check(program, "")
     patterns.compiled(asked.kernel, "--kernel")
@@ -250,19 +243,8 @@ def _words(build: str) -> tuple[str, ...]:
     return words
 
 
-def _require_watchfiles() -> None:
-    try:
-        import watchfiles  # noqa: F401
-    except ImportError:
-        raise EnvironmentProblem(
-            "`watch` needs the package watchfiles, which is not installed",
-            extra("watch"),
-        ) from None
-
-
 def _saves(watched: Watched, pressed: Callable[[], bool]) -> Iterator[object]:
-    """An item for each save or burst of saves, until `q` is pressed; the first at once, when
-    watching has begun."""
+    """An item for each save or burst of saves until `q` is pressed; the first at once."""
     import watchfiles
 
     found = watchfiles.watch(

@@ -132,3 +132,12 @@ def out_of_memory() -> EnvironmentProblem:
         "this machine ran out of memory",
         "End other programs, or ask for less: fewer reports at once, or a smaller size",
     )
+
+
+def for_user(error: Exception) -> ToolkitError | None:
+    """An error as one of this family; None for a defect of ncu-toolkit."""
+    if isinstance(error, OSError):
+        return of_system(error)
+    if isinstance(error, MemoryError):
+        return out_of_memory()
+    return error if isinstance(error, ToolkitError) else None

@@ -14,34 +14,20 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.thresholds import BUSY
 from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics.registry import GROUPS
 from ncu_toolkit.model import Diagnosis, Profile, RuleMessage
 from ncu_toolkit.model.run import Run
 
 
-class Step(Protocol):
-    """What calibration needs of a rung: `compared_with` may name another family as
-    `family/rung`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def family(self) -> str: ...
-    @property
-    def compared_with(self) -> str: ...
-    @property
-    def removes(self) -> str: ...
-
-
 @dataclass(frozen=True)
-class Pair:
+class StepPair:
     """A slow and a fast kernel at one size, with all their launches, and the cause that separates
     them. Times in microseconds."""
 
@@ -69,15 +55,30 @@ class Pair:
         """Fraction of time saved; negative where the step lost."""
         return 1 - self.after_us / self.before_us
 
+    @property
+    def main(self) -> Profile:
+        """The slow kernel's launch that takes longest, its repeats included."""
+        return max(self.profiles, key=_whole_us)
+
+    @property
+    def part(self) -> float:
+        """The part (0-1) of the slow kernel's profiled time that this launch takes."""
+        total = sum(map(_whole_us, self.profiles))
+        return _whole_us(self.main) / total if total else 1.0
+
+
+def _whole_us(profile: Profile) -> float:
+    return (profile.duration_us or 0.0) * (profile.context.repeat if profile.context else 1)
+
 
 @dataclass(frozen=True)
-class Guess:
+class Estimate:
     """What one diagnostician says of the slow kernel: causes by rank, and its estimate for the
     declared one (None where it does not name it)."""
 
     named: tuple[str, ...]
-    rank: int | None
-    saved: float | None
+    rank: int | None = None
+    saved: float | None = None
     interval: tuple[float, float] | None = None
     """Between which parts of the time it expects `saved`, where the declared cause is its verdict."""
     diagnosis: Diagnosis | None = None
@@ -85,12 +86,14 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    pair: Pair
-    ours: Guess
-    ncu: Guess | None
+class Judged:
+    """A pair with what each diagnostician says of it."""
+
+    pair: StepPair
+    ours: Estimate
+    ncu: Estimate | None
     """None where the recording holds no results of Nsight Compute's rules for this kernel."""
-    thresholds: Guess | None = None
+    thresholds: Estimate | None = None
     """Of the rule of two thresholds; None where the recording lacks one of the two figures."""
     largest: bool = True
     """Whether this is the largest size recorded for the family."""
@@ -103,7 +106,7 @@ class Outcome:
         declared cause."""
         return self.largest and self.pair.achieved > NOISE
 
-    def error(self, guess: Guess) -> float:
+    def error(self, guess: Estimate) -> float:
         """|predicted - achieved| in points of time saved; a cause that was not named counts as a prediction of 0."""
         return abs((guess.saved or 0.0) - self.pair.achieved) * 100
 
@@ -128,7 +131,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Calibration:
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Judged, ...]
     ours: Score
     ncu: Score
     thresholds: Score
@@ -136,21 +139,19 @@ class Calibration:
 
     def as_json(self) -> dict[str, object]:
         """Plain data for CI."""
+        none = Estimate(())
         return {
-            "ours": vars(self.ours),
-            "ncu": vars(self.ncu),
-            "thresholds": vars(self.thresholds),
-            "constant": vars(self.constant),
+            **{name: vars(getattr(self, name)) for name in ("ours", "ncu", "thresholds", "constant")},
             "cases": [
                 {
                     "family": o.pair.family, "before": o.pair.before, "after": o.pair.after, "size": o.pair.size, "dtype": o.pair.dtype,
                     "cause": o.pair.cause, "achieved": o.pair.achieved, "clock": o.pair.clock, "counts": o.counts, "ranked": o.ranked,
                     "rank": o.ours.rank, "named": list(o.ours.named), "predicted": o.ours.saved,
                     "interval": list(o.ours.interval) if o.ours.interval else None,
-                    "ncu_rank": o.ncu.rank if o.ncu else None, "ncu_named": list(o.ncu.named) if o.ncu else [],
-                    "ncu_predicted": o.ncu.saved if o.ncu else None,
+                    "ncu_rank": ncu.rank, "ncu_named": list(ncu.named), "ncu_predicted": ncu.saved,
                 }
                 for o in self.outcomes
+                for ncu in [o.ncu or none]
             ],
         }  # fmt: skip
 
@@ -170,46 +171,25 @@ class Reach:
 
     def shortfalls(self, found: Score) -> list[str]:
         """What `found` misses, in words; a score without cases misses everything."""
-        if (
-            not found.cases
-            or not found.ranked
-            or found.median_error is None
-            or found.worst_error is None
-            or found.coverage is None
-            or found.width is None
-        ):
+        median, worst, held, wide = (
+            found.median_error, found.worst_error, found.coverage, found.width,
+        )  # fmt: skip
+        if not found.ranked or median is None or worst is None or held is None or wide is None:
             return ["no case could be scored"]
-        missed = []
-        if found.first < self.first * found.ranked:
-            missed.append(
-                f"the declared cause ranks first in {found.first} of {found.ranked} cases; {self.first:.0%} are required"
-            )
-        if found.first_two < self.first_two * found.ranked:
-            missed.append(
-                f"it ranks first or second in {found.first_two} of {found.ranked}; {self.first_two:.0%} are required"
-            )
-        if found.median_error > self.median_error:
-            missed.append(
-                f"the median error is {found.median_error:.1f} points; {self.median_error:.0f} are allowed"
-            )
-        if found.worst_error > self.worst_error:
-            missed.append(
-                f"the worst error is {found.worst_error:.1f} points; {self.worst_error:.0f} are allowed"
-            )
-        if found.skill is not None and found.skill < self.skill:
-            missed.append(f"the skill is {found.skill:.2f}, {self.skill:.2f} is required")
-        if found.coverage < self.coverage:
-            missed.append(
-                f"the intervals hold {found.coverage:.0%} of the gains, {self.coverage:.0%} are required"
-            )
-        if found.width > self.width:
-            missed.append(
-                f"their ends are a factor of {found.width:.2f} apart in the mean, {self.width:.2f} is allowed"
-            )
-        return missed
+        ranks = (found.first / found.ranked, found.first_two / found.ranked)
+        missed = (
+            (ranks[0] < self.first, f"the declared cause ranks first in {found.first} of {found.ranked} cases; {self.first:.0%} are required"),
+            (ranks[1] < self.first_two, f"it ranks first or second in {found.first_two} of {found.ranked}; {self.first_two:.0%} are required"),
+            (median > self.median_error, f"the median error is {median:.1f} points; {self.median_error:.0f} are allowed"),
+            (worst > self.worst_error, f"the worst error is {worst:.1f} points; {self.worst_error:.0f} are allowed"),
+            (found.skill is not None and found.skill < self.skill, f"the skill is {found.skill or 0.0:.2f}, {self.skill:.2f} is required"),
+            (held < self.coverage, f"the intervals hold {held:.0%} of the gains, {self.coverage:.0%} are required"),
+            (wide > self.width, f"their ends are a factor of {wide:.2f} apart in the mean, {self.width:.2f} is allowed"),
+        )  # fmt: skip
+        return [words for short, words in missed if short]
 
 
-def pairs(runs: Iterable[Run], steps: Sequence[Step]) -> list[Pair]:
+def pairs(runs: Iterable[Run], steps: Sequence[Rung]) -> list[StepPair]:
     """Every step that declares a cause and whose two kernels were profiled in the same run, at each
     size.
 
@@ -230,31 +210,19 @@ def pairs(runs: Iterable[Run], steps: Sequence[Step]) -> list[Pair]:
                 slow_ones = launches.get((family or step.family, slow, size, dtype))
                 if (own, rung) != (step.family, step.name) or not slow_ones:
                     continue
-                times = _times(run, slow_ones, fast)
-                if times is not None:
+                single = len(slow_ones) == len(fast) == 1
+                before, after = (
+                    each[0].duration_us if single else _event_time(run, each[0])
+                    for each in (slow_ones, fast)
+                )
+                if before and after:
                     found.append(
-                        Pair(
-                            step.family,
-                            slow,
-                            step.name,
-                            size,
-                            dtype,
-                            step.removes,
-                            tuple(slow_ones),
-                            *times,
+                        StepPair(
+                            step.family, slow, step.name, size, dtype, step.removes, tuple(slow_ones), before, after,
+                            "profiler" if single else "events",
                         )
-                    )
+                    )  # fmt: skip
     return found
-
-
-def _times(
-    run: Run, slow: Sequence[Profile], fast: Sequence[Profile]
-) -> tuple[float, float, str] | None:
-    if len(slow) == len(fast) == 1:
-        before, after = slow[0].duration_us, fast[0].duration_us
-        return (before, after, "profiler") if before and after else None
-    before, after = _event_time(run, slow[0]), _event_time(run, fast[0])
-    return (before, after, "events") if before and after else None
 
 
 def _event_time(run: Run, profile: Profile) -> float | None:
@@ -273,12 +241,12 @@ def _event_time(run: Run, profile: Profile) -> float | None:
 
 
 def calibrate(
-    cases: Iterable[Pair], diagnosed: Callable[[Profile], Diagnosis] = diagnose
+    cases: Iterable[StepPair], diagnosed: Callable[[Profile], Diagnosis] = diagnose
 ) -> Calibration:
     """Score every pair, ours and its rivals'."""
     outcomes = _placed(
         [
-            Outcome(pair, our_guess(pair, diagnosed), ncu_guess(pair), threshold_guess(pair))
+            Judged(pair, our_guess(pair, diagnosed), ncu_guess(pair), threshold_guess(pair))
             for pair in cases
         ]
     )
@@ -291,7 +259,7 @@ def calibrate(
     )
 
 
-def _placed(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+def _placed(outcomes: Sequence[Judged]) -> tuple[Judged, ...]:
     """With `largest` and `ranked` filled in."""
     largest: dict[str, int] = {}
     most: dict[tuple[str, str, str, str], float] = {}
@@ -305,16 +273,16 @@ def _placed(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
     )
 
 
-def _left(pair: Pair) -> tuple[str, str, str, str]:
+def _left(pair: StepPair) -> tuple[str, str, str, str]:
     return pair.family, pair.before, pair.size, pair.dtype
 
 
-def score(outcomes: Iterable[Outcome], *, theirs: bool = False) -> Score:
+def score(outcomes: Iterable[Judged], *, theirs: bool = False) -> Score:
     """Ours, or Nsight Compute's over those cases whose recording holds its rules' results."""
     return _score([(o, o.ncu if theirs else o.ours) for o in outcomes])
 
 
-def _score(found: Iterable[tuple[Outcome, Guess | None]]) -> Score:
+def _score(found: Iterable[tuple[Judged, Estimate | None]]) -> Score:
     scored = [(o, guess) for o, guess in found if guess is not None and o.counts]
     errors = [outcome.error(guess) for outcome, guess in scored]
     ranks = [guess.rank for outcome, guess in scored if outcome.ranked]
@@ -326,7 +294,7 @@ def _score(found: Iterable[tuple[Outcome, Guess | None]]) -> Score:
         sum(rank == 1 for rank in ranks),
         sum(rank in (1, 2) for rank in ranks),
         statistics.median(errors) if errors else None,
-        max(errors) if errors else None,
+        max(errors, default=None),
         skill(gains),
         spearman(gains),
         covered(bounds),
@@ -379,27 +347,20 @@ def width(bounds: Sequence[tuple[tuple[float, float], float]]) -> float | None:
     return statistics.geometric_mean((1 - low) / (1 - high) for (low, high), _ in bounds)
 
 
-def our_guess(pair: Pair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Guess:
+def our_guess(pair: StepPair, diagnosed: Callable[[Profile], Diagnosis] = diagnose) -> Estimate:
     """Ours, from the slow kernel's longest launch, scaled by that launch's part of the whole."""
-    durations = [
-        (profile.duration_us or 0.0) * (profile.context.repeat if profile.context else 1)
-        for profile in pair.profiles
-    ]
-    longest = max(range(len(durations)), key=durations.__getitem__)
-    part = durations[longest] / sum(durations) if sum(durations) else 1.0
-    diagnosis = diagnosed(pair.profiles[longest])
-    findings = diagnosis.findings
-    named = tuple(finding.bottleneck for finding in findings)
+    diagnosis = diagnosed(pair.main)
+    named = tuple(finding.bottleneck for finding in diagnosis.findings)
     if pair.cause not in named:
-        return Guess(named, None, None, diagnosis=diagnosis)
+        return Estimate(named, diagnosis=diagnosis)
     rank = named.index(pair.cause)
-    found = findings[rank]
-    saved = None if found.speedup is None else of_all(pair.cause, found.saved, part)
+    found = diagnosis.findings[rank]
+    saved = None if found.speedup is None else of_all(pair.cause, found.saved, pair.part)
     interval = None
     if found.interval is not None and not rank:
-        low, high = (of_all(pair.cause, 1 - 1 / end, part) for end in found.interval)
+        low, high = (of_all(pair.cause, 1 - 1 / end, pair.part) for end in found.interval)
         interval = low, high
-    return Guess(named, rank + 1, saved, interval, diagnosis)
+    return Estimate(named, rank + 1, saved, interval, diagnosis)
 
 
 def ncu_means(message: RuleMessage) -> tuple[str, ...]:
@@ -424,20 +385,16 @@ def ncu_estimates(profile: Profile) -> list[RuleMessage]:
     )
 
 
-def ncu_guess(pair: Pair) -> Guess | None:
+def ncu_guess(pair: StepPair) -> Estimate | None:
     """Nsight Compute's, from its estimates for the slow kernel's longest launch."""
-    longest = max(pair.profiles, key=lambda profile: profile.duration_us or 0.0)
-    if not longest.rules:
+    if not pair.main.rules:
         return None
-    ranked = ncu_estimates(longest)
-    named = [ncu_means(message) for message in ranked]
-    words = tuple(
-        f"{message.rule}: {message.title}" if message.title else message.rule for message in ranked
-    )
-    for rank, (message, meanings) in enumerate(zip(ranked, named, strict=True), 1):
-        if pair.cause in meanings:
-            return Guess(words, rank, (message.speedup or 0.0) / 100)
-    return Guess(words, None, None)
+    ranked = ncu_estimates(pair.main)
+    words = tuple(f"{each.rule}: {each.title}" if each.title else each.rule for each in ranked)
+    for rank, message in enumerate(ranked, 1):
+        if pair.cause in ncu_means(message):
+            return Estimate(words, rank, (message.speedup or 0.0) / 100)
+    return Estimate(words)
 
 
 def two_thresholds(profile: Profile) -> str | None:
@@ -462,20 +419,20 @@ def two_thresholds(profile: Profile) -> str | None:
     return "memory" if memory >= compute else "compute"
 
 
-def threshold_guess(pair: Pair) -> Guess | None:
+def threshold_guess(pair: StepPair) -> Estimate | None:
     """The class that two thresholds name: any cause of it counts as named. They estimate no gain."""
-    found = two_thresholds(max(pair.profiles, key=lambda profile: profile.duration_us or 0.0))
+    found = two_thresholds(pair.main)
     if found is None:
         return None
-    return Guess((found,), 1 if found == load_rules()[pair.cause].LIMIT else None, None)
+    return Estimate((found,), 1 if found == load_rules()[pair.cause].LIMIT else None)
 
 
-def _constant(outcomes: Sequence[Outcome]) -> list[Guess]:
+def _constant(outcomes: Sequence[Judged]) -> list[Estimate]:
     """The same answer for every case, with the outcomes in view: the cause that is right most often
     and the median gain."""
     counted = [outcome.pair for outcome in outcomes if outcome.counts]
     if not counted:
-        return [Guess((), None, None) for _ in outcomes]
+        return [Estimate(()) for _ in outcomes]
     best = statistics.mode(pair.cause for pair in counted)
     middle = statistics.median(pair.achieved for pair in counted)
-    return [Guess((best,), 1 if o.pair.cause == best else None, middle) for o in outcomes]
+    return [Estimate((best,), 1 if o.pair.cause == best else None, middle) for o in outcomes]

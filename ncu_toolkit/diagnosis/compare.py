@@ -11,21 +11,19 @@ reasons that make them up."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.model import Profile
+from ncu_toolkit.model import Profile, Timing
 
 
 @dataclass(frozen=True)
 class Change:
-    """One figure before and after. `before` or `after` is None where that profile does not hold
-    it."""
+    """One figure before and after. `before` or `after` is None where that side does not hold it."""
 
     name: str
     label: str
@@ -37,19 +35,29 @@ class Change:
     def ratio(self) -> float | None:
         return self.after / self.before if self.before and self.after is not None else None
 
+    @property
+    def moved(self) -> float:
+        """After less before; what a side does not hold counts as zero."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
 
 @dataclass(frozen=True)
 class Launches:
-    """What one rung launches for one result, in order, with the median of its unprofiled time in
-    microseconds where it was timed."""
+    """What one rung launches for one result, in order, with its unprofiled timing where there is
+    one."""
 
-    profiles: tuple[Profile, ...]
-    timed_us: float | None = None
+    profiles: tuple[Profile, ...] = ()
+    timing: Timing | None = None
     name: str = ""
 
     @property
+    def timed_us(self) -> float | None:
+        """The median of the unprofiled times."""
+        return self.timing.median_us if self.timing else None
+
+    @property
     def main(self) -> Profile:
-        """The launch that takes longest."""
+        """The launch that takes longest. Raises ValueError where none was profiled."""
         return max(self.profiles, key=lambda profile: profile.duration_us or 0.0)
 
     @property
@@ -106,7 +114,7 @@ def _repeat(profile: Profile) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
+class TimeCause:
     """A cause's part of the difference in time, in microseconds: negative where it made the second
     launch faster."""
 
@@ -117,7 +125,7 @@ class Part:
     after: float | None = None
     unit: str = ""
     factor: float = 1.0
-    """What it multiplies the time by. The factors of all parts, the residual included, multiply to
+    """What it multiplies the time by. The factors of all causes, the residual included, multiply to
     after over before; a part in microseconds may exceed the whole time where others offset it."""
 
 
@@ -125,7 +133,7 @@ class Part:
 CLOCK: Final = 0.02
 
 
-def attribute(before: Profile, after: Profile) -> list[Part]:
+def attribute(before: Profile, after: Profile) -> list[TimeCause]:
     """The difference in time by cause, in microseconds, largest first and the residual last; empty
     where a time is missing.
 
@@ -135,51 +143,17 @@ def attribute(before: Profile, after: Profile) -> list[Part]:
     if not t0 or not t1:
         return []
     scale = t0 if t0 == t1 else (t1 - t0) / math.log(t1 / t0)
-    parts: list[Part] = []
-    for name, label, unit, pair, sign in _factors(before, after):
-        first, second = pair
-        amount = scale * sign * math.log(second / first)
-        parts += (
-            _by_stall(before, after, amount)
-            if name == "latency"
-            else [Part(name, label, amount, first, second, unit)]
-        )
-    parts.sort(key=lambda part: -abs(part.microseconds))
-    explained = sum(part.microseconds for part in parts)
-    parts.append(Part("residual", "unexplained", t1 - t0 - explained))
-    return [replace(part, factor=math.exp(part.microseconds / scale)) for part in parts]
-
-
-def _factors(
-    before: Profile, after: Profile
-) -> list[tuple[str, str, str, tuple[float, float], int]]:
-    """(name, label, unit, values before and after, whether time grows or falls with it) of each
-    factor that both profiles hold."""
-    wanted = (
-        ("instructions", "instructions per scheduler", "count", 1, _instructions_per_scheduler),
-        ("latency", "cycles per instruction of a warp", "cycles/inst", 1, _latency),
-        (
-            "warps",
-            "active warps per scheduler",
-            "warps",
-            -1,
-            lambda p: p.value("active_warps"),
-        ),
-        (
-            "busy",
-            "share of the time in which SMs had work",
-            "fraction",
-            -1,
-            lambda p: figures.value(p, "active_fraction"),
-        ),
-        ("clock", "SM clock", "Hz", -1, lambda p: p.value("sm_clock")),
-    )
-    found = []
-    for name, label, unit, sign, figure in wanted:
-        first, second = figure(before), figure(after)
-        if first and second:
-            found.append((name, label, unit, (first, second), sign))
-    return found
+    causes: list[TimeCause] = []
+    for name, label, unit, sign, figure in _FACTORS:
+        old, new = figure(before), figure(after)
+        if not old or not new:
+            continue
+        whole = TimeCause(name, label, scale * sign * math.log(new / old), old, new, unit)
+        causes += _by_stall(before, after, whole) if name == "latency" else [whole]
+    causes.sort(key=lambda cause: -abs(cause.microseconds))
+    explained = sum(cause.microseconds for cause in causes)
+    causes.append(TimeCause("residual", "unexplained", t1 - t0 - explained))
+    return [replace(cause, factor=math.exp(cause.microseconds / scale)) for cause in causes]
 
 
 def _instructions_per_scheduler(profile: Profile) -> float | None:
@@ -191,45 +165,47 @@ def _latency(profile: Profile) -> float | None:
     return profile.stalls.total if profile.stalls is not None else profile.value("warp_latency")
 
 
-def _by_stall(before: Profile, after: Profile, amount: float) -> list[Part]:
+#: (name, label, unit, whether time grows or falls with it, value) of each factor of the time.
+_FACTORS: Final[tuple[tuple[str, str, str, int, Callable[[Profile], float | None]], ...]] = (
+    ("instructions", "instructions per scheduler", "count", 1, _instructions_per_scheduler),
+    ("latency", "cycles per instruction of a warp", "cycles/inst", 1, _latency),
+    ("warps", "active warps per scheduler", "warps", -1, lambda p: p.value("active_warps")),
+    ("busy", "share of the time in which SMs had work", "fraction", -1, lambda p: figures.value(p, "active_fraction")),
+    ("clock", "SM clock", "Hz", -1, lambda p: p.value("sm_clock")),
+)  # fmt: skip
+
+
+def _by_stall(before: Profile, after: Profile, whole: TimeCause) -> list[TimeCause]:
     """Split the latency's part among stall reasons, in proportion to how far each one's cycles an
     instruction moved."""
-    label = "cycles per instruction of a warp"
     if before.stalls is None or after.stalls is None:
-        return [Part("latency", label, amount, _latency(before), _latency(after), "cycles/inst")]
-    reasons = dict(before.stalls.reasons) | dict(after.stalls.reasons)
-    moved = {
-        reason: after.stalls.cycles(reason) - before.stalls.cycles(reason) for reason in reasons
-    }
-    total = sum(moved.values())
-    if not total or sum(abs(value) for value in moved.values()) > 10 * abs(total):
+        return [whole]
+    moved = stall_cycles(before, after)
+    total = sum(each.moved for each in moved)
+    if not total or sum(abs(each.moved) for each in moved) > 10 * abs(total):
         # Reasons that cancel would each get a huge part of a small difference.
-        return [
-            Part("latency", label, amount, before.stalls.total, after.stalls.total, "cycles/inst")
-        ]
+        return [whole]
     return [
-        Part(
-            f"stall_{reason}",
-            f"waiting: {reason.replace('_', ' ')}",
-            amount * value / total,
-            before.stalls.cycles(reason),
-            after.stalls.cycles(reason),
-            "cycles/inst",
+        TimeCause(
+            each.name,
+            f"waiting: {each.name.removeprefix('stall_').replace('_', ' ')}",
+            whole.microseconds * each.moved / total,
+            each.before,
+            each.after,
+            each.unit,
         )
-        for reason, value in moved.items()
-        if value
+        for each in moved
+        if each.moved
     ]
 
 
-def comparability(
-    before: Profile,
-    after: Profile,
-) -> list[str]:
+def comparability(before: Profile, after: Profile) -> list[str]:
     """Reasons why a difference between the two may not come from the kernels."""
-    found = []
-    for profile, which in ((before, "first"), (after, "second")):
-        if not profile.launch.complete:
-            found.append(f"The {which} launch is {profile.launch.status}.")
+    found = [
+        f"The {which} launch is {profile.launch.status}."
+        for profile, which in ((before, "first"), (after, "second"))
+        if not profile.launch.complete
+    ]
     a, b = before.device, after.device
     if (a.name, a.cc, a.sm_count) != (b.name, b.cc, b.sm_count):
         found.append(
@@ -238,22 +214,21 @@ def comparability(
     for name, label in (("sm_clock", "SM"), ("dram_clock", "memory")):
         first, second = before.value(name), after.value(name)
         if first and second and abs(second / first - 1) > CLOCK:
-            found.append(
-                f"The {label} clock differs: {units.si(first, 'Hz')} and {units.si(second, 'Hz')}."
-            )
-    if before.origin.ncu_version != after.origin.ncu_version:
-        found.append(
-            f"Different versions of ncu: {before.origin.ncu_version or 'unknown'} and {after.origin.ncu_version or 'unknown'}."
-        )
-    if before.context and after.context:
+            clocks = f"{units.si(first, 'Hz')} and {units.si(second, 'Hz')}"
+            found.append(f"The {label} clock differs: {clocks}.")
+    versions = [side.origin.ncu_version or "unknown" for side in (before, after)]
+    if versions[0] != versions[1]:
+        found.append(f"Different versions of ncu: {versions[0]} and {versions[1]}.")
+    one, other = before.context, after.context
+    if one and other:
         for field, label in (("family", "families"), ("size", "sizes"), ("dtype", "types")):
-            first, second = getattr(before.context, field), getattr(after.context, field)
-            if first != second:
-                found.append(f"Different {label}: {first} and {second}.")
-        if before.context.launch_count != after.context.launch_count:
+            if getattr(one, field) != getattr(other, field):
+                found.append(
+                    f"Different {label}: {getattr(one, field)} and {getattr(other, field)}."
+                )
+        if one.launch_count != other.launch_count:
             found.append(
-                f"One of {before.context.launch_count} launches is compared with one of {after.context.launch_count}. Compare their "
-                "sums."
+                f"One of {one.launch_count} launches is compared with one of {other.launch_count}. Compare their sums."
             )
     return found
 
@@ -279,37 +254,72 @@ SUMS: Final = (
 )  # fmt: skip
 
 
-def changes(before: Profile | Launches, after: Profile | Launches) -> tuple[Change, ...]:
-    """The figures of FIGURES and the counts of OPCODES on both sides, those that neither holds left
-    out.
+def changes(
+    before: Profile | Launches,
+    after: Profile | Launches,
+    names: Iterable[str] = (*FIGURES, *OPCODES),
+) -> list[Change]:
+    """Figures, and counts of OPCODES, on both sides; those that neither holds are left out.
 
     Of several launches counts and bytes are summed (where all were profiled on both sides), and the
     rest is of the longest."""
     sides = [side if isinstance(side, Launches) else Launches((side,)) for side in (before, after)]
     whole = all(side.whole for side in sides)
     found = []
-    for name in FIGURES:
-        unit, label, _ = figures.describe(name)
-        pair = _pair(sides, whole and name in SUMS, partial(_value, name=name))
-        if pair != (None, None):
-            found.append(Change(name, label, unit, *pair))
-    for opcode in OPCODES:
-        pair = _pair(sides, whole, partial(_executed, opcode=opcode))
-        if any(pair):
-            found.append(Change(opcode, f"{opcode} instructions", "count", *pair))
-    return tuple(found)
+    for name in names:
+        opcode, figure = name in OPCODES, _figure(name)
+        old, new = (
+            side.total(figure) if whole and (opcode or name in SUMS) else figure(side.main)
+            for side in sides
+        )
+        if old or new or ((old, new) != (None, None) and not opcode):
+            unit, label = (
+                ("count", f"{name} instructions") if opcode else figures.describe(name)[:2]
+            )
+            found.append(Change(name, label, unit, old, new))
+    return found
 
 
-def _pair(
-    sides: Sequence[Launches], summed: bool, figure: Callable[[Profile], float | None]
-) -> tuple[float | None, float | None]:
-    before, after = (side.total(figure) if summed else figure(side.main) for side in sides)
-    return before, after
+def _figure(name: str) -> Callable[[Profile], float | None]:
+    if name in OPCODES:
+        return lambda profile: float(profile.mix.executed(name)) if profile.mix.collected else None
+    return lambda profile: figures.value(profile, name)
 
 
-def _value(profile: Profile, name: str) -> float | None:
-    return figures.value(profile, name)
+def by_reason(before: Mapping[str, float], after: Mapping[str, float], unit: str) -> list[Change]:
+    """What either side has of each stall reason."""
+    return [
+        Change(f"stall_{reason}", figures.reason_name(reason), unit, before.get(reason, 0.0), after.get(reason, 0.0))
+        for reason in dict.fromkeys([*before, *after])
+    ]  # fmt: skip
 
 
-def _executed(profile: Profile, opcode: str) -> float | None:
-    return float(profile.mix.executed(opcode)) if profile.mix.collected else None
+def stall_cycles(before: Profile, after: Profile) -> list[Change]:
+    """Cycles an issued instruction by stall reason; empty where a stack was not collected."""
+    if before.stalls is None or after.stalls is None:
+        return []
+    return by_reason(dict(before.stalls.reasons), dict(after.stalls.reasons), "cycles/inst")
+
+
+def waiting(before: Launches, after: Launches) -> list[Change]:
+    """Microseconds that an average warp was in each stall reason, over all launches where both sides
+    have all of theirs, else in the longest of each. Empty where a launch's stalls are not known."""
+    whole = before.whole and after.whole
+    old, new = (
+        _waited(side if whole else replace(side, profiles=(side.main,))) for side in (before, after)
+    )
+    if not old or not new:
+        return []
+    return [each for each in by_reason(old, new, "us") if each.before or each.after]
+
+
+def _waited(side: Launches) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for profile in side.profiles:
+        shares = figures.stall_shares(profile)
+        if not shares or not profile.duration_us:
+            return {}
+        times = _repeat(profile) if side.whole else 1
+        for reason, share in shares.items():
+            found[reason] = found.get(reason, 0.0) + share * profile.duration_us * times
+    return found

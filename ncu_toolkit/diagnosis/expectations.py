@@ -6,42 +6,21 @@ launch, since ratios do not add up."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.ladder.expressions import FUNCTIONS, Function, Value, evaluate
 from ncu_toolkit.ladder.rung import Rung
-from ncu_toolkit.model import Profile, Timing
+from ncu_toolkit.model import Profile
 
 _CALL = re.compile(
     r"\b(?:prev_)?(?:executed|stall_share|stall|metric)\('[^']*'\)|\b(?:prev_)?time_us\b"
 )
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One rung at one size and type, as measured: every profiled launch in order, and the
-    unprofiled timing where there is one."""
-
-    profiles: tuple[Profile, ...] = ()
-    timing: Timing | None = None
-
-    @property
-    def main(self) -> Profile | None:
-        """The longest launch; None where nothing was profiled."""
-        return max(self.profiles, key=lambda profile: profile.duration_us or 0.0, default=None)
-
-    @property
-    def names(self) -> dict[str, Value]:
-        """Dimensions, parameters and `sm_count`: what a check may read besides what was
-        measured."""
-        main = self.main
-        names: dict[str, Value] = {"sm_count": main.device.sm_count} if main else {}
-        known = main.context if main and main.context else self.timing
-        return {**names, **(known.dims if known else {}), **(known.parameters if known else {})}
 
 
 @dataclass(frozen=True)
@@ -71,8 +50,8 @@ class _Abstain(Exception):
 def check(
     says: str,
     expression: str,
-    subject: Subject,
-    before: Subject | None,
+    subject: Launches,
+    before: Launches | None,
     *,
     where: str = "",
 ) -> Outcome:
@@ -90,7 +69,7 @@ def check(
     numbers: dict[str, Value] = {}
     functions = {**FUNCTIONS, **_functions("", subject), **_functions("prev_", before)}
     try:
-        names = {**subject.names, **(_times(subject, before) if "time_us" in expression else {})}
+        names = {**_names(subject), **(_times(subject, before) if "time_us" in expression else {})}
         for part in dict.fromkeys(_CALL.findall(expression)):
             numbers[part] = evaluate(part, names, functions, where)
         passed = bool(evaluate(expression, names, functions, where))
@@ -102,7 +81,7 @@ def check(
 
 
 def checks_of(
-    rung: Rung, size: str, subject: Subject, before: Subject | None
+    rung: Rung, size: str, subject: Launches, before: Launches | None
 ) -> tuple[Outcome, ...]:
     """Every check that a rung's header makes at `size`, its `ratio_at_least` included, in the
     header's order."""
@@ -124,54 +103,58 @@ def checks_of(
     return tuple(outcomes)
 
 
-def _times(subject: Subject, before: Subject | None) -> dict[str, Value]:
+def _names(subject: Launches) -> dict[str, Value]:
+    """Dimensions, parameters and `sm_count`: what a check may read besides what was measured."""
+    main = subject.main if subject.profiles else None
+    names: dict[str, Value] = {"sm_count": main.device.sm_count} if main else {}
+    known = main.context if main and main.context else subject.timing
+    return {**names, **known.dims, **known.parameters} if known else names
+
+
+def _times(subject: Launches, before: Launches | None) -> dict[str, Value]:
     """Both times by one clock: unprofiled medians where both were timed, else the sums of the
     profiled launches, in microseconds."""
-    if subject.timing and before and before.timing:
-        return {"time_us": subject.timing.median_us, "prev_time_us": before.timing.median_us}
-    profiled = _profiled_us(subject), _profiled_us(before)
-    if profiled[0] is None or profiled[1] is None:
-        raise _Abstain("this rung and the one it is compared with were not both measured")
-    return {"time_us": profiled[0], "prev_time_us": profiled[1]}
+    if before is not None:
+        clocks = ((before.timed_us, subject.timed_us), (_summed(before), _summed(subject)))
+        for old, new in clocks:
+            if old and new:
+                return {"time_us": new, "prev_time_us": old}
+    raise _Abstain("this rung and the one it is compared with were not both measured")
 
 
-def _profiled_us(subject: Subject | None) -> float | None:
-    times = [profile.duration_us for profile in subject.profiles] if subject else []
-    present = [time for time in times if time is not None]
-    return sum(present) if present and len(present) == len(times) else None
+def _summed(side: Launches) -> float:
+    times = [profile.duration_us or math.inf for profile in side.profiles]
+    return sum(times) if math.inf not in times else 0.0
 
 
-def _functions(prefix: str, subject: Subject | None) -> Mapping[str, Function]:
-    profiles: Sequence[Profile] = subject.profiles if subject else ()
+def _functions(prefix: str, subject: Launches | None) -> Mapping[str, Function]:
     who = "the rung it is compared with" if prefix else "this rung"
 
     def main() -> Profile:
-        found = subject.main if subject else None
-        if found is None:
+        if subject is None or not subject.profiles:
             raise _Abstain(f"{who} was not profiled at this size")
-        return found
+        return subject.main
 
     def executed(pattern: str) -> Value:
         main()
+        profiles = subject.profiles if subject else ()
         if not all(profile.mix.collected for profile in profiles):
             raise _Abstain(f"instructions by opcode of {who} were not collected")
         return sum(profile.mix.executed(pattern) for profile in profiles)
 
-    def stall(reason: str) -> Value:
-        found = main()
-        if found.stalls is None:
+    def of_stalls(values: Mapping[str, float], reason: str) -> Value:
+        if not values:
             raise _Abstain(f"the stall stack of {who} was not collected")
-        if reason not in dict(found.stalls.reasons):
+        if reason not in values:
             raise _Abstain(f"there is no stall reason '{reason}' in the profile of {who}")
-        return found.stalls.cycles(reason)
+        return values[reason]
+
+    def stall(reason: str) -> Value:
+        stack = main().stalls
+        return of_stalls(dict(stack.reasons) if stack else {}, reason)
 
     def stall_share(reason: str) -> Value:
-        shares = figures.stall_shares(main())
-        if not shares:
-            raise _Abstain(f"the stall stack of {who} was not collected")
-        if reason not in shares:
-            raise _Abstain(f"there is no stall reason '{reason}' in the profile of {who}")
-        return shares[reason]
+        return of_stalls(figures.stall_shares(main()), reason)
 
     def metric(name: str) -> Value:
         found = main()
@@ -183,10 +166,4 @@ def _functions(prefix: str, subject: Subject | None) -> Mapping[str, Function]:
             raise _Abstain(f"{name} of {who} was not collected")
         return value
 
-    calls: dict[str, Callable[..., Value]] = {
-        "executed": executed,
-        "stall": stall,
-        "stall_share": stall_share,
-        "metric": metric,
-    }
-    return {prefix + name: call for name, call in calls.items()}
+    return {prefix + call.__name__: call for call in (executed, stall, stall_share, metric)}

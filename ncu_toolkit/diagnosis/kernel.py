@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.units import percent as percent
 from ncu_toolkit.diagnosis import figures, language, time_model
 from ncu_toolkit.diagnosis.figures import Executed
 from ncu_toolkit.diagnosis.thresholds import CHAIN, Threshold
-from ncu_toolkit.diagnosis.time_model import NOISE, RESOURCES, Prediction, Removal, TimeModel
+from ncu_toolkit.diagnosis.time_model import NOISE, RESOURCES, Prediction, TimeModel
+from ncu_toolkit.diagnosis.time_model import Removal as Removal  # rules take it from here
 from ncu_toolkit.model import (
     Comparison,
     Context,
@@ -29,14 +31,17 @@ from ncu_toolkit.model import (
     NoFinding,
     Profile,
 )
+from ncu_toolkit.model.finding import Advice
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
 Weight = TypeVar("Weight", int, float)
 Confidence = Literal["high", "medium", "low"]
-#: Evidence as rules give it: names of metrics parted by spaces, or a fact; what the report lacks is
-#: left out.
-Given = str | Evidence | None
+#: What a rule says of a launch.
+Outcome = Finding | NoFinding
+#: Evidence as rules give it: names of metrics parted by spaces, a fact, or several of these; what the
+#: report lacks is left out.
+Given = str | Evidence | Sequence["Given"] | None
 
 #: A cause that would save less than this is not worth a finding: within the profiler's own
 #: repeatability.
@@ -58,6 +63,9 @@ HIDDEN_BY_WARPS: Final = (
     "long_scoreboard", "short_scoreboard", "wait", "branch_resolving", "no_instruction",
     "imc_miss", "selected", "dispatch_stall",
 )  # fmt: skip
+#: Reasons for which warps wait for shared memory, and for global memory.
+SHARED_WAITS: Final = ("short_scoreboard", "mio_throttle")
+GLOBAL_WAITS: Final = ("long_scoreboard", "lg_throttle", "mio_throttle")
 #: Registers of a thread at most: CUDA C++ Programming Guide, "Compute Capabilities".
 MOST_REGISTERS: Final = 255
 #: Names that stand for a table in place of a metric.
@@ -136,9 +144,17 @@ class Kernel:
         """Those of `names` that the report lacks."""
         return missing(self.profile, names)
 
+    def knows_none(self, *names: str) -> bool:
+        """Whether the report lacks all of `names`."""
+        return len(self.missing(*names)) == len(names)
+
     def advice(self, *cuda: str, **elsewhere: tuple[str, ...]) -> tuple[str, ...]:
         """Advice for CUDA C++, or that for the language in which the kernel was written."""
         return elsewhere.get(self.language, cuda)
+
+    def collect(self, why: str = "") -> str:
+        """Advice to collect what the rules read."""
+        return Advice(f"Collect ncu-toolkit's own set{f', {why}' if why else ''}", COLLECT)
 
     # Evidence
 
@@ -156,6 +172,19 @@ class Kernel:
         unit, label, explained = figures.describe(name)
         limit = (threshold.value, comparison, threshold.source) if threshold else ()
         return Evidence(name, label, value, unit, meaning or explained, *limit)
+
+    def stated(
+        self,
+        name: str,
+        value: float,
+        comparison: Comparison = "",
+        threshold: Threshold | None = None,
+        meaning: str = "",
+    ) -> Evidence:
+        """A value that a rule computed itself (figures.STATED) as evidence."""
+        unit, label, explained = figures.STATED[name]
+        limit = (threshold.value, comparison, threshold.source) if threshold else ()
+        return Evidence(name, label, float(value), unit, meaning or explained, *limit)
 
     def stall(self, reason: str, threshold: Threshold | None = None) -> Evidence | None:
         """A stall reason's share of a warp's time as evidence."""
@@ -181,12 +210,15 @@ class Kernel:
 
     def facts(self, *evidence: Given) -> tuple[Evidence, ...]:
         """Evidence as rules give it, without what the report lacks."""
-        return tuple(
-            fact
-            for given in evidence
-            for fact in (map(self.fact, given.split()) if isinstance(given, str) else (given,))
-            if fact is not None
-        )
+        found: list[Evidence | None] = []
+        for given in evidence:
+            if isinstance(given, str):
+                found += map(self.fact, given.split())
+            elif isinstance(given, Evidence):
+                found.append(given)
+            elif given is not None:
+                found += self.facts(*given)
+        return tuple(fact for fact in found if fact is not None)
 
     # Outcomes
 
@@ -205,30 +237,30 @@ class Kernel:
         self,
         summary: str,
         removal: Removal | Prediction,
-        evidence: Sequence[Given],
-        advice: Sequence[str],
+        evidence: Given,
+        advice: str | Sequence[str],
         look_for: str,
         *,
         confidence: Confidence = "high",
         locations: tuple[Location, ...] = (),
-    ) -> Finding | NoFinding:
+    ) -> Outcome:
         """A finding, or ruled out where the removal of its cause would not save WORTH."""
         without = self.model.without(removal) if isinstance(removal, Removal) else removal
         if without.saved < WORTH:
             why = without.arithmetic[-1] if without.arithmetic else ""
-            saved = units.percent(without.saved)
+            saved = percent(without.saved)
             return self.ruled_out(
-                f"It is present, but removing it would save only {saved}. {why}", *evidence
+                f"It is present, but removing it would save only {saved}. {why}", evidence
             )
         unknown = " The report does not show how much faster it would be."
         return Finding(
             self.rule,
             summary + ("" if without.quantified else unknown),
             confidence,
-            self.facts(*evidence),
+            self.facts(evidence),
             without.speedup if without.quantified else None,
             without.arithmetic,
-            tuple(advice),
+            (advice,) if isinstance(advice, str) else tuple(advice),
             look_for,
             locations,
             relieves=without.relieves,
@@ -238,8 +270,8 @@ class Kernel:
     def roof(
         self,
         statement: str,
-        evidence: Sequence[Given],
-        advice: Sequence[str],
+        evidence: Given,
+        advice: str | Sequence[str],
         look_for: str,
         *,
         good: bool = False,
@@ -255,14 +287,14 @@ class Kernel:
         said, not rounded to nothing. Where that is more than a TENTH, it is not good."""
         busy = self.model.busy(resource) if resource else 0.0
         if best is not None and busy and 1 - busy / best.value >= NOISE:
-            left, reach = best.value / busy, units.percent(best.value, 2)
+            left, reach = best.value / busy, percent(best.value, 2)
             demoted = good and 1 - 1 / left > TENTH
             tail = f" The best kernels reach {reach}, so up to {units.ratio(left)} is left."
             arithmetic: tuple[str, ...] = (
-                f"{capital(RESOURCES[resource][2])} is {units.percent(busy)} busy while SMs have work. "
+                f"{capital(RESOURCES[resource][2])} is {percent(busy)} busy while SMs have work. "
                 f"The best known kernel reaches {reach} ({best.source}).",
-                f"{units.percent(best.value)} / {units.percent(busy)} = {units.ratio(left)} at most, "
-                f"{units.percent(1 - 1 / left)} of the time saved.",
+                f"{percent(best.value)} / {percent(busy)} = {units.ratio(left)} at most, "
+                f"{percent(1 - 1 / left)} of the time saved.",
             )
         else:
             left, demoted, tail = None, False, ""
@@ -274,10 +306,10 @@ class Kernel:
             self.rule,
             f"{standing}{statement}{tail}",
             "medium" if demoted else confidence,
-            self.facts(*evidence),
+            self.facts(evidence),
             left or 1.0,
             arithmetic,
-            tuple(advice),
+            (advice,) if isinstance(advice, str) else tuple(advice),
             look_for,
             good=good and not demoted,
             statement=statement,
@@ -285,6 +317,10 @@ class Kernel:
         )
 
     # What causes waiting, and where
+
+    def places(self, kind: str) -> list[int]:
+        """Indices of the instructions of a kind."""
+        return [i for i, r in enumerate(self.instructions) if attribution.kind(r.opcode) == kind]
 
     def blame(self, reason: str, *kinds: str) -> float:
         """The part (0-1) of a stall reason's time that instructions of `kinds` cause.
@@ -303,6 +339,15 @@ class Kernel:
         total = self.executed(*candidates) or 0.0
         mine = self.executed(*(kind for kind in kinds if kind in candidates)) or 0.0
         return mine / total if total else 0.0
+
+    def waiting_for(self, kinds: Sequence[str], *reasons: str) -> float:
+        """Share of a warp's time in some stall reasons that instructions of `kinds` cause."""
+        return sum(self.model.waiting(reason) * self.blame(reason, *kinds) for reason in reasons)
+
+    def shrink(self, left: float, kinds: Sequence[str], *reasons: str) -> dict[str, float]:
+        """What stays of some stall reasons (Removal.stalls) where the part that `kinds` cause shrinks
+        to `left` of itself."""
+        return {reason: keep(self.blame(reason, *kinds), left) for reason in reasons}
 
     def pipe_part(self, kind: str, unknown: float) -> float:
         """Part (0-1) of the load/store pipe's instructions that are of a kind; `unknown` where they

@@ -126,7 +126,7 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
             kind.card.file.removesuffix(".ncu-rep").removesuffix(".ncu-repz"), _FILE
         )
 
-    apart = dict(zip(map(id, kinds), _apart(kinds), strict=True))
+    grids = dict(zip(map(id, kinds), apart(kinds), strict=True))
 
     columns: tuple[Spec[Kind], ...] = (
         Spec(
@@ -136,7 +136,7 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
             code=True,
             name=True,
         ),
-        Spec("grid", cell=lambda kind: apart[id(kind)], numeric=False, gives_way=6),
+        Spec("grid", cell=lambda kind: grids[id(kind)], numeric=False, gives_way=6),
         Spec("file", cell=file, numeric=False, code=True, gives_way=5, shortest=16),
         Spec("launches", cell=lambda kind: str(kind.launches), gives_way=2),
         Spec("time", cell=lambda kind: duration(kind.total_us)),
@@ -148,7 +148,7 @@ def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
     return table("", columns, kinds[:top])
 
 
-def _apart(kinds: Sequence[Kind]) -> list[str]:
+def apart(kinds: Sequence[Kind]) -> list[str]:
     """The grid of each kind where another of its report has the same name, with the block where grids
     are the same too."""
     names = [(kind.card.kernel, kind.card.file) for kind in kinds]

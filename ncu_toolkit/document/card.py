@@ -33,7 +33,7 @@ _APART: Final = 8
 
 
 @dataclass(frozen=True)
-class Bar:
+class UnitBar:
     """How busy a unit was, and how much of the launch's time its work needs at least.
 
     Both are 0-1. `busy` is measured (busy.py); `share` is the time model's bound over the duration."""
@@ -59,7 +59,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Line:
+class CodeLine:
     """A line of code, or an instruction where lines are not known. `share` is its part (0-1) of
     `of`."""
 
@@ -109,7 +109,7 @@ class Card:
     """The gain as a factor; None where the report gives no figure."""
     confidence: str
     summary: str
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[UnitBar, ...] = ()
     """The busiest units, and DRAM where it was measured."""
     basis: str = ""
     """What the bars are of, in a sentence or two; empty where that is the launch's time."""
@@ -118,7 +118,7 @@ class Card:
     """The resource of `headroom`."""
     headroom: float | None = None
     """How many times shorter the launch could get until it meets that roof."""
-    where: tuple[Line, ...] = ()
+    where: tuple[CodeLine, ...] = ()
     """The line that costs most; then the one that the verdict points at, where it is another."""
     do: tuple[str, ...] = ()
     expect: str = ""
@@ -171,6 +171,14 @@ class Card:
             for bar in self.bars
         )
         return "; ".join(filter(None, (", ".join(bars), self.room)))
+
+    @property
+    def said(self) -> tuple[tuple[str, str], ...]:
+        """What comes after the advice, each with its label."""
+        said = (
+            ("expect", self.expect), ("also", self.also), ("probe", self.pressure), ("note", self.missing),
+        )  # fmt: skip
+        return tuple((label, text) for label, text in said if text)
 
     @property
     def waiting(self) -> str:

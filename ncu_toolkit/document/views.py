@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
+from ncu_toolkit.document.pictures import RoofPicture, Savings
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -100,6 +101,10 @@ class Table:
     def __post_init__(self) -> None:
         _make_visible(self, "caption", "note")
 
+    def part(self, start: int, end: int | None = None) -> Table:
+        """The table with some of its rows; only tables without variants have parts."""
+        return replace(self, rows=self.rows[start:end])
+
     def only(self, chosen: Callable[[int, Column], bool]) -> Table:
         """The table with the chosen columns, each given with its place."""
         kept = [at for at, column in enumerate(self.columns) if chosen(at, column)]
@@ -160,7 +165,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Pair:
+class DefectPair:
     """A defect with its repair: what it is called, both kernels, the verdict on the defect, the
     measured gain, and the repaired kernel's part (0-1) of the time, also in words."""
 
@@ -182,7 +187,7 @@ class Panel:
     table: Table
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[DefectPair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,8 @@ class FamilyView:
     panels: tuple[Panel, ...]
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
+    first: str = ""
+    """The key of the panel that it opens on."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +323,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Guess:
+class Question:
     """What a reader is asked before the verdict shows: causes and gains to choose from, each with
     whether it is right."""
 
@@ -339,11 +346,13 @@ class PageView:
     """The kernel's full name, where the title is not enough to know it by."""
     former: str = ""
     """That the kernel has changed since, where it has."""
-    guess: Guess | None = None
+    guess: Question | None = None
     measured: tuple[Fact, ...] = ()
     """Time, rate and share of the baseline without the profiler."""
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
+    roofs: RoofPicture | None = None
+    roof_table: Table | None = None
     previous: Cell | None = None
     following: Cell | None = None
 
@@ -358,7 +367,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Point:
+class TrendPoint:
     """A time in microseconds with its range, what to say of it, and what changed there."""
 
     value: float
@@ -373,7 +382,7 @@ class Trend:
     """Times of one kernel from run to run, oldest first."""
 
     title: str
-    points: tuple[Point, ...]
+    points: tuple[TrendPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -420,13 +429,14 @@ class RunView:
     live: bool
     facts: tuple[Fact, ...]
     answer: Answer | None
+    savings: Savings | None
     card_pages: tuple[str, ...]
     """The page of each card of the answer; empty where its launch has none."""
     families: tuple[FamilyView, ...]
     launches: Table | None
     """Launches that are no rung, grouped by kernel; None where there are none."""
-    repeats: Table | None
-    """Each launch of kernels that ran several times, with its page; None where none did."""
+    order: Mapping[str, Any] | None
+    """Each of these launches as data for the page's script, in the report's order (`in_order`)."""
     skipped: Table | None
     calibration: tuple[Table, ...]
     predictions: Chart | None

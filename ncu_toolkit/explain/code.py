@@ -11,7 +11,7 @@ from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
 from ncu_toolkit.diagnosis.static import KernelAnalysis, StaticAnalysis
-from ncu_toolkit.document.card import NAME, Card, Line, kernel_name
+from ncu_toolkit.document.card import NAME, Card, CodeLine, kernel_name
 from ncu_toolkit.document.views import Answer, Listing, Spec, Table, table
 from ncu_toolkit.explain.verdict import CODE, sentences
 from ncu_toolkit.ladder.header import split
@@ -111,7 +111,7 @@ def _shape(kernel: KernelAnalysis) -> Iterator[str]:
 
 def places(
     kernel: KernelAnalysis, finding: StaticFinding | None, texts: Mapping[str, Sequence[str]]
-) -> Iterator[Line]:
+) -> Iterator[CodeLine]:
     """The first place that the finding names, else the line that holds most of the first loop."""
     if finding is not None and finding.locations:
         yield _line(finding.locations[0], texts)
@@ -126,13 +126,13 @@ def places(
     yield _line(Location(file, line, 0, first.sass if first else "", share, of), texts)
 
 
-def _line(place: Location, texts: Mapping[str, Sequence[str]]) -> Line:
+def _line(place: Location, texts: Mapping[str, Sequence[str]]) -> CodeLine:
     lines = texts.get(place.file, ())
     text = lines[place.line - 1].strip() if 0 < place.line <= len(lines) else ""
     sass = visible(place.sass.partition(",")[0], NAME)
     shown = visible(text, CODE, keep="\t").replace("\t", " ")
     of = place.what if place.what.startswith("the ") else f"the {place.what}"
-    return Line(visible(place.file), place.line, shown, sass, place.share, visible(of))
+    return CodeLine(visible(place.file), place.line, shown, sass, place.share, visible(of))
 
 
 def _tables(kernel: KernelAnalysis, of: str) -> Iterator[Table]:

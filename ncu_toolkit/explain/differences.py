@@ -9,14 +9,14 @@ import difflib
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import compare, figures
-from ncu_toolkit.diagnosis.compare import Change, changes
+from ncu_toolkit.diagnosis.compare import Change, TimeCause, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.card import MOST, Card, kernel_name, whole_percent
@@ -84,7 +84,7 @@ def _alike(old: float, new: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Prediction:
     """What was predicted of fixing the old kernel's first cause alone, and what the new kernel
     achieved, as factors; `interval` is the prediction's."""
 
@@ -115,7 +115,7 @@ class Outcome:
         return math.inf if high > MOST else high
 
 
-def outcome(old: Card, new: Card) -> Outcome | None:
+def outcome(old: Card, new: Card) -> Prediction | None:
     """The prediction of the old card and what came of it; None without a prediction, and where the
     new kernel is not faster by more than NOISE, or ran on another GPU."""
     if old.factor is None or old.state != "slow" or not old.time_us or not new.time_us:
@@ -123,10 +123,10 @@ def outcome(old: Card, new: Card) -> Outcome | None:
     achieved = old.time_us / new.time_us
     if old.gpu != new.gpu or achieved < 1 + NOISE:
         return None
-    return Outcome(old.bottleneck, old.factor, old.interval, achieved)
+    return Prediction(old.bottleneck, old.factor, old.interval, achieved)
 
 
-def told(found: Outcome, old: Card, new: Card) -> tuple[str, ...]:
+def told(found: Prediction, old: Card, new: Card) -> tuple[str, ...]:
     """A prediction compared with what was achieved, then the limit that the new kernel has."""
     predicted = f"{old.title}, predicted: {old.gain}. Achieved: {units.ratio(found.achieved)}"
     if found.side:
@@ -147,9 +147,9 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
     table, those that moved most, and no listing."""
     same_gpu = before.device.name == after.device.name
     points = [visible(text) for text in compare.comparability(before, after)]
-    instructions, moved = _instructions(before, after), list(_changes(before, after, _BYTES))
+    instructions, moved = _instructions(before, after), changes(before, after, _BYTES)
     if most:
-        moved += [*instructions[:1], *_changes(before, after, _LAUNCH)]
+        moved += [*instructions[:1], *changes(before, after, _LAUNCH)]
         moved = sorted(filter(_moved, moved), key=_by_ratio)[:most]
     found = [
         _time(before, after, most or _ROWS) if same_gpu else None,
@@ -163,8 +163,10 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
         points.append(
             "The source cannot be compared, because a report has none (collect it with --import-source yes)."
         )
+    elif difference is None and before.launch.function == after.launch.function:
+        points.append("The source is the same.")
     elif difference is None:
-        points.append(_unchanged(before, after))
+        points.append("Both kernels come from the same lines of source.")
     return Differences(
         tuple(points),
         tuple(each for each in found if each is not None and each.rows),
@@ -179,30 +181,28 @@ def _time(before: Profile, after: Profile, most: int) -> Table | None:
     old, new = before.duration_us, after.duration_us
     if not old or not new or abs(new / old - 1) < _UNCHANGED:
         return None
-    parts = compare.attribute(before, after)
-    causes = [part for part in parts if part.name != "residual"]
+    *causes, residual = compare.attribute(before, after)
     named = [each for each in causes if abs(each.microseconds) >= _PART * abs(new - old)][:most]
     rest = [each for each in causes if each not in named]
     product = math.prod(each.factor for each in rest)
-    smaller = [compare.Part("rest", "smaller causes", 0.0, factor=product)] if rest else []
-    shown = [*named, *smaller, *(part for part in parts if part.name == "residual")]
-    columns: tuple[Spec[compare.Part], ...] = (
+    smaller = [TimeCause("rest", "smaller causes", 0.0, factor=product)] if rest else []
+    columns: tuple[Spec[TimeCause], ...] = (
         Spec("cause", cell=_cause, numeric=False, shortest=16),
         Spec("time", cell=_factor),
-        Spec("old", cell=lambda part: _quantity(part.before, part.unit)),
-        Spec("new", cell=lambda part: _quantity(part.after, part.unit)),
+        Spec("old", cell=lambda each: _quantity(each.before, each.unit)),
+        Spec("new", cell=lambda each: _quantity(each.after, each.unit)),
     )
     note = (
         "Each cause multiplies (×) or divides (÷) the time; all of them together give the whole. "
         "Cycles are per instruction of a warp."
     )
     title = f"Time: {units.duration(old)} → {units.duration(new)} ({_times(new / old)}), by cause"
-    return table(title, columns, shown, note)
+    return table(title, columns, [*named, *smaller, residual], note)
 
 
-def _cause(part: compare.Part) -> str:
-    reason = part.name.removeprefix("stall_")
-    return part.label if reason == part.name else f"waiting: {reason_name(reason)}"
+def _cause(cause: TimeCause) -> str:
+    reason = cause.name.removeprefix("stall_")
+    return cause.label if reason == cause.name else f"waiting: {reason_name(reason)}"
 
 
 def _times(factor: float) -> str:
@@ -213,47 +213,34 @@ def _times(factor: float) -> str:
     return f"{'×' if factor > 1 else '÷'}{units.THIN_SPACE}{number}"
 
 
-def _factor(part: compare.Part) -> Cell:
-    unknown = part.name in ("residual", "rest")
-    tone: Tone = "muted" if unknown else "bad" if part.microseconds > 0 else "good"
-    return Cell(_times(part.factor), tone=tone)
-
-
-def _quantity(value: float | None, unit: str) -> str:
-    """A figure, with a prefix where it is a large count; empty where there is none."""
-    if value is None:
-        return ""
-    if unit == "cycles/inst":
-        return units.quantity(value, "cycles")
-    if unit == "count" and abs(value) >= _LARGE:
-        return units.si(value, "").rstrip()
-    return units.quantity(value, unit)
+def _factor(cause: TimeCause) -> Cell:
+    unknown = cause.name in ("residual", "rest")
+    tone: Tone = "muted" if unknown else "bad" if cause.microseconds > 0 else "good"
+    return Cell(_times(cause.factor), tone=tone)
 
 
 def _waiting(before: Profile, after: Profile, most: int | None = None) -> Table | None:
     """Shares of a warp's time by what it waits for; with `most` those that changed most."""
-    old, new = figures.stall_shares(before), figures.stall_shares(after)
-    if not old or not new:
+    sides = figures.stall_shares(before), figures.stall_shares(after)
+    if not all(sides):
         return None
-
-    def weight(name: str) -> float:
-        sides = (old.get(name, 0.0), new.get(name, 0.0))
-        return max(sides) - min(sides) if most else max(sides)
-
-    reasons = sorted(
-        (name for name in {*old, *new} if max(old.get(name, 0), new.get(name, 0)) >= _SHARE),
-        key=lambda name: (-weight(name), name),
+    found = [
+        each
+        for each in compare.by_reason(*sides, "fraction")
+        if max(each.before or 0.0, each.after or 0.0) >= _SHARE
+    ]
+    found.sort(
+        key=lambda each: (
+            -abs(each.moved) if most else -max(each.before or 0.0, each.after or 0.0),
+            each.name,
+        )
     )
-
-    columns: tuple[Spec[str], ...] = (
-        Spec("waiting", cell=reason_name, numeric=False),
-        Spec("old", cell=lambda name: whole_percent(old.get(name, 0.0))),
-        Spec("new", cell=lambda name: whole_percent(new.get(name, 0.0))),
-        Spec(
-            "change", cell=lambda name: _points(old.get(name, 0.0), new.get(name, 0.0)), gives_way=1
-        ),
+    return _figures(
+        "Stalls: shares of a warp's time",
+        found[: most or _ROWS],
+        Spec("waiting", cell=lambda each: each.label, numeric=False),
+        lambda value, _: whole_percent(value or 0.0),
     )
-    return table("Stalls: shares of a warp's time", columns, reasons[: most or _ROWS])
 
 
 def _points(old: float, new: float) -> str:
@@ -262,20 +249,11 @@ def _points(old: float, new: float) -> str:
     return f"{moved:+d} point{'' if abs(moved) == 1 else 's'}" if moved else SAME
 
 
-def _changes(before: Profile, after: Profile, names: Iterable[str]) -> Iterator[Change]:
-    for name in names:
-        unit, label, _ = figures.describe(name)
-        old, new = figures.value(before, name), figures.value(after, name)
-        if old is not None or new is not None:
-            yield Change(name, label, unit, old, new)
-
-
 def _instructions(before: Profile, after: Profile) -> list[Change]:
     """All instructions, then the opcodes whose counts moved most."""
-    found = [each for each in changes(before, after) if each.unit == "count"]
-    total = [each for each in found if each.name == "instructions"]
-    opcodes = [each for each in found if each.name.split(".")[0].isupper() and _moved(each)]
-    return [*total, *sorted(opcodes, key=lambda each: -_size(each))[:_ROWS]]
+    total = changes(before, after, ("instructions",))
+    opcodes = filter(_moved, changes(before, after, compare.OPCODES))
+    return [*total, *sorted(opcodes, key=lambda each: -abs(each.moved))[:_ROWS]]
 
 
 def _moved(change: Change) -> bool:
@@ -289,17 +267,33 @@ def _by_ratio(change: Change) -> float:
     return -abs(math.log(abs(change.after / change.before)))
 
 
-def _size(change: Change) -> float:
-    """Instructions that came or went."""
-    return abs((change.after or 0.0) - (change.before or 0.0))
+def _quantity(value: float | None, unit: str) -> str:
+    """A figure, with a prefix where it is a large count; empty where there is none."""
+    if value is None:
+        return ""
+    if unit == "cycles/inst":
+        return units.quantity(value, "cycles")
+    if unit == "count" and abs(value) >= _LARGE:
+        return units.si(value, "").rstrip()
+    return units.quantity(value, unit)
 
 
-def _figures(title: str, found: Iterable[Change]) -> Table:
-    """Figures that either launch has, zero on both sides left out."""
+_LABEL: Final[Spec[Change]] = Spec(
+    "figure", cell=lambda each: each.label, numeric=False, shortest=16
+)
+
+
+def _figures(
+    title: str,
+    found: Iterable[Change],
+    first: Spec[Change] = _LABEL,
+    shown: Callable[[float | None, str], str] = _quantity,
+) -> Table:
+    """What either launch has, zero on both sides left out."""
     columns: tuple[Spec[Change], ...] = (
-        Spec("figure", cell=lambda each: each.label, numeric=False, shortest=16),
-        Spec("old", cell=lambda each: _quantity(each.before, each.unit)),
-        Spec("new", cell=lambda each: _quantity(each.after, each.unit)),
+        first,
+        Spec("old", cell=lambda each: shown(each.before, each.unit)),
+        Spec("new", cell=lambda each: shown(each.after, each.unit)),
         Spec("change", cell=_change, gives_way=1),
     )
     return table(title, columns, [each for each in found if each.before or each.after])
@@ -321,19 +315,18 @@ def _change(change: Change) -> str:
 
 def _launch(before: Profile, after: Profile) -> Table:
     """What the two launches asked of the GPU, and how busy that kept it; only what differs."""
-    one, other = before.launch, after.launch
+    sides = before.launch, after.launch
     rows = [
-        ("grid", extents(one.grid), extents(other.grid)),
-        ("block", extents(one.block), extents(other.block)),
-    ]
-    old, new = (units.si(each.shared_static + each.shared_dynamic, "B") for each in (one, other))
-    rows.append(("shared memory", old, new))
+        ("grid", *(extents(each.grid) for each in sides)),
+        ("block", *(extents(each.block) for each in sides)),
+        ("shared memory", *(units.si(each.shared_static + each.shared_dynamic, "B") for each in sides)),
+    ]  # fmt: skip
     rows += [
         (each.label, units.quantity(each.before, each.unit), units.quantity(each.after, each.unit))
-        for each in _changes(before, after, _LAUNCH)
+        for each in changes(before, after, _LAUNCH)
         if each.before != each.after and _moved(each)
     ]
-    columns: tuple[Spec[tuple[str, str, str]], ...] = (
+    columns: tuple[Spec[tuple[str, ...]], ...] = (
         Spec("launch", cell=lambda row: row[0], numeric=False, shortest=16),
         Spec("old", cell=lambda row: row[1]),
         Spec("new", cell=lambda row: row[2]),
@@ -405,13 +398,6 @@ def _difference(before: Profile, after: Profile) -> Listing | None:
         kernels = " → ".join(kernel_name(profile.launch.function) for profile in sides)
         title = f"{kernels} in {title}"
     return Listing(f"Source: the difference of {title}", lines) if lines else None
-
-
-def _unchanged(before: Profile, after: Profile) -> str:
-    """What to say where no line differs."""
-    if before.launch.function == after.launch.function:
-        return "The source is the same."
-    return "Both kernels come from the same lines of source."
 
 
 def _own_lines(profile: Profile, name: str) -> list[str]:

@@ -29,7 +29,7 @@ _BASIS: Final = "Measured without counters"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Probed:
     """What a probe says of one kernel, with its code where that could be read."""
 
     diagnosis: Diagnosis
@@ -38,7 +38,7 @@ class Verdict:
     code: KernelAnalysis | None = None
 
 
-def card(kernel: KernelTrace, trace: Trace, found: Verdict, then: str = "") -> Card:
+def card(kernel: KernelTrace, trace: Trace, found: Probed, then: str = "") -> Card:
     """The card of a traced kernel. `then` is the command to run next."""
     shown = card_of_launch(profile_of(kernel, trace.device), found.diagnosis)
     unknown, cause = shown.state == "unknown", _cause(found)
@@ -61,7 +61,7 @@ def card(kernel: KernelTrace, trace: Trace, found: Verdict, then: str = "") -> C
     )
 
 
-def _cause(found: Verdict) -> StaticFinding | None:
+def _cause(found: Probed) -> StaticFinding | None:
     """What the code shows that fits the verdict; anything it shows where there is no verdict."""
     if found.code is None or found.diagnosis.primary.good:
         return None
@@ -73,7 +73,7 @@ def _cause(found: Verdict) -> StaticFinding | None:
     return next(iter(fits), None)
 
 
-def _basis(found: Verdict) -> str:
+def _basis(found: Probed) -> str:
     if found.told is not None:
         return f"{_BASIS}: bars show how far its time follows each unit under pressure."
     return f"{_BASIS}: by time and shape{', and its code' if found.code is not None else ''}."
@@ -92,7 +92,7 @@ def _fill(kernel: KernelTrace, trace: Trace) -> list[str]:
 
 def answer_of(
     trace: Trace,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[Probed],
     *,
     top: int,
     then: str = "",

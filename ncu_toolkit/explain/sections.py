@@ -57,7 +57,9 @@ def by_fact(
     of the larger value."""
     kept = [n for n in names if unchanged is None or moved([*launches.values()], n, unchanged)]
     specs = [spec("Figure", fact_label, words=True)]
-    specs += [spec(head, partial(fact_cell, profile)) for head, profile in launches.items()]
+    specs += [
+        spec(head, partial(fact_cell, profile, meaning=False)) for head, profile in launches.items()
+    ]
     if len(launches) == 2:
         old, new = launches.values()
         specs.append(spec("Change", lambda n: change(figures.value(old, n), figures.value(new, n))))

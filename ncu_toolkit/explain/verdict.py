@@ -20,10 +20,10 @@ from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unkno
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
 from ncu_toolkit.document.card import (
     NAME,
-    Bar,
     Card,
-    Line,
+    CodeLine,
     State,
+    UnitBar,
     Wait,
     about,
     between,
@@ -35,6 +35,7 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.explain import busy
 from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
+from ncu_toolkit.model.finding import Advice, shown_step
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.operands import READS_ONLY
@@ -152,7 +153,12 @@ def _named(state: State, finding: Finding, workload: str = "") -> dict[str, Any]
 
 def _steps(advice: Iterable[str], then: str) -> tuple[str, ...]:
     """Advice, safe to show, without the command that the card's `next` gives anyway."""
-    return tuple(sentences(line.replace(f": {then}", ".") if then else line) for line in advice)
+    return tuple(
+        sentences(f"{step.text}.")
+        if isinstance(step, Advice) and step.command == then
+        else shown_step(step, sentences)
+        for step in advice
+    )
 
 
 def _on_condition(factor: float | None) -> bool:
@@ -252,7 +258,7 @@ def extents(sizes: tuple[int, int, int]) -> str:
     return "×".join(units.count(size) for size in sizes[: last + 1])
 
 
-def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Bar, ...]:
+def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[UnitBar, ...]:
     """The busiest units, busiest first; among them DRAM, and the unit of the verdict."""
     ranked = sorted(used, key=lambda name: -used[name].busy)
     limit = _limit(used, finding, state)
@@ -260,7 +266,7 @@ def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Bar,
     kept = [name for name in dict.fromkeys((limit, "dram")) if name in ranked[BARS:]]
     chosen = [*ranked[: BARS - len(kept)], *kept]
     return tuple(
-        Bar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
+        UnitBar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
         for name in sorted(chosen, key=lambda name: -used[name].busy)
     )
 
@@ -312,7 +318,7 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
 
 
-def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
+def _where(profile: Profile, finding: Finding) -> Iterator[CodeLine]:
     """The line that costs most, and the verdict's own where neither that is it nor the line where
     warps wait for it."""
     hottest, waiting = _hottest(profile, finding)
@@ -330,7 +336,7 @@ def _where(profile: Profile, finding: Finding) -> Iterator[Line]:
             yield pointed
 
 
-def _hottest(profile: Profile, finding: Finding) -> tuple[Line | None, str]:
+def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
     """The source line with most samples, or executed instructions where the report holds too few
     samples; the instruction where it has no lines. None where it has neither.
 
@@ -464,16 +470,16 @@ def _has_result(opcode: str) -> bool:
     return awaited and (kind == "copy" or attribution.base(opcode) not in READS_ONLY)
 
 
-def _located(sources: Mapping[str, str], place: Location) -> Line:
+def _located(sources: Mapping[str, str], place: Location) -> CodeLine:
     return _line(sources, place.file, place.line, place.sass, place.share, place.what)
 
 
 def _line(
     sources: Mapping[str, str], path: str, line: int, sass: str, share: float, of: str
-) -> Line:
+) -> CodeLine:
     source = sources.get(path, "").splitlines() if path else []
     text = source[line - 1].strip() if 0 < line <= len(source) else ""
-    return Line(
+    return CodeLine(
         visible(path),
         line if path else 0,
         visible(text, CODE, keep="\t").replace("\t", " "),

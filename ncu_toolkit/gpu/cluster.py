@@ -1,8 +1,6 @@
-"""Where tasks run: in this process, or on the workers of a Dask cluster, one GPU each.
-
-Both executors call the same functions with the same tasks. On a cluster a result comes back to this
-process, which stores it at once. Dask is imported only where `--cluster` asks for it (extra
-`cluster`, docs/cluster.md)."""
+"""Tasks on the workers of a Dask cluster, one GPU each. A result comes back to this process, which
+stores it at once. Dask is imported only where `--cluster` asks for it (extra `cluster`,
+docs/cluster.md)."""
 
 from __future__ import annotations
 
@@ -25,15 +23,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.build.toolchain import toolchain_description
 from ncu_toolkit.core.cache import cache_folder
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.gpu.executor import SAME, Executor, Reporter, Tasks, machine
 from ncu_toolkit.gpu.selection import Cases, groups_of
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.model import Device
@@ -42,12 +40,10 @@ from ncu_toolkit.model.run import RunCase
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: A board is left out where a part of its probe takes this many times the median of its model. Sinha
+#: A GPU is left out where a part of its probe takes this many times the median of its model. Sinha
 #: et al., "Not All GPUs Are Created Equal" (SC 2022, arXiv:2208.11035): GPUs of one cluster differ by
 #: 8 % (at most 22 %), and outliers are up to 1.5 times slower than the median.
 SLOW: Final = 1.5
-#: Labels of a run's environment that must not change within a run.
-SAME: Final = ("GPU", "Driver", "CUDA runtime", "CuPy", "Compiler", "ncu")
 #: Tasks of a board that are on their way: one runs, the others wait beside it while its result
 #: travels. A setting takes a few milliseconds in tune's later rounds, about as long as the way.
 _AHEAD: Final = 3
@@ -68,100 +64,6 @@ _RESULT_SECONDS: Final = 5.0
 #: Packages whose functions a worker is asked to run.
 _OURS: Final = ("ncu_toolkit.", "benchmarks.")
 _KEPT: Final = "What was finished is kept: run the same command again"
-
-
-class Reporter(Protocol):
-    """Where tasks and stages report progress."""
-
-    def stage(self, title: str, total: int) -> None:
-        """A stage of `total` steps begins."""
-
-    def step(self, label: str) -> None:
-        """One step of the stage is done."""
-
-    def doing(self, label: str) -> None:
-        """What is under way; called several times a second."""
-
-    def note(self, text: str) -> None:
-        """Something the user should know."""
-
-
-class Executor:
-    """Where tasks run: this process and its GPU, one task after another. `Dask` runs the same tasks
-    on the GPUs of a cluster."""
-
-    @property
-    def boards(self) -> int:
-        """GPUs of a cluster that measure at once; 0 where tasks run in this process."""
-        return 0
-
-    def device(self) -> Device:
-        """The model of the GPUs."""
-        return cuda.device()
-
-    def environment(self) -> Mapping[str, str]:
-        """Labels and values of the machines."""
-        return machine()
-
-    def uuid(self) -> str:
-        """The GPU's UUID where there is only one, else empty."""
-        return cuda.gpu_uuid()
-
-    def ncu(self) -> str:
-        """The version of the ncu there. Raises EnvironmentProblem where there is none."""
-        return collect.find_ncu().version
-
-    def works(self) -> bool:
-        """Whether tasks can still use the GPU, whatever earlier ones did to its context."""
-        return cuda.context_works()
-
-    def place(self, path: Path) -> Path | None:
-        """`path` where tasks can write there; None where they need a folder of their own."""
-        return path
-
-    def pieces(self, cases: Cases) -> list[Cases]:
-        """Cases in pieces for a task each."""
-        return [cases]
-
-    def run(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, ...]],
-        reporter: Reporter | None = None,
-    ) -> Iterator[Done]:
-        """Call `function` with each task's arguments, on a GPU; results come as they are ready.
-        A task is taken from `tasks` only when it can be started. `reporter` is passed on by its
-        name where it is given.
-
-        Raises:
-            Exception: whatever else than a ToolkitError a task raised in this process; whatever
-                `tasks` raised, after the results of those under way.
-        """
-        cuda.disable_tf32()
-        named = {} if reporter is None else {"reporter": reporter}
-        for index, task in enumerate(tasks):
-            try:
-                done = Done(index, function(*task, **named))
-            except ToolkitError as error:
-                done = Done(index, error=error)
-            yield done
-
-    def build(
-        self,
-        requests: Sequence[nvcc.BuildRequest],
-        progress: Callable[[int, int, nvcc.BuildOutcome], None],
-        jobs: int | None = None,
-    ) -> list[nvcc.BuildOutcome]:
-        """Compile: see `nvcc.build_many`. Needs no GPU."""
-        return nvcc.build_many(requests, progress, jobs)
-
-
-HERE: Final = Executor()
-
-
-def machine() -> dict[str, str]:
-    """Labels and values of this machine: GPU, driver, CUDA, compiler."""
-    return {**cuda.environment(), "Compiler": toolchain_description()}
 
 
 # What runs on a worker. A worker is asked by name, for functions of this project alone; what it gets
@@ -224,18 +126,13 @@ def versions() -> dict[str, str]:
 
 def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Reply:
     """Carry out one task on a worker. `function` is "module:name", of this project."""
-    module, _, name = function.partition(":")
-    if not module.startswith(_OURS):
+    if not function.startswith(_OURS):
         return Reply(error=UsageProblem(f"'{function}' is no task of ncu-toolkit"))
     from distributed import get_worker
 
-    worker = get_worker().address
-    if not gpu:
-        return _answer(worker, module, name, task, gpu, report)
-    within = contextvars.copy_context()
-
-    call = partial(within.run, _answer, worker, module, name, task, gpu, report)
-    return _gpu_thread(worker).submit(call).result()
+    worker, within = get_worker().address, contextvars.copy_context()
+    call = partial(_answer, worker, function, task, gpu, report)
+    return _gpu_thread(worker).submit(within.run, call).result() if gpu else call()
 
 
 @lru_cache(maxsize=1024)
@@ -245,10 +142,8 @@ def _gpu_thread(worker: str) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="ncu-toolkit-gpu")
 
 
-def _answer(
-    worker: str, module: str, name: str, task: tuple[Any, ...], gpu: bool, report: bool
-) -> Reply:
-    found = Reply(worker=worker)
+def _answer(worker: str, function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Reply:
+    found, (module, _, name) = Reply(worker=worker), function.partition(":")
     named = {"reporter": _Recorder(found.reported)} if report else {}
     cuda.disable_tf32()
     try:
@@ -295,10 +190,9 @@ def introduce() -> Board:
     environment = machine()
     with contextlib.suppress(ToolkitError):
         environment["ncu"] = collect.find_ncu().version
-    probe = timing.probe()
-    return Board(
-        cuda.uuid(), socket.gethostname(), cuda.device(), environment, versions(), probe.compute_us, probe.memory_us, probe.throttle
-    )  # fmt: skip
+    host, probe = socket.gethostname(), timing.probe()
+    times = probe.compute_us, probe.memory_us, probe.throttle
+    return Board(cuda.uuid(), host, cuda.device(), environment, versions(), *times)
 
 
 @dataclass(frozen=True)
@@ -313,12 +207,9 @@ class Built:
 def compiled(
     name: str, arch: str, parameters: Mapping[str, int], macros: Mapping[str, str], source: str
 ) -> Built:
-    """Compile a rung on a worker. `source` is the digest of its code on the client.
-
-    Raises:
-        EnvironmentProblem: the worker has other code for it.
-        ToolkitError: as `nvcc.compile_rung`.
-    """
+    """Compile a rung on a worker. `source` is the digest of its code on the client. Raises
+    EnvironmentProblem: the worker has other code for it. Raises ToolkitError: as
+    `nvcc.compile_rung`."""
     check_source(name, source)
     cubin = nvcc.compile_rung(find_rung(name), arch, parameters, macros)
     folder = cubin.path.parent
@@ -355,18 +246,6 @@ def adopt(built: Sequence[Built]) -> None:
             shutil.rmtree(work, ignore_errors=True)
 
 
-@lru_cache(maxsize=1)
-def own_temporary_folder() -> Path:
-    """A folder of this worker's board for temporary files. NVIDIA documents a lock of ncu's in TMPDIR,
-    which would keep two boards of a host from being profiled at once; ncu 2025.3.1 did not wait
-    for it."""
-    folder = Path(tempfile.gettempdir()) / f"ncu-toolkit-{os.getuid()}-{cuda.uuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise EnvironmentProblem(f"'{folder}' belongs to another user", "Set TMPDIR on the worker")
-    return folder
-
-
 # What runs on the client.
 
 
@@ -393,12 +272,7 @@ class Dask(Executor):
     """
 
     def __init__(
-        self,
-        client: Any,
-        note: Callable[[str], None],
-        wait: float,
-        slow_boards: bool,
-        remedy: str,
+        self, client: Any, note: Callable[[str], None], wait: float, slow_boards: bool, remedy: str
     ) -> None:
         self._client, self._note, self._wait = client, note, wait
         self._slow_boards, self._remedy = slow_boards, remedy
@@ -435,9 +309,8 @@ class Dask(Executor):
     def ncu(self) -> str:
         version = self.environment().get("ncu")
         if version is None:
-            raise EnvironmentProblem(
-                "the boards of the cluster have no ncu", "Install Nsight Compute there, or set NCU"
-            )
+            remedy = "Install Nsight Compute there, or set NCU"
+            raise EnvironmentProblem("the boards of the cluster have no ncu", remedy)
         return version
 
     def works(self) -> bool:
@@ -448,18 +321,13 @@ class Dask(Executor):
 
     def pieces(self, cases: Cases) -> list[Cases]:
         """Of one problem and size, and enough of them that the boards end at about the same time."""
-        most = max(1, len(cases) // (2 * self.boards))
-        return [
-            group[start : start + most]
-            for group in groups_of(cases)
-            for start in range(0, len(group), most)
-        ]
+        most, found = max(1, len(cases) // (2 * self.boards)), list[Cases]()
+        for group in groups_of(cases):
+            found += (group[start : start + most] for start in range(0, len(group), most))
+        return found
 
     def build(
-        self,
-        requests: Sequence[nvcc.BuildRequest],
-        progress: Callable[[int, int, nvcc.BuildOutcome], None],
-        jobs: int | None = None,
+        self, requests: Sequence[nvcc.BuildRequest], progress: nvcc.OnBuilt, jobs: int | None = None
     ) -> list[nvcc.BuildOutcome]:
         tasks = (
             (f"{r.rung.family}/{r.rung.name}", r.arch, dict(r.parameters), dict(r.macros), nvcc.source_digest(r.rung)) for r in requests
@@ -478,22 +346,13 @@ class Dask(Executor):
         return [outcomes[index] for index in range(len(requests))]
 
     def run(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, ...]],
-        reporter: Reporter | None = None,
+        self, function: Callable[..., Any], tasks: Tasks, reporter: Reporter | None = None
     ) -> Iterator[Done]:
         return self._tasks(function, tasks, reporter, gpu=True)
 
     def _tasks(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, ...]],
-        reporter: Reporter | None,
-        *,
-        gpu: bool,
-        at_once: int | None = None,
-    ) -> Iterator[Done]:
+        self, function: Callable[..., Any], tasks: Tasks, reporter: Reporter | None, *, gpu: bool, at_once: int | None = None
+    ) -> Iterator[Done]:  # fmt: skip
         """The loop of the client: keep as many tasks under way as there is room for, and give each
         result away as it comes."""
         name = f"{function.__module__}:{function.__qualname__}"
@@ -519,12 +378,12 @@ class Dask(Executor):
                     self._restart_broken()
                 if not self._broken:
                     self._look()
-                for lost in [f for f, each in flights.items() if self._stranded(each)]:
-                    if lost.status == "finished":
-                        continue
-                    flight = flights.pop(lost)
-                    self._client.cancel([lost], force=True)
-                    send(flight)
+                for future, flight in list(flights.items()):
+                    stranded = flight.allowed is not None and not flight.allowed & self._used.keys()
+                    if stranded and future.status != "finished":
+                        del flights[future]
+                        self._client.cancel([future], force=True)
+                        send(flight)
                 room = len(self._used) * _AHEAD if gpu else at_once or self._threads + 2
                 while more and len(flights) < room:
                     try:
@@ -583,21 +442,12 @@ class Dask(Executor):
     def _submit(
         self, name: str, task: tuple[Any, ...], allowed: Iterable[str] | None, report: bool
     ) -> Any:
-        measures = allowed is not None
+        workers = None if allowed is None else sorted(allowed)
         return self._client.submit(
-            answer,
-            name,
-            task,
-            measures,
-            report,
-            key=f"{name.rpartition(':')[2]}-{os.urandom(8).hex()}",
-            workers=sorted(allowed) if allowed is not None else None,
-            resources={"GPU": 1} if measures else None,
-            pure=False,
-        )
-
-    def _stranded(self, flight: _Flight) -> bool:
-        return flight.allowed is not None and not flight.allowed & set(self._used)
+            answer, name, task, workers is not None, report,
+            key=f"{name.rpartition(':')[2]}-{os.urandom(8).hex()}", workers=workers,
+            resources=None if workers is None else {"GPU": 1}, pure=False,
+        )  # fmt: skip
 
     def _results(self, futures: Sequence[Any]) -> list[Reply | None]:
         """Answers of tasks that have ended, in one exchange with the scheduler where none failed."""
@@ -607,11 +457,8 @@ class Dask(Executor):
         return [self._result(future) for future in futures]
 
     def _result(self, future: Any) -> Reply | None:
-        """A task's answer; None where it was lost with its worker before it came here.
-
-        Raises:
-            EnvironmentProblem: the scheduler is gone, or the worker lacks this package.
-        """
+        """A task's answer; None where it was lost with its worker before it came here. Raises
+        EnvironmentProblem: the scheduler is gone, or the worker lacks this package."""
         from distributed.scheduler import KilledWorker
 
         if future.status == "cancelled":
@@ -620,22 +467,19 @@ class Dask(Executor):
             found: Reply = future.result(timeout=_RESULT_SECONDS)
             return found
         except KilledWorker as error:
-            times = error.allowed_failures + 1
-            text = f"its worker ended {times} times while it ran"
+            text = f"its worker ended {error.allowed_failures + 1} times while it ran"
             return Reply(error=KernelProblem(text, "See the logs of the workers"))
         except ImportError as error:
-            raise EnvironmentProblem(
-                f"a worker cannot run this task ({error})", _same_package()
-            ) from None
+            what = f"a worker cannot run this task ({error})"
+            raise EnvironmentProblem(what, _same_package()) from None
         except Exception as error:
             if self._client.status != "running" or future.status == "cancelled":
                 raise self._gone() from None
             if isinstance(error, OSError | TimeoutError):
                 self._identity()
                 return None
-            raise EnvironmentProblem(
-                f"a worker failed: {type(error).__name__}: {error}", _same_package()
-            ) from None
+            what = f"a worker failed: {type(error).__name__}: {error}"
+            raise EnvironmentProblem(what, _same_package()) from None
 
     def _gone(self) -> EnvironmentProblem:
         where = self._client.scheduler.address if self._client.scheduler else "the cluster"
@@ -648,9 +492,8 @@ class Dask(Executor):
             self._all[address] = None
             self._broken.append(address)
             self._left = time.monotonic()
-            self._note(
-                f"the GPU's context on {board.label} is broken, by a kernel or a fault; its worker is restarted"
-            )
+            broken = f"the GPU's context on {board.label} is broken, by a kernel or a fault"
+            self._note(f"{broken}; its worker is restarted")
 
     def _restart_broken(self) -> None:
         """Replace the workers whose context is broken; they introduce themselves again."""
@@ -667,13 +510,11 @@ class Dask(Executor):
 
     def _identity(self) -> dict[str, Any]:
         """What the scheduler knows of itself and its workers."""
+        ask = self._client.scheduler.identity
         try:
-            found = self._client.sync(
-                self._client.scheduler.identity, n_workers=-1, callback_timeout=CONNECT_SECONDS
-            )
+            return dict(self._client.sync(ask, n_workers=-1, callback_timeout=CONNECT_SECONDS))
         except Exception:
             raise self._gone() from None
-        return dict(found)
 
     def _workers(self) -> dict[str, dict[str, Any]]:
         """What the scheduler knows of each worker, by address."""
@@ -698,13 +539,10 @@ class Dask(Executor):
             self._begin(address)
         for address in found:
             self._learn(address, _INTRODUCTION_SECONDS)
-        known = [board for board in list(self._all.values()) if board is not None]
-        if not known:
-            raise EnvironmentProblem("no board of the cluster can be used", "See the notes above")
-        kinds = Counter(map(_kind, known))
-        self._model = next(board for board in known if _kind(board) == kinds.most_common(1)[0][0])
-        for address, board in list(self._all.items()):
-            if board is not None:
+        known = {address: board for address, board in list(self._all.items()) if board}
+        for most, _ in Counter(map(_kind, known.values())).most_common(1):
+            self._model = next(board for board in known.values() if _kind(board) == most)
+            for address, board in known.items():
                 self._admit(address, board)
         if not self._used:
             raise EnvironmentProblem("no board of the cluster can be used", "See the notes above")
@@ -713,11 +551,8 @@ class Dask(Executor):
         return [a for a, each in workers.items() if each.get("resources", {}).get("GPU", 0) >= 1]
 
     def _look(self) -> None:
-        """Name boards that are gone, and begin with those that came; every few seconds.
-
-        Raises:
-            EnvironmentProblem: no board is left, and none came back within the time to wait.
-        """
+        """Name boards that are gone, and begin with those that came; every few seconds. Raises
+        EnvironmentProblem: no board is left, and none came back within the time to wait."""
         if time.monotonic() - self._looked < _LOOK_EVERY and self._used:
             return
         lost_since = time.monotonic()
@@ -772,11 +607,10 @@ class Dask(Executor):
         if board is None:
             self._note(f"the worker at {address} cannot use its GPU: {found.error or found.defect}")
             return
-        known = (
-            (name, board.versions.get(name, "none"), here) for name, here in versions().items()
-        )
         differs = [
-            f"{name} {there} there, {here} here" for name, there, here in known if there != here
+            f"{name} {board.versions.get(name, 'none')} there, {here} here"
+            for name, here in versions().items()
+            if board.versions.get(name) != here
         ]
         if differs:
             text = f"the worker at {address} differs: {', '.join(differs)}"

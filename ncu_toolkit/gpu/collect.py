@@ -48,45 +48,33 @@ class Ncu:
     @property
     def stock_sections(self) -> Path | None:
         """Its own section folder, where it is found beside the binary."""
-        here = Path(self.path).resolve()
+        above = Path(self.path).resolve().parents
         release = ".".join(self.version.split(".")[:3])
-        candidates = [parent / "sections" for parent in here.parents]
-        candidates += [
-            folder / "sections"
-            for parent in here.parents
-            for folder in parent.glob(f"nsight-compute*{release}*")
-        ]
-        candidates.append(Path("/opt/nvidia/nsight-compute") / release / "sections")
-        return next(
-            (folder for folder in candidates if (folder / "SpeedOfLight.section").is_file()), None
-        )
+        named = [each for top in above for each in top.glob(f"nsight-compute*{release}*")]
+        places = [*above, *named, Path("/opt/nvidia/nsight-compute") / release]
+        folders = (place / "sections" for place in places)
+        return next((each for each in folders if (each / "SpeedOfLight.section").is_file()), None)
 
 
 def find_ncu() -> Ncu:
-    """ncu from `$NCU`, PATH, CUDA_HOME or /opt/nvidia, the newest of the last.
-
-    Raises:
-        EnvironmentProblem: there is none, or it does not run.
-    """
+    """ncu from `$NCU`, PATH, CUDA_HOME or /opt/nvidia, the newest of the last. Raises
+    EnvironmentProblem: there is none, or it does not run."""
     named = os.environ.get("NCU")
     if named:
         if not shutil.which(named):
-            raise EnvironmentProblem(
-                f"$NCU names '{named}', which is not an executable",
-                "Point it at the ncu binary, or unset it",
-            )
+            what = f"$NCU names '{named}', which is not an executable"
+            raise EnvironmentProblem(what, "Point it at the ncu binary, or unset it")
         return _probe(named)
-    candidates = [shutil.which("ncu")]
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    if home:
-        candidates.append(shutil.which(str(Path(home) / "bin" / "ncu")))
-    candidates += [
-        str(path) for path in sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
+    installed = sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
+    candidates = [
+        shutil.which("ncu"),
+        shutil.which(str(Path(home) / "bin" / "ncu")) if home else None,
+        *map(str, installed),
+        shutil.which("/usr/local/cuda/bin/ncu"),
     ]
-    candidates.append(shutil.which("/usr/local/cuda/bin/ncu"))
-    for candidate in candidates:
-        if candidate:
-            return _probe(candidate)
+    for candidate in filter(None, candidates):
+        return _probe(candidate)
     raise EnvironmentProblem(
         "ncu (Nsight Compute) is not on PATH, in $NCU, $CUDA_HOME or /opt/nvidia",
         "Install the CUDA toolkit or set NCU=/path/to/ncu; `ncu-toolkit report` shows the recordings without it",
@@ -103,39 +91,31 @@ def _probe(path: str) -> Ncu:
 
 @cache
 def _asked(path: str, changed: int) -> Ncu:
+    words = [path, "--version"]
     try:
-        text = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=60, check=False
-        ).stdout
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentProblem(f"'{path} --version' does not run: {error}") from None
-    found = re.search(r"Version (\S+)", text)
+    found = re.search(r"Version (\S+)", answer.stdout)
     if not found:
         raise EnvironmentProblem(f"'{path} --version' does not answer like Nsight Compute")
     return Ncu(path, found.group(1))
 
 
 def section_folder() -> Path:
-    """Our section files: in the package (a wheel) or beside it (a checkout).
-
-    Raises:
-        EnvironmentProblem: neither is there.
-    """
+    """Our section files: in the package (a wheel) or beside it (a checkout). Raises
+    EnvironmentProblem: neither is there."""
     package = Path(__file__).resolve().parents[1]
     for candidate in (package / "sections_data", package.parent / "sections"):
         if candidate.is_dir():
             return candidate
-    raise EnvironmentProblem(
-        "the section files are missing from the installation", "Reinstall ncu-toolkit"
-    )
+    missing = "the section files are missing from the installation"
+    raise EnvironmentProblem(missing, "Reinstall ncu-toolkit")
 
 
 def section_folders(ncu: Ncu, set_name: str) -> tuple[Path, ...]:
-    """Folders of section files for a set: ours, and ncu's own where they are found.
-
-    Raises:
-        EnvironmentProblem: the set is in folders that are not found.
-    """
+    """Folders of section files for a set: ours, and ncu's own where they are found. Raises
+    EnvironmentProblem: the set is in folders that are not found."""
     if ncu.stock_sections is not None:
         return section_folder(), ncu.stock_sections
     if set_name != sections.SET_NAME:
@@ -174,22 +154,15 @@ def argv(ncu: Ncu, request: Request) -> list[str]:
     words = [ncu.path, "--set", request.set_name]
     for folder in request.section_folders:
         words += ["--section-folder", str(folder)]
-    words += [
-        "--clock-control",
-        "none",
-        "--cache-control",
-        request.cache_control,
-        "--nvtx",
-        "--target-processes",
-        "all",
-    ]
+    words += ["--clock-control", "none", "--cache-control", request.cache_control]
+    words += ["--nvtx", "--target-processes", "all"]
     if request.import_source:
         words += ["--import-source", "yes"]
     if request.ranges_only:
         words += ["--profile-from-start", "off"]
     if request.kernel_filter:
-        words += ["--kernel-name-base", "demangled"]
-        words += ["--kernel-name", f"regex:{request.kernel_filter}"]
+        pattern = f"regex:{request.kernel_filter}"
+        words += ["--kernel-name-base", "demangled", "--kernel-name", pattern]
     elif request.kernel_function:
         words += ["--kernel-name", f"regex:^{re.escape(request.kernel_function)}$"]
     for pattern in request.nvtx_include:
@@ -294,33 +267,20 @@ def run(
     cause, problem = classify(
         text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
     )
-    logger.info(
-        "ncu ended with %s after %.1f s%s",
-        process.returncode,
-        time.monotonic() - started,
-        f": {problem}" if problem else "",
-    )
-    return NcuOutcome(
-        tuple(words),
-        process.returncode,
-        time.monotonic() - started,
-        log,
-        found,
-        problem,
-        interrupted,
-        tuple(int(n) for n in re.findall(r"- (\d+) pass", text)),
-        cause,
-    )
+    code, seconds = process.returncode, time.monotonic() - started
+    what = f": {problem}" if problem else ""
+    logger.info("ncu ended with %s after %.1f s%s", code, seconds, what)
+    passes = tuple(int(n) for n in re.findall(r"- (\d+) pass", text))
+    return NcuOutcome(tuple(words), code, seconds, log, found, problem, interrupted, passes, cause)
 
 
 def _opened(log: Path) -> BinaryIO:
     try:
         return log.open("wb")
     except OSError as error:
-        raise EnvironmentProblem(
-            f"'{log}' cannot be written: {error.strerror}",
-            "Free space, or name another folder with --output",
-        ) from None
+        what = f"'{log}' cannot be written: {error.strerror}"
+        remedy = "Free space, or name another folder with --output"
+        raise EnvironmentProblem(what, remedy) from None
 
 
 def _started(
@@ -328,19 +288,12 @@ def _started(
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            list(words),
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, **environment},
-            pass_fds=tuple(keep_open),
-        )
+            list(words), stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, **environment}, pass_fds=tuple(keep_open),
+        )  # fmt: skip
     except OSError as error:
-        raise EnvironmentProblem(
-            f"'{words[0]}' cannot be started: {error.strerror}",
-            "Free memory or processes, or check $NCU",
-        ) from None
+        what = f"'{words[0]}' cannot be started: {error.strerror}"
+        raise EnvironmentProblem(what, "Free memory or processes, or check $NCU") from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -394,33 +347,21 @@ def classify(
     crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
     for where in (own, text) if returncode else (own,):
         for cause, pattern, kind, message, remedy, by_program in _PROBLEMS:
-            if (
-                (where is own or by_program)
-                and re.search(pattern, where)
-                and not (cause == "no-kernels" and crashed)
-            ):
+            meant = where is own or by_program
+            if meant and re.search(pattern, where) and not (cause == "no-kernels" and crashed):
                 return cause, kind(message, remedy)
     if returncode == 0:
         return "", None
     output = f"Its output is in {log}" if log else "Its output is in the log beside the report"
     if crashed:
-        return "crash", KernelProblem(
-            f"the profiled program ended with exit code {crashed.group(1)}", output
-        )
+        ended = f"the profiled program ended with exit code {crashed.group(1)}"
+        return "crash", KernelProblem(ended, output)
     if returncode < 0:
-        try:
-            name = signal.Signals(-returncode).name
-        except ValueError:
-            name = "not a standard one"
-        return "signal", EnvironmentProblem(
-            f"ncu was ended by signal {-returncode} ({name})", "Finished work is kept"
-        )
-    lines = [
-        line.removeprefix("==ERROR== ").strip()
-        for line in text.splitlines()
-        if line.startswith("==ERROR==")
-    ]
-    return "unknown", EnvironmentProblem(
-        f"ncu failed with exit code {returncode}{': ' + lines[0] if lines else ''}",
-        output.replace("Its", "Its whole"),
-    )
+        known = {each.value: each.name for each in signal.Signals}
+        name = known.get(-returncode, "not a standard one")
+        ended = f"ncu was ended by signal {-returncode} ({name})"
+        return "signal", EnvironmentProblem(ended, "Finished work is kept")
+    lines = [line for line in text.splitlines() if line.startswith("==ERROR==")]
+    first = f": {lines[0].removeprefix('==ERROR== ').strip()}" if lines else ""
+    failed = f"ncu failed with exit code {returncode}{first}"
+    return "unknown", EnvironmentProblem(failed, output.replace("Its", "Its whole"))

@@ -22,24 +22,18 @@ _NO_GPU = "`ncu-toolkit report` works without one, from the recordings in the pa
 
 @lru_cache(maxsize=1)
 def cupy() -> Any:
-    """The CuPy module with a usable device.
-
-    Raises:
-        EnvironmentProblem: CuPy is missing, the driver is missing or too old, or there is no GPU.
-    """
+    """The CuPy module with a usable device. Raises EnvironmentProblem: CuPy is missing, the driver
+    is missing or too old, or there is no GPU."""
     try:
         module = importlib.import_module("cupy")
     except ImportError as error:
-        raise EnvironmentProblem(
-            f"CuPy cannot be imported ({_first_line(error)})",
-            f"{extra('gpu')}; {_NO_GPU}",
-        ) from None
+        what = f"CuPy cannot be imported ({_first_line(error)})"
+        raise EnvironmentProblem(what, f"{extra('gpu')}; {_NO_GPU}") from None
     try:
         count = module.cuda.runtime.getDeviceCount()
     except Exception as error:
-        raise EnvironmentProblem(
-            f"no usable GPU: {_first_line(error)}", f"Check `nvidia-smi`; {_NO_GPU}"
-        ) from None
+        what = f"no usable GPU: {_first_line(error)}"
+        raise EnvironmentProblem(what, f"Check `nvidia-smi`; {_NO_GPU}") from None
     if count == 0:
         raise EnvironmentProblem("this machine has no CUDA GPU", _NO_GPU)
     return module
@@ -48,6 +42,11 @@ def cupy() -> Any:
 def _first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def _text(value: Any) -> str:
+    """Text of a library that gives bytes in some versions."""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def available() -> bool:
@@ -63,10 +62,9 @@ def device() -> Device:
     """Facts of the current device; rates in Hz, sizes in bytes."""
     cp = cupy()
     properties = cp.cuda.runtime.getDeviceProperties(cp.cuda.Device().id)
-    name = properties["name"]
     attributes: Mapping[str, int] = cp.cuda.Device().attributes
     return Device(
-        name=name.decode() if isinstance(name, bytes) else str(name),
+        name=_text(properties["name"]),
         cc=(int(properties["major"]), int(properties["minor"])),
         sm_count=int(properties["multiProcessorCount"]),
         l2_bytes=int(properties["l2CacheSize"]),
@@ -86,19 +84,14 @@ def free_bytes() -> int:
 
 
 def synchronize(what: str) -> None:
-    """Wait for the device.
-
-    Raises:
-        KernelProblem: a launch before this point failed; `what` names it.
-    """
+    """Wait for the device. Raises KernelProblem: a launch before this point failed; `what` names
+    it."""
     cp = cupy()
     try:
         cp.cuda.Device().synchronize()
     except Exception as error:
-        raise KernelProblem(
-            f"{what} failed on the GPU: {_first_line(error)}",
-            "Run it under compute-sanitizer: `make sanitize`",
-        ) from None
+        failed = f"{what} failed on the GPU: {_first_line(error)}"
+        raise KernelProblem(failed, "Run it under compute-sanitizer: `make sanitize`") from None
 
 
 def context_works() -> bool:
@@ -131,9 +124,8 @@ def environment() -> dict[str, str]:
     entries["CuPy"] = str(cp.__version__)
     entries["Python"] = platform.python_version()
     if state.sm_mhz is not None and state.max_sm_mhz is not None:
-        entries["Clocks"] = (
-            f"not locked; SM {state.sm_mhz:.0f} MHz at start, {state.max_sm_mhz:.0f} MHz at most; memory {state.memory_mhz or 0:.0f} MHz"
-        )
+        sm = f"SM {state.sm_mhz:.0f} MHz at start, {state.max_sm_mhz:.0f} MHz at most"
+        entries["Clocks"] = f"not locked; {sm}; memory {state.memory_mhz or 0:.0f} MHz"
     return entries
 
 
@@ -175,9 +167,8 @@ def _nvml() -> tuple[Any, Any] | None:
         nvml.nvmlInit()
         cp = cupy()
         bus = cp.cuda.runtime.deviceGetPCIBusId(cp.cuda.Device().id)
-        return nvml, nvml.nvmlDeviceGetHandleByPciBusId(
-            bus.encode() if isinstance(bus, str) else bus
-        )
+        bus = bus.encode() if isinstance(bus, str) else bus
+        return nvml, nvml.nvmlDeviceGetHandleByPciBusId(bus)
     except Exception:
         # NVML only adds clocks and power; without it they count as not sampled.
         return None
@@ -199,10 +190,9 @@ def sample() -> GpuState:
     def number(value: Any, scale: float = 1.0) -> float | None:
         return None if value is None else float(value) * scale
 
-    driver = nvml.nvmlSystemGetDriverVersion()
     reasons = ask("nvmlDeviceGetCurrentClocksEventReasons") or 0
     return GpuState(
-        driver=driver.decode() if isinstance(driver, bytes) else str(driver),
+        driver=_text(nvml.nvmlSystemGetDriverVersion()),
         sm_mhz=number(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)),
         max_sm_mhz=number(ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)),
         memory_mhz=number(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)),
@@ -230,8 +220,7 @@ def uuid() -> str:
     pair = _nvml()
     if pair is not None:
         try:
-            found = pair[0].nvmlDeviceGetUUID(pair[1])
-            return found.decode() if isinstance(found, bytes) else str(found)
+            return _text(pair[0].nvmlDeviceGetUUID(pair[1]))
         except Exception:
             pass  # not supported: an old driver
     return f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES') or cupy().cuda.Device().id}"
@@ -240,12 +229,10 @@ def uuid() -> str:
 def driver_version() -> str:
     """Version of the kernel driver; empty where there is none."""
     try:
-        found = re.search(
-            r"Module.*?(\d+\.\d+(?:\.\d+)?)",
-            Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"),
-        )
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
     except OSError:
         return ""
+    found = re.search(r"Module.*?(\d+\.\d+(?:\.\d+)?)", text)
     return found.group(1) if found else ""
 
 
@@ -272,8 +259,7 @@ def cards() -> list[str]:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
         handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
-        found = [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
-        names = [each.decode() if isinstance(each, bytes) else str(each) for each in found]
+        names = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     except Exception:
         names = []  # NVML is missing, or a container hides it
     return names if len(names) == count else [str(n) for n in range(count)]
@@ -289,9 +275,7 @@ def combined(states: Sequence[GpuState]) -> GpuState:
 
     if not states:
         return GpuState()
-    reasons = dict.fromkeys(
-        reason for state in states for reason in state.throttle.split(", ") if reason
-    )
+    reasons = dict.fromkeys(each for state in states for each in state.throttle.split(", "))
     return GpuState(
         driver=states[-1].driver,
         sm_mhz=over("sm_mhz", statistics.median),
@@ -299,7 +283,7 @@ def combined(states: Sequence[GpuState]) -> GpuState:
         memory_mhz=over("memory_mhz", statistics.median),
         power_w=over("power_w", max),
         temperature_c=over("temperature_c", max),
-        throttle=", ".join(reasons),
+        throttle=", ".join(filter(None, reasons)),
         energy_mj=states[-1].energy_mj,
     )
 

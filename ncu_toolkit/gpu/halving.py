@@ -10,6 +10,7 @@ import itertools
 import json
 import random
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, keep
 from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.workers import Done
-from ncu_toolkit.gpu.cluster import HERE
+from ncu_toolkit.gpu.executor import HERE
 from ncu_toolkit.gpu.tuned import file_name
 from ncu_toolkit.hardware.occupancy import limits_of, occupancy
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
@@ -74,9 +75,8 @@ class Trial:
         baseline) in the first `rounds`; lower is better."""
         used = self.rounds[:rounds]
         if any(r.beside_us for r in used):
-            return statistics.median(
-                t / b for r in used for t, b in zip(r.times_us, r.beside_us, strict=True)
-            )
+            pairs = (zip(r.times_us, r.beside_us, strict=True) for r in used)
+            return statistics.median(t / b for pair in pairs for t, b in pair)
         return statistics.median(t for r in used for t in r.times_us)
 
     @property
@@ -141,9 +141,7 @@ class Search:
     @property
     def own(self) -> Trial | None:
         """The header's own parameters, where they could be timed."""
-        return next(
-            (trial for trial in self.timed if dict(trial.parameters) == dict(self.default)), None
-        )
+        return next((each for each in self.timed if each.parameters == self.default), None)
 
 
 #: Times one setting, whose parameters come first, so many times; once is enough where that run takes
@@ -152,17 +150,15 @@ class Search:
 Measure = Callable[[Parameters, int, float | None], Round]
 #: Gets the round, the settings left in it, and the one that was measured.
 Progress = Callable[[int, int, "Trial"], None]
-#: Calls a Measure with each task, here or on the boards of a cluster; see `cluster.Executor.run`.
+#: Calls a Measure with each task, here or on the GPUs of a cluster; see `Executor.run`.
 Runs = Callable[[Measure, Iterable[Task]], Iterator[Done]]
 
 
 def check(rung: Rung) -> None:
     """Raises UsageProblem where a rung has no parameters to search."""
     if not rung.search:
-        raise UsageProblem(
-            f"{rung.name} has no parameters to search",
-            "Kernels with a [search] table in their header can be tuned: kernels/README.md",
-        )
+        hint = "Kernels with a [search] table in their header can be tuned: kernels/README.md"
+        raise UsageProblem(f"{rung.name} has no parameters to search", hint)
 
 
 def settings(
@@ -209,9 +205,8 @@ def prune(
         if used is None:
             return f"the compiled code has no kernel {launch.kernel}", Trial({})
         barriers = max(1, used.barriers)
-        fill = occupancy(
-            cc, launch.threads, used.registers, used.shared, launch.shared, None, barriers
-        )
+        threads, dynamic = launch.threads, launch.shared
+        fill = occupancy(cc, threads, used.registers, used.shared, dynamic, None, barriers)
         registers, shared = max(registers, used.registers), max(shared, fill.shared)
         warps = min(warps, fill.active_warps)
         if used.spills:
@@ -219,7 +214,9 @@ def prune(
         elif fill.shared > limits_of(cc).shared_per_block:
             reason = f"{fill.shared} bytes of shared memory, a block may have {limits_of(cc).shared_per_block}"
         elif not fill.limits["registers"]:
-            reason = f"{used.registers} registers for {launch.threads} threads are more than a block may have"
+            reason = (
+                f"{used.registers} registers for {threads} threads are more than a block may have"
+            )
         elif not fill.active_blocks:
             reason = "no block fits on a multiprocessor"
     return reason, Trial({}, registers=registers, shared=shared, warps=warps if launches else 0)
@@ -282,10 +279,8 @@ class Searcher:
             level += 1
         finished = all(trial.state != "new" for trial in self.search.trials)
         if finished and not self.search.timed:
-            raise KernelProblem(
-                _nothing_left(self.search),
-                "Look at the kernel's [search] and constraints, or run one setting with `ncu-toolkit bench --param`",
-            )
+            remedy = "Look at the kernel's [search] and constraints, or run one setting with `ncu-toolkit bench --param`"
+            raise KernelProblem(_nothing_left(self.search), remedy)
         self.search = replace(self.search, finished=finished)
         self._saved(self.search)
         return self.search
@@ -325,45 +320,31 @@ class Searcher:
         """The faster half by what was measured up to this round; the header's own parameters stay,
         so that the gain over them is known."""
         ranked = sorted(alive, key=lambda i: self.search.trials[i].score(level + 1))
-        better = ranked[: max(1, (len(ranked) + 1) // 2)]
-        return better + [
-            i
-            for i in ranked
-            if i not in better
-            and dict(self.search.trials[i].parameters) == dict(self.search.default)
-        ]
+        half, default = max(1, (len(ranked) + 1) // 2), self.search.default
+        own = [i for i in ranked[half:] if self.search.trials[i].parameters == default]
+        return ranked[:half] + own
 
 
 def _nothing_left(search: Search) -> str:
     """Text for a search that has nothing to time: how many settings were dropped for which
     reason."""
-    reasons = fallen(search)
-    listed = "; ".join(f"{n} x {reason}" for reason, n in list(reasons.items())[:3])
-    return (
-        f"none of {len(search.trials)} settings of {search.rung} can be used at {search.size}"
-        + (f": {listed}" if listed else "")
-    )
+    listed = "; ".join(f"{n} x {reason}" for reason, n in list(fallen(search).items())[:3])
+    none = f"none of {len(search.trials)} settings of {search.rung} can be used at {search.size}"
+    return f"{none}: {listed}" if listed else none
 
 
 def fallen(search: Search) -> dict[str, int]:
     """Settings that were not timed, by reason without its numbers, most first."""
-    counts: dict[str, int] = {}
-    for trial in search.trials:
-        if trial.state in ("pruned", "failed"):
-            words = " ".join(
-                "N" if word.strip(",;:()[]").lstrip("-").isdigit() else word
-                for word in trial.reason.split()
-            )
-            counts[words] = counts.get(words, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+    def plain(word: str) -> str:
+        return "N" if word.strip(",;:()[]").lstrip("-").isdigit() else word
+
+    dropped = (trial for trial in search.trials if trial.state in ("pruned", "failed"))
+    return dict(Counter(" ".join(map(plain, t.reason.split())) for t in dropped).most_common())
 
 
 def save(search: Search) -> None:
-    """Write the state, atomically.
-
-    Raises:
-        EnvironmentProblem: the folder cannot be written.
-    """
+    """Write the state, atomically. Raises EnvironmentProblem: the folder cannot be written."""
     keep(search.path, encoded(KIND, search))
 
 
@@ -382,15 +363,11 @@ def resume(fresh: Search) -> Search:
     except FileNotFoundError:
         return _struck(fresh)
     except (OSError, InputProblem) as error:
-        raise InputProblem(
-            f"'{fresh.path}' cannot be read: {error}", "Start over with --restart"
-        ) from error
+        what = f"'{fresh.path}' cannot be read: {error}"
+        raise InputProblem(what, "Start over with --restart") from error
     saved = from_plain(Search, open_document(KIND, data, str(fresh.path)), fresh.path.name)
-    if [dict(t.parameters) for t in saved.trials] != [
-        dict(t.parameters) for t in fresh.trials
-    ] or saved.default != fresh.default:
-        return fresh
-    return _struck(saved)
+    before, now = ([each.parameters for each in search.trials] for search in (saved, fresh))
+    return _struck(saved) if (before, saved.default) == (now, fresh.default) else fresh
 
 
 def forget(search: Search) -> None:
@@ -421,11 +398,9 @@ def _struck(search: Search) -> Search:
         lines = marker(search).read_text(encoding="utf-8").splitlines()
     except OSError:
         return search
-    guilty = {line for line in lines if lines.count(line) >= STRIKES}
-    trials: Iterable[Trial] = (
-        replace(t, state="failed", reason="the program ended while it ran")
-        if json.dumps(dict(t.parameters)) in guilty
-        else t
-        for t in search.trials
-    )
+    trials = list(search.trials)
+    for index, trial in enumerate(trials):
+        if lines.count(json.dumps(dict(trial.parameters))) >= STRIKES:
+            reason = "the program ended while it ran"
+            trials[index] = replace(trial, state="failed", reason=reason)
     return replace(search, trials=tuple(trials))

@@ -43,36 +43,23 @@ _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integer
 
 def explained(error: Exception, what: str) -> ToolkitError | None:
     """The error for an exception of CuPy that was raised at `what`; None for another exception."""
-    lines = str(error).strip().splitlines()
-    first = lines[0] if lines else type(error).__name__
-    if (
-        type(error).__name__ == "OutOfMemoryError"
-        or "MemoryAllocation" in first
-        or "CUDA_ERROR_OUT_OF_MEMORY" in first
-    ):
-        return EnvironmentProblem(
-            f"the GPU ran out of memory at {what}",
-            "Choose a smaller --size, or end other programs on this GPU",
-        )
-    if type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends"):
-        return KernelProblem(
-            f"{what} failed on the GPU: {first}", "Run it under compute-sanitizer: `make sanitize`"
-        )
+    kind, first = type(error), (str(error).strip().splitlines() or [type(error).__name__])[0]
+    no_memory = "MemoryAllocation" in first or "CUDA_ERROR_OUT_OF_MEMORY" in first
+    if no_memory or kind.__name__ == "OutOfMemoryError":
+        remedy = "Choose a smaller --size, or end other programs on this GPU"
+        return EnvironmentProblem(f"the GPU ran out of memory at {what}", remedy)
+    if kind.__module__.partition(".")[0] in ("cupy", "cupy_backends"):
+        remedy = "Run it under compute-sanitizer: `make sanitize`"
+        return KernelProblem(f"{what} failed on the GPU: {first}", remedy)
     return None
 
 
 def architecture_for(rung: Rung, device: Device) -> str:
-    """The target to compile a rung for on this device.
-
-    Raises:
-        EnvironmentProblem: the device is too old, or the rung needs another architecture's own
-            instructions.
-    """
-    reason = rung.unsupported_on(device.cc)
-    if reason:
-        raise EnvironmentProblem(
-            f"{reason} ({device.name})", "Profile another rung: `ncu-toolkit list`"
-        )
+    """The target to compile a rung for on this device. Raises EnvironmentProblem: the device is too
+    old, or the rung needs another architecture's own instructions."""
+    if reason := rung.unsupported_on(device.cc):
+        remedy = "Profile another rung: `ncu-toolkit list`"
+        raise EnvironmentProblem(f"{reason} ({device.name})", remedy)
     return device.arch
 
 
@@ -87,19 +74,13 @@ class Workspace:
         self._expected: Any = None
 
     def require(self, names: Sequence[str], who: str) -> None:
-        """Allocate and fill the named arrays that are not there yet.
-
-        Raises:
-            UsageProblem: an argument that the problem does not have.
-            EnvironmentProblem: not enough device memory for the arrays and their reference, raised
-                before anything is allocated.
-        """
-        unknown = [name for name in names if name not in self.specs]
-        if unknown:
-            raise UsageProblem(
-                f"'{who}' needs array '{unknown[0]}', which {self.problem.family} does not have",
-                f"It has {', '.join(self.specs)}",
-            )
+        """Allocate and fill the named arrays that are not there yet. Raises UsageProblem: an
+        argument that the problem does not have. Raises EnvironmentProblem: not enough device memory
+        for the arrays and their reference, raised before anything is allocated."""
+        for name in names:
+            if name not in self.specs:
+                what = f"'{who}' needs array '{name}', which {self.problem.family} does not have"
+                raise UsageProblem(what, f"It has {', '.join(self.specs)}")
         missing = [name for name in names if name not in self.arrays]
         if not missing:
             return
@@ -119,10 +100,9 @@ class Workspace:
         # copied.
         self.arrays.update({name: cp.ascontiguousarray(array) for name, array in made.items()})
         for name in missing:
-            if self.specs[name].role == "output":
-                self.arrays[name] = cp.empty(
-                    self.specs[name].shape, dtype=_storage(self.specs[name].dtype)
-                )
+            spec = self.specs[name]
+            if spec.role == "output":
+                self.arrays[name] = cp.empty(spec.shape, dtype=_storage(spec.dtype))
 
     def poison(self) -> None:
         """Fill the outputs with a pattern that no right result has, to find elements that were not
@@ -166,13 +146,10 @@ class Runnable:
         #: max |out - ref| / bound of the last verification; None before it.
         self.worst: float | None = None
         if rung.library:
-            workspace.require(
-                [name for name, spec in workspace.specs.items() if spec.role != "derived"],
-                rung.name,
-            )
-            self._library = workspace.problem.library(
-                workspace.case, rung.library, workspace.arrays
-            )
+            names = [name for name, spec in workspace.specs.items() if spec.role != "derived"]
+            workspace.require(names, rung.name)
+            arrays = workspace.arrays
+            self._library = workspace.problem.library(workspace.case, rung.library, arrays)
         else:
             self._bind()
 
@@ -199,22 +176,18 @@ class Runnable:
         geometry = rung.launch_geometry(self._names, self.parameters, sm_count)
         counts = rung.scratch_counts(self._names, self.parameters, sm_count)
         boxes = rung.tensor_map_boxes(self._names, self.parameters, sm_count)
-        maps = {table.name: table for table in rung.tensor_maps}
-        wanted = [
-            name
-            for launch in geometry
-            for name in launch.args
-            if name not in self._scalars and name not in counts and name not in maps
-        ]
-        wanted += [table.array for table in rung.tensor_maps]
+        maps, scratch = rung.map_tables, rung.scratch_tables
+        made = {*self._scalars, *counts, *maps}
+        wanted = [name for launch in geometry for name in launch.args if name not in made]
+        wanted += [table.array for table in maps.values()]
         outputs = [name for name, spec in workspace.specs.items() if spec.role == "output"]
         arch = architecture_for(rung, self.device)
         workspace.require(list(dict.fromkeys([*wanted, *outputs])), rung.name)
         self._scratch = {
-            spec.name: cp.zeros(max(1, counts[spec.name]), dtype=_storage(spec.dtype))
-            for spec in rung.scratch
+            name: cp.zeros(max(1, counts[name]), dtype=_storage(table.dtype))
+            for name, table in scratch.items()
         }
-        self._zeroed = [self._scratch[spec.name] for spec in rung.scratch if spec.zeroed]
+        self._zeroed = [self._scratch[name] for name, table in scratch.items() if table.zeroed]
         values: dict[str, Any] = {**workspace.arrays, **self._scratch}
         for name, scalar in self._scalars.items():
             values[name] = numpy.dtype(scalar.dtype).type(scalar.value)
@@ -297,12 +270,8 @@ class Runnable:
 
     def verify(self) -> float:
         """Run once on poisoned outputs, and compare every output with the reference; returns
-        `worst`.
-
-        Raises:
-            KernelProblem: the launch failed, or an output is wrong; the message names rung, size,
-                element and bound.
-        """
+        `worst`. Raises KernelProblem: the launch failed, or an output is wrong; the message names
+        rung, size, element and bound."""
         space, worst = self.workspace, 0.0
         expected, case = space.expected(), space.case
         space.poison()
@@ -326,21 +295,15 @@ class _Bound:
     """One launch with its parameter block built once, so that enqueuing costs little on the CPU."""
 
     def __init__(
-        self,
-        module: Any,
-        launch: LaunchGeometry,
-        arguments: Sequence[Any],
-        static_shared: int,
-        who: str,
-    ) -> None:
+        self, module: Any, launch: LaunchGeometry, arguments: Sequence[Any], static_shared: int, who: str
+    ) -> None:  # fmt: skip
         cp = cuda.cupy()
         try:
             self._function = module.get_function(launch.kernel)
         except Exception as error:
-            raise KernelProblem(
-                f"'{who}' has no kernel '{launch.kernel}' in its compiled code ({error})",
-                'Declare it extern "C" __global__ under the name in [[launch]]',
-            ) from error
+            what = f"'{who}' has no kernel '{launch.kernel}' in its compiled code ({error})"
+            remedy = 'Declare it extern "C" __global__ under the name in [[launch]]'
+            raise KernelProblem(what, remedy) from error
         self._module, self.repeat, self._who = module, launch.repeat, who
         self._grid, self._block, self._shared = launch.grid, launch.block, launch.shared
         self.geometry = launch
@@ -364,14 +327,9 @@ class _Bound:
     def enqueue(self) -> None:
         try:
             self._launch(
-                self._function.ptr,
-                *self._grid,
-                *self._block,
-                self._shared,
-                self._stream().ptr,
-                ctypes.addressof(self._parameters),
-                0,
-            )
+                self._function.ptr, *self._grid, *self._block, self._shared, self._stream().ptr,
+                ctypes.addressof(self._parameters), 0,
+            )  # fmt: skip
         except Exception as error:
             raise KernelProblem(
                 f"'{self._who}' could not be launched with grid {self._grid}, block {self._block}, {self._shared} bytes of shared memory: {error}"

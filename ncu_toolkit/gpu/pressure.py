@@ -1,8 +1,8 @@
-"""Pressure: kernels that load one unit of the GPU on a stream of their own while another kernel runs.
+"""Stressors: kernels that load one unit of the GPU on a stream of their own while another kernel
+runs.
 
-They run in the primary context of this process, through cuda-bindings' driver API, so that a
-program of any library can be put under pressure. kernels/common/pressure.cu says how they work.
-"""
+They run in the primary context of this process, through cuda-bindings' driver API, so they can run
+beside a program of any library. kernels/common/pressure.cu says how they work."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ class _Control(ctypes.Structure):
         ("finished", ctypes.c_uint64),
     )
 
+    def multiprocessors(self) -> int:
+        return sum(int(word).bit_count() for word in self.sms)
+
 
 #: What `carve` takes: the driver's choice, and all of the shared memory (percent).
 CARVEOUTS: Final = (-1, 100)
@@ -75,8 +78,8 @@ _SETTLE: Final = 0.3
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the pressure saw of one measured run.
+class StressorRun:
+    """How a stressor did beside one measured run.
 
     `rate` is rounds of work a nanosecond while the run was under way, `multiprocessors` how many it
     ran on. `started` is False where its blocks did not all start in time, `lasted` where it ended
@@ -94,10 +97,8 @@ def driver() -> Any:
     try:
         from cuda.bindings import driver as module
     except ImportError:
-        raise EnvironmentProblem(
-            "cuda-bindings is missing; the experiments need it",
-            extra("probe"),
-        ) from None
+        what = "cuda-bindings is missing; the experiments need it"
+        raise EnvironmentProblem(what, extra("probe")) from None
     return module
 
 
@@ -109,9 +110,8 @@ def checked(answer: tuple[Any, ...], what: str) -> Any:
     """
     status = int(answer[0])
     if status == 2:  # CUDA_ERROR_OUT_OF_MEMORY
-        raise EnvironmentProblem(
-            f"the GPU has no memory left for {what}", "Choose a smaller size, or --no-experiments"
-        )
+        remedy = "Choose a smaller size, or --no-experiments"
+        raise EnvironmentProblem(f"the GPU has no memory left for {what}", remedy)
     if status:
         raise KernelProblem(f"{what} failed on the GPU ({answer[0]})")
     return answer[1] if len(answer) == 2 else answer[1:]
@@ -119,26 +119,19 @@ def checked(answer: tuple[Any, ...], what: str) -> Any:
 
 def first_device() -> tuple[str, int]:
     """Architecture and multiprocessors of the first device that programs see, without a context.
-
-    Raises:
-        EnvironmentProblem: cuda-bindings or a GPU is missing.
-    """
+    Raises EnvironmentProblem: cuda-bindings or a GPU is missing."""
     d = driver()
     try:
         checked(d.cuInit(0), "the driver")
         device = checked(d.cuDeviceGet(0), "the device")
     except (KernelProblem, RuntimeError) as error:
-        raise EnvironmentProblem(
-            f"no usable GPU: {str(error).splitlines()[0]}", "Check `nvidia-smi`"
-        ) from None
-    wanted = d.CUdevice_attribute
+        what = f"no usable GPU: {str(error).splitlines()[0]}"
+        raise EnvironmentProblem(what, "Check `nvidia-smi`") from None
+    names = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")
+    wanted = (getattr(d.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}") for name in names)
     major, minor, sm_count = (
         int(checked(d.cuDeviceGetAttribute(attribute, device), "the device"))
-        for attribute in (
-            wanted.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-            wanted.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            wanted.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-        )
+        for attribute in wanted
     )
     return f"sm_{major}{minor}", sm_count
 
@@ -153,11 +146,8 @@ def compiled(arch: str) -> bytes:
 
 def use_primary_context() -> Any:
     """Make the first device's primary context current in this thread: that of the CUDA runtime, and
-    so of CuPy, PyTorch and the others. Returns the device, to release it with.
-
-    Raises:
-        EnvironmentProblem, KernelProblem: no device, or no memory for a context.
-    """
+    so of CuPy, PyTorch and the others. Returns the device, to release it with. Raises
+    EnvironmentProblem, KernelProblem: no device, or no memory for a context."""
     d, what = driver(), "the context"
     checked(d.cuInit(0), "the driver")
     device = checked(d.cuDeviceGet(0), "the device")
@@ -167,23 +157,17 @@ def use_primary_context() -> Any:
 
 
 class Pressure:
-    """The pressure kernels, loaded into the first device's primary context from `image`.
-
-    Raises:
-        EnvironmentProblem: cuda-bindings is missing, or no memory is free.
-    """
+    """The pressure kernels, loaded into the first device's primary context from `image`. Raises
+    EnvironmentProblem: cuda-bindings is missing, or no memory is free."""
 
     def __init__(self, image: bytes, sm_count: int) -> None:
-        self._driver = driver()
-        self.sm_count = sm_count
-        self._image = image
+        self._driver, self.sm_count, self._image = driver(), sm_count, image
         self._device = use_primary_context()
-        call, d = checked, self._driver
+        call, d, what = checked, self._driver, "the stream of the pressure"
         self._module = call(d.cuModuleLoadData(self._image), "the pressure kernels")
-        _, highest = call(d.cuCtxGetStreamPriorityRange(), "the stream of the pressure")
-        self.stream = call(
-            d.cuStreamCreateWithPriority(1, highest), "the stream of the pressure"
-        )  # 1: CU_STREAM_NON_BLOCKING
+        _, highest = call(d.cuCtxGetStreamPriorityRange(), what)
+        # 1: CU_STREAM_NON_BLOCKING
+        self.stream = call(d.cuStreamCreateWithPriority(1, highest), what)
         self._event = call(d.cuEventCreate(2), "the event of the pressure")  # 2: without timing
         self._control = call(d.cuMemAlloc(ctypes.sizeof(_Control)), "the pressure")
         self._never = call(d.cuMemAlloc(1024), "the pressure")
@@ -255,18 +239,16 @@ class Pressure:
             checked(d.cuStreamWaitEvent(self.stream, self._event, 0), what)
             self.launch(name, int(self._control), most_ns, self.blocks(name))
         words = (
-            ctypes.c_uint64(int(self._control)),
-            ctypes.c_uint32(self.blocks(name)),
-            ctypes.c_uint64(2_000),
-            ctypes.c_uint64(50_000_000),
-        )
+            ctypes.c_uint64(int(self._control)), ctypes.c_uint32(self.blocks(name)),
+            ctypes.c_uint64(2_000), ctypes.c_uint64(50_000_000),
+        )  # fmt: skip
         self._launch("begin", 1, 1, words, stream)
 
     def stop(self, stream: int) -> None:
         """Enqueue on `stream` the end of the pressure."""
         self._launch("finish", 1, 1, (ctypes.c_uint64(int(self._control)),), stream)
 
-    def seen(self, stream: int) -> Seen:
+    def seen(self, stream: int) -> StressorRun:
         """Wait for the pressure and `stream` to end, and read what the pressure saw."""
         d, control = self._driver, _Control()
         checked(d.cuStreamSynchronize(stream), "the kernel under pressure")
@@ -275,9 +257,8 @@ class Pressure:
         checked(d.cuMemcpyDtoH(where, self._control, ctypes.sizeof(control)), "the pressure")
         span = control.end - control.begin
         lasted = control.finished + _TICK_NS >= control.end
-        bits = sum(int(word).bit_count() for word in control.sms)
         rate = control.rounds / span if span > 0 else 0.0
-        return Seen(rate, bits, not control.failed, lasted)
+        return StressorRun(rate, control.multiprocessors(), not control.failed, lasted)
 
     def slice(self, name: str, span_ns: int) -> dict[str, int]:
         """Run a kind of pressure for so many nanoseconds beside whatever else is running, and wait
@@ -298,14 +279,8 @@ class Pressure:
         checked(d.cuStreamSynchronize(self.stream), what)
         checked(d.cuMemcpyDtoHAsync(place, self._control, size, self.stream), what)
         checked(d.cuStreamSynchronize(self.stream), what)
-        return {
-            "first": control.first,
-            "last": control.last,
-            "finished": control.finished,
-            "rounds": control.rounds,
-            "blocks": self.blocks(name),
-            "multiprocessors": sum(int(word).bit_count() for word in control.sms),
-        }
+        seen = {key: getattr(control, key) for key in ("first", "last", "finished", "rounds")}
+        return seen | {"blocks": self.blocks(name), "multiprocessors": control.multiprocessors()}
 
     def speeds(self, kinds: Iterable[str], times: int = 1) -> dict[str, float]:
         """Rounds a nanosecond of each kind of pressure, the fastest of so many slices: an idle GPU
@@ -322,13 +297,10 @@ class Pressure:
         self._seed += 1
         resident = KINDS[name].resource == "l2"
         words = (
-            ctypes.c_uint64(control),
-            ctypes.c_uint64(int(self._data)),
+            ctypes.c_uint64(control), ctypes.c_uint64(int(self._data)),
             ctypes.c_uint64((_RESIDENT if resident else self._bytes) // _PIECE - 1),
-            ctypes.c_uint32(self._seed),
-            ctypes.c_uint64(most_ns),
-            ctypes.c_uint64(int(self._never)),
-        )
+            ctypes.c_uint32(self._seed), ctypes.c_uint64(most_ns), ctypes.c_uint64(int(self._never)),
+        )  # fmt: skip
         threads = _FULL if KINDS[name].alone else _SMALL
         self._launch(f"pressure_{name}", blocks, threads, words, int(self.stream))
 
@@ -346,12 +318,12 @@ class Pressure:
 def run_slices(
     path: str, asked: dict[str, Any], done: threading.Event, quiet: AbstractContextManager[Any]
 ) -> None:
-    """Put a program that is not ours under pressure until `done`, from a thread of it, and write a
+    """Run stressors in a program that is not ours until `done`, from a thread of it, and write a
     line for each slice to `path`.
 
-    A slice is a kind of pressure for a few milliseconds, in an order by lot, with pauses between.
-    Launches of the program that fall into a slice ran under its pressure; those in no slice ran
-    without. The program is not stopped, and nothing of it is changed but its speed.
+    A slice is a stressor for a few milliseconds, in an order by lot, with pauses between. Launches
+    of the program that fall into a slice ran beside it; those in no slice ran without. The program
+    is not stopped, and nothing of it is changed but its speed.
 
     Args:
         asked: "cubin" (path of the pressure kernels), "kinds", "sm_count", "seed".

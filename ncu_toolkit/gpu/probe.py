@@ -19,13 +19,12 @@ from typing import Final
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.gpu import cuda, selection
-from ncu_toolkit.gpu.cluster import Reporter
+from ncu_toolkit.gpu.executor import Reporter
 from ncu_toolkit.gpu.launch import Runnable, Workspace
 from ncu_toolkit.gpu.pressure import CARVEOUTS, NO_STREAMS, Pressure, compiled
 from ncu_toolkit.gpu.runner import Session, cache_of
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.gpu.timing import Cache, Stopwatch
-from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model.profile import Launch
 from ncu_toolkit.model.run import RunCase
 from ncu_toolkit.model.trace import HALF, KINDS, PLAIN, KernelTrace
@@ -34,14 +33,14 @@ from ncu_toolkit.model.trace import HALF, KINDS, PLAIN, KernelTrace
 SECONDS: Final = 1.0
 _LEAST_RUNS: Final = 5
 _MOST_RUNS: Final = 15
-#: Microseconds that a run costs beside the kernel's own time: the delay, and starting the pressure.
+#: Microseconds that a run costs beside the kernel's own time: the delay, and starting the stressor.
 _EACH_US: Final = 350
-#: How long pressure lasts at most, in nanoseconds, and in times of the kernel alone.
+#: How long a stressor lasts at most, in nanoseconds, and in times of the kernel alone.
 _LEAST_NS: Final = 5e6
 _TIMES: Final = 20
-#: Least share of its blocks that pressure must have on multiprocessors of their own.
+#: Least share of its blocks that a stressor must have on multiprocessors of their own.
 _SPREAD: Final = 0.9
-#: The control of the pressure that runs beside a kernel.
+#: The control of the stressors that run beside a kernel.
 _BESIDE: Final = "beside"
 #: Runs beside it with each split of the L1 that is tried, and the part of the time with the first
 #: one that the next one has to stay below to be taken.
@@ -50,43 +49,32 @@ _FASTER: Final = 0.8
 _CACHES: Final[tuple[Cache, ...]] = ("warm", "flushed")
 #: Extents of a launch that is not known.
 _NONE: Final = (0, 0, 0)
-#: Cycles that the GPU spins before a run, so that the run and its pressure are enqueued by then
+#: Cycles that the GPU spins before a run, so that the run and its stressor are enqueued by then
 #: (about 200 µs at 2 GHz).
 _SPIN: Final = 400_000
-#: Why a run does not count, by what the pressure saw.
+#: Why a run does not count.
 NO_ROOM: Final = "the pressure found no room beside the kernel"
 WAITED: Final = "the kernel found no room beside the pressure, and waited for its end"
 
 
 class Bench:
-    """Puts kernels of this process under pressure, one after the other. `kinds` are those that can
-    be had: without memory for the streams not all.
-
-    Raises:
-        ToolkitError: no GPU, no compiler, no cuda-bindings, no memory for the pressure.
-    """
+    """Runs stressors beside kernels of this process. `kinds` are those that can be had: without
+    memory for the streams not all. Raises ToolkitError: no GPU, no compiler, no cuda-bindings, no
+    memory for the stressors."""
 
     def __init__(self, spin_cycles: int = _SPIN) -> None:
         device = cuda.device()
         self.pressure = Pressure(compiled(device.arch), device.sm_count)
         self.kinds = self.pressure.usable(KINDS)
         self.alone = self.pressure.speeds(self.kinds)
-        self._watches: dict[str, Stopwatch] = {
-            cache: Stopwatch(cache, spin_cycles) for cache in _CACHES
-        }
+        self._watches: dict[str, Stopwatch] = {c: Stopwatch(c, spin_cycles) for c in _CACHES}
 
     def measure(
         self, runnable: Runnable, cache: str, seconds: float = SECONDS, seed: int = 1
     ) -> KernelTrace:
-        """Time a verified rung under every condition. Its largest launch stands for it, and its time
-        is of all launches of a run.
-
-        Args:
-            cache: the state of the L2 that it is timed in, "warm" or "flushed".
-
-        Raises:
-            KernelProblem: the rung or the pressure failed on the GPU.
-        """
+        """Time a verified rung under every condition, in this state of the L2. Its largest launch
+        stands for it, and its time is of all launches of a run. Raises KernelProblem where the rung
+        or a stressor failed on the GPU."""
         watch = self._watches[cache]
         estimate = min(watch.elapsed_us(watch.enqueue(runnable.run)) for _ in range(3))
         once = partial(self._once, runnable, watch, int(_LEAST_NS + 1e3 * _TIMES * estimate))
@@ -128,14 +116,11 @@ class Bench:
     def _once(
         self, runnable: Runnable, watch: Stopwatch, most_ns: int, name: str
     ) -> tuple[float, float, str]:
-        """Time of one run, rate of the pressure, and why the run does not count."""
+        """Time of one run, rate of the stressor, and why the run does not count."""
         stream, kind = watch.stream, name if name in KINDS else ""
+        start = partial(self.pressure.start, kind, stream, most_ns)
         with runnable.padded() if name == HALF else contextlib.nullcontext():
-            events = watch.enqueue(
-                runnable.run,
-                partial(self.pressure.start, kind, stream, most_ns),
-                partial(self.pressure.stop, stream),
-            )
+            events = watch.enqueue(runnable.run, start, partial(self.pressure.stop, stream))
         time_us, seen = watch.elapsed_us(events), self.pressure.seen(stream)
         if not kind:
             return time_us, 0.0, ""
@@ -143,7 +128,7 @@ class Bench:
         return time_us, seen.rate, "" if room and seen.lasted else WAITED if room else NO_ROOM
 
     def _make_room(self, once: partial[tuple[float, float, str]]) -> str:
-        """Have the pressure leave the kernel its shared memory; why that cannot be done, or ""."""
+        """Have stressors leave the kernel its shared memory; why that cannot be done, or ""."""
         fastest, best, problem = math.inf, CARVEOUTS[-1], ""
         for carveout in CARVEOUTS:
             self.pressure.carve(carveout)
@@ -158,7 +143,7 @@ class Bench:
 
 
 def press_all(session: Session, reporter: Reporter) -> None:
-    """Put the profiled cases of a run under pressure, for the line of their cards that says whether
+    """Run stressors beside the profiled cases of a run, for the line of their cards that says whether
     that confirms the verdict (regime.confirmation). Raises as `rungs`."""
     cases = tuple(case for case in session.run.cases if case.state == "profiled")
     for case, kernel, _ in rungs(cases, reporter):
@@ -170,13 +155,10 @@ def press_all(session: Session, reporter: Reporter) -> None:
 def rungs(
     cases: Cases, reporter: Reporter, seconds: float = SECONDS
 ) -> Iterator[tuple[RunCase, KernelTrace, Path | None]]:
-    """Build and verify each case, and put it under pressure: the case, what was measured, its
-    cubin. A case that cannot run is left out with a note.
-
-    Raises:
-        ToolkitError: no GPU, no compiler, no cuda-bindings, no memory for the pressure; a build
-            that failed; a kernel that broke the GPU's context.
-    """
+    """Build and verify each case, and run stressors beside it: the case, what was measured, its
+    cubin. A case that cannot run is left out with a note. Raises ToolkitError: no GPU, no compiler,
+    no cuda-bindings, no memory for the stressors; a build that failed; a kernel that broke the
+    GPU's context."""
     cuda.disable_tf32()
     cuda.cupy()
     bench = Bench()
@@ -186,24 +168,24 @@ def rungs(
     try:
         for group in selection.groups_of(cases):
             first = group[0]
-            problem, rung = problem_for(first.family), selection.rung_of(first)
-            space = Workspace(rung, selection.size_of(first), first.dtype)
+            space = Workspace(selection.rung_of(first), selection.size_of(first), first.dtype)
             for case in group:
-                reporter.doing(f"{case.rung} {case.size}")
+                name = f"{case.rung} {case.size}"
+                reporter.doing(name)
                 try:
                     runnable = Runnable(selection.rung_of(case), space, case.parameters)
                     runnable.verify()
-                    found = bench.measure(runnable, cache_of(problem, None), seconds)
+                    found = bench.measure(runnable, cache_of(space.problem, None), seconds)
                     runnable.verify()
                 except ToolkitError as error:
                     if not cuda.context_works():
                         raise
-                    reporter.note(f"{case.rung} {case.size}: {error}")
+                    reporter.note(f"{name}: {error}")
                 else:
                     if found.missing:
-                        reporter.note(f"{case.rung} {case.size}: {found.missing}")
+                        reporter.note(f"{name}: {found.missing}")
                     yield case, found, runnable.cubin.path if runnable.cubin else None
-                reporter.step(f"{case.rung} {case.size}")
+                reporter.step(name)
     finally:
         if cuda.context_works():
             bench.pressure.close()

@@ -64,9 +64,8 @@ def check(command: Sequence[str], kernel_filter: str) -> None:
     """Raise UsageProblem where the program does not exist, or the kernel filter is no regular
     expression."""
     if not command:
-        raise UsageProblem(
-            "no program to profile", "Put it after '--': ncu-toolkit profile -- ./app arguments"
-        )
+        example = "Put it after '--': ncu-toolkit profile -- ./app arguments"
+        raise UsageProblem("no program to profile", example)
     if shutil.which(command[0]) is None:
         hint = "Write ./name for a program in this folder, `python name.py` for a script, --kernel for a kernel of a ladder"
         raise UsageProblem(f"there is no program '{command[0]}'", hint)
@@ -99,25 +98,17 @@ def profile(
     folders = collect.section_folders(ncu, request.set_name)
     folder = store.new_run_folder(reports, name)
     detected = request.ranges_only is None
-    request = replace(
-        request,
-        output=folder / STEM,
-        section_folders=folders,
-        ranges_only=marks_ranges(command) if detected else request.ranges_only,
-    )
+    request = replace(request, output=folder / STEM, section_folders=folders)
+    if detected:
+        request = replace(request, ranges_only=marks_ranges(command))
     words = collect.argv(ncu, request)
     token = secrets.token_hex(16)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     try:
         outcome = collect.run(
-            words,
-            request.output,
-            folder / f"{STEM}.log",
-            timeout=timeout,
-            request_stop=lambda: end_programs(token),
-            environment={TOKEN: token},
-            less=_FEWER,
-        )
+            words, request.output, folder / f"{STEM}.log", timeout=timeout,
+            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER,
+        )  # fmt: skip
     finally:
         end_programs(token, signal.SIGKILL)
     if outcome.report is None:
@@ -135,17 +126,11 @@ def profile(
         shown = f"{redact_command(words[: len(words) - len(command)])} {redact_text(name)}"
         failure, notes = redact_text(failure), list(map(redact_text, notes))
     run = Run(
-        id=folder.name,
-        title=name,
-        created=created,
-        tool_version=__version__,
-        environment={"ncu": ncu.version, "Driver": cuda.driver_version()},
-        commands=(shown,),
+        id=folder.name, title=name, created=created, tool_version=__version__,
+        environment={"ncu": ncu.version, "Driver": cuda.driver_version()}, commands=(shown,),
         skipped=tuple(Skipped(name, text) for text in (failure, *notes) if text),
-        report_files=(outcome.report.name,),
-        costs={"profiling": outcome.seconds},
-        needs=tuple(map(str, needs)),
-    )
+        report_files=(outcome.report.name,), costs={"profiling": outcome.seconds}, needs=tuple(map(str, needs)),
+    )  # fmt: skip
     session = Session(run, folder, notes=notes, interrupted=outcome.interrupted)
     if outcome.problem is not None:
         outcome.problem.log = outcome.log
@@ -160,65 +145,46 @@ def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:
     try:
         redact_in_place(report, remove_source=remove_source)
     except InputProblem as error:
-        raise InputProblem(
-            error.message,
-            f"The report lies unredacted in {report.parent}; delete it, or redact it with `ncu-toolkit redact`",
-        ) from None
+        remedy = f"The report lies unredacted in {report.parent}; delete it, or redact it with `ncu-toolkit redact`"
+        raise InputProblem(error.message, remedy) from None
     arguments = {part for word in command[1:] for part in (word, word.partition("=")[2])}
-    redact_folder(
-        report.parent, words=[word for word in arguments if len(word) >= _SHORTEST_ARGUMENT]
-    )
+    words = [word for word in arguments if len(word) >= _SHORTEST_ARGUMENT]
+    redact_folder(report.parent, words=words)
 
 
 def _without_report(
     outcome: collect.NcuOutcome, folder: Path, request: collect.Request
 ) -> ToolkitError:
-    if (
-        outcome.problem is not None
-        and "no kernel was profiled" not in outcome.problem.message
-        and not outcome.interrupted
-    ):
-        return outcome.problem
-    if outcome.interrupted:
-        return EnvironmentProblem(
-            "interrupted before any launch was profiled",
-            f"The program's output is in {folder / f'{STEM}.log'}",
-        )
-    hints = []
-    if request.ranges_only:
-        hints.append("only marked ranges were profiled. --no-ranges profiles everything")
-    if request.kernel_filter:
-        hints.append(f"--kernel is '{request.kernel_filter}', which is searched in demangled names")
-    if request.launch_skip:
-        hints.append(f"the first {request.launch_skip} launches were skipped")
-    if request.nvtx_include:
-        hints.append(f"only NVTX ranges {', '.join(request.nvtx_include)} were profiled")
     where = f"the program's output is in {folder / f'{STEM}.log'}"
-    remedy = "; ".join([*hints, where])
-    return UsageProblem("no kernel was profiled", remedy[:1].upper() + remedy[1:])
+    if outcome.interrupted:
+        what = "interrupted before any launch was profiled"
+        return EnvironmentProblem(what, where[0].upper() + where[1:])
+    if outcome.problem is not None and outcome.cause != "no-kernels":
+        return outcome.problem
+    ranges = ", ".join(request.nvtx_include)
+    hints = {
+        "only marked ranges were profiled. --no-ranges profiles everything": request.ranges_only,
+        f"--kernel is '{request.kernel_filter}', which is searched in demangled names": request.kernel_filter,
+        f"the first {request.launch_skip} launches were skipped": request.launch_skip,
+        f"only NVTX ranges {ranges} were profiled": ranges,
+    }
+    remedy = "; ".join([*(hint for hint, holds in hints.items() if holds), where])
+    return UsageProblem("no kernel was profiled", remedy[0].upper() + remedy[1:])
 
 
 def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool) -> list[str]:
-    notes = []
-    profiled = len(outcome.passes)
+    notes, profiled = [], len(outcome.passes)
     if request.ranges_only and detected:
-        notes.append(
-            "only the ranges that the script marks were profiled. --no-ranges profiles everything"
-        )
+        marked = "only the ranges that the script marks were profiled"
+        notes.append(f"{marked}. --no-ranges profiles everything")
     text = outcome.log.read_text(encoding="utf-8", errors="replace")
     one_process = text.count("==PROF== Connected to process") <= 1
     notes.append(missed.by_command(outcome.command, profiled, one_process))
-    unfinished = _unfinished(text, profiled) if outcome.problem or outcome.interrupted else ""
-    if unfinished:
-        why = f": {missed.COLLECTIVE}" if missed.is_collective(unfinished) else ""
-        notes.append(f"'{unfinished}' was not finished when profiling ended{why}")
+    begun = re.findall(r'==PROF== Profiling "([^"\n]+)"', text)
+    if len(begun) > profiled and (outcome.problem or outcome.interrupted):
+        why = f": {missed.COLLECTIVE}" if missed.is_collective(begun[-1]) else ""
+        notes.append(f"'{begun[-1]}' was not finished when profiling ended{why}")
     return [note for note in notes if note]
-
-
-def _unfinished(log: str, finished: int) -> str:
-    """The kernel that ncu was profiling when it ended; empty where it had finished all."""
-    begun = re.findall(r'==PROF== Profiling "([^"\n]+)"', log)
-    return begun[-1] if len(begun) > finished else ""
 
 
 def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
@@ -228,11 +194,9 @@ def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
         try:
             if mark not in (entry / "environ").read_bytes().split(b"\0"):
                 continue
-            if how != signal.SIGKILL and (entry / "comm").read_text().strip().startswith(
-                ("ncu", "TreeLauncher")
-            ):
-                continue
-            os.kill(int(entry.name), how)
+            profiler = (entry / "comm").read_text().strip().startswith(("ncu", "TreeLauncher"))
+            if how == signal.SIGKILL or not profiler:
+                os.kill(int(entry.name), how)
         except (OSError, ValueError):
             continue  # it ended meanwhile, or is another user's
 
@@ -240,8 +204,6 @@ def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
 def _name(command: Sequence[str]) -> str:
     """Name of a run: the script's or the module's name, else the program's; never another
     argument."""
-    if not command:
-        return "program"
     name = Path(command[0]).name
     if not name.startswith("python"):
         return name

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import signal
@@ -35,7 +36,7 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.gpu import collect, cuda, launch
-from ncu_toolkit.gpu.cluster import HERE, SAME, Executor, Reporter, own_temporary_folder
+from ncu_toolkit.gpu.executor import HERE, SAME, Executor, Reporter, own_temporary_folder
 from ncu_toolkit.gpu.selection import Cases, groups_of, operation_of, rung_of, size_of
 from ncu_toolkit.gpu.target import Plan, plan_path, read_plan, read_progress, stop_path, write_plan
 from ncu_toolkit.ladder.catalogue import find_rung
@@ -87,18 +88,17 @@ class Session:
         self.update(cases=tuple(known.values()))
 
     def merge(self, part: Session, where: str) -> None:
-        """Take in a part that was measured; `where` names the board of a cluster."""
+        """Take in a part that was measured; `where` names the GPU of a cluster."""
         self.update(timings=(*self.run.timings, *part.run.timings))
         self.record(*part.run.cases)
         for label, seconds in part.run.costs.items():
             self.add_cost(label, seconds)
         self.failures += part.failures
         self.refused += part.refused
-        timed = dict.fromkeys(f"{each.family} {each.size}" for each in part.run.timings)
-        self.name_board(where, timed)
+        self.name_gpu(where, (f"{each.family} {each.size}" for each in part.run.timings))
 
-    def name_board(self, where: str, work: Iterable[str]) -> None:
-        """Note in the run's environment what a board of a cluster measured."""
+    def name_gpu(self, where: str, work: Iterable[str]) -> None:
+        """Note in the run's environment what a GPU of a cluster measured."""
         known = self.run.environment.get(where, "")
         names = dict.fromkeys([*filter(None, known.split("; ")), *work])
         if where and names:
@@ -116,10 +116,8 @@ class Session:
     @property
     def measured(self) -> bool:
         """Whether the run has a result."""
-        run = self.run
-        return bool(
-            run.timings or run.report_files or any(case.state == "failed" for case in run.cases)
-        )
+        failed = any(case.state == "failed" for case in self.run.cases)
+        return bool(self.run.timings or self.run.report_files or failed)
 
     def raise_failure(self) -> None:
         """Raise KeyboardInterrupt where the run was interrupted, else the first failure."""
@@ -138,15 +136,11 @@ def start(
 ) -> Session:
     """A session on the executor's GPU. The machine is looked at here, since later a kernel may have
     broken the GPU's context."""
+    device, created = executor.device(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     run = Run(
-        id=folder.name,
-        title=f"{title} on {executor.device().name}",
-        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        tool_version=__version__,
-        device=executor.device(),
-        environment=executor.environment(),
-        asked=asked,
-    )
+        id=folder.name, title=f"{title} on {device.name}", created=created, tool_version=__version__,
+        device=device, environment=executor.environment(), asked=asked,
+    )  # fmt: skip
     return Session(run, folder)
 
 
@@ -154,11 +148,8 @@ def collect_all(
     session: Session, reporter: Reporter, executor: Executor, timeout: float, lock: int, cache: str | None = None, against: str = ""
 ) -> None:  # fmt: skip
     """Build, time and profile what the run lacks; a run of `bench`, whose `asked` is None, is not
-    profiled. Errors are in the session's failures.
-
-    Raises:
-        ToolkitError, KeyboardInterrupt: nothing was measured.
-    """
+    profiled. Errors are in the session's failures. Raises ToolkitError, KeyboardInterrupt: nothing
+    was measured."""
     asked, cases = session.run.asked or LadderOptions(), session.run.cases
     try:
         if any(case.open for case in cases):
@@ -192,26 +183,23 @@ def build_all(
     session: Session, cases: Sequence[RunCase], reporter: Reporter, executor: Executor = HERE
 ) -> None:
     """Compile every rung for the device, in parallel, so that nothing compiles while something is
-    timed.
-
-    Raises:
-        ToolkitError: the first build that failed.
-    """
+    timed. Raises ToolkitError: the first build that failed."""
     arch = executor.device().arch
-    requests: dict[tuple[object, ...], nvcc.BuildRequest] = {}
+    requests: dict[str, nvcc.BuildRequest] = {}
     for case in cases:
         rung = rung_of(case)
         if not rung.library:
             macros = problem_for(case.family).macros(case.dtype, size_of(case))
-            settings = (*sorted(case.parameters.items()), *sorted(macros.items()))
-            key = (case.family, case.rung, *settings)
-            requests[key] = nvcc.BuildRequest(rung, arch, case.parameters, macros)
+            settings = sorted(case.parameters.items()), sorted(macros.items())
+            request = nvcc.BuildRequest(rung, arch, case.parameters, macros)
+            requests[f"{case.family}/{case.rung} {settings}"] = request
     reporter.stage("Build", len(requests))
     started = time.monotonic()
-    outcomes = executor.build(
-        list(requests.values()),
-        lambda done, total, outcome: reporter.step(outcome.request.rung.name),
-    )
+
+    def progress(done: int, total: int, outcome: nvcc.BuildOutcome) -> None:
+        reporter.step(outcome.request.rung.name)
+
+    outcomes = executor.build(list(requests.values()), progress)
     session.add_cost("build", time.monotonic() - started)
     for outcome in outcomes:
         if outcome.error is not None:
@@ -255,9 +243,8 @@ def time_all(
         if session.measured:
             session.save()
         if session.failures and not executor.works():
-            reporter.note(
-                "a kernel broke this process's CUDA context, so the remaining cases are not timed"
-            )
+            lost = "a kernel broke this process's CUDA context"
+            reporter.note(f"{lost}, so the remaining cases are not timed")
             session.context_lost = True
             return
     if session.refused and not session.run.timings and not session.failures:
@@ -268,11 +255,7 @@ def time_group(
     group: Cases, cache: str | None, seconds: float | None, against: str, reporter: Reporter
 ) -> Session:
     """A session of its own with cases of one problem and size, verified and timed side by side on
-    this process's GPU.
-
-    Raises:
-        ToolkitError: the group cannot be timed here at all.
-    """
+    this process's GPU. Raises ToolkitError: the group cannot be timed here at all."""
     part = Session(Run("", "", ""), Path())
     try:
         _time_group(part, group, reporter, cache, seconds, against)
@@ -294,13 +277,8 @@ def cache_of(problem: Problem, cache: str | None) -> str:
 
 
 def _time_group(
-    session: Session,
-    group: Cases,
-    reporter: Reporter,
-    cache: str | None,
-    seconds: float | None,
-    against: str,
-) -> None:
+    session: Session, group: Cases, reporter: Reporter, cache: str | None, seconds: float | None, against: str
+) -> None:  # fmt: skip
     from ncu_toolkit.gpu import timing
 
     first, problem = group[0], problem_for(group[0].family)
@@ -313,12 +291,10 @@ def _time_group(
             runnable = launch.Runnable(rung_of(case), space, case.parameters)
             runnable.verify()
         except Exception as error:
-            known = (
-                error
-                if isinstance(error, ToolkitError)
-                else launch.explained(error, f"'{case.rung}' at {case.size}")
-            )
-            if known is None:
+            where = f"'{case.rung}' at {case.size}"
+            ours = isinstance(error, ToolkitError)
+            known = error if ours else launch.explained(error, where)
+            if not isinstance(known, ToolkitError):
                 raise
             failed = isinstance(known, KernelProblem)
             state = "failed" if failed else "skipped"
@@ -340,7 +316,6 @@ def _time_group(
     if rival is not None:
         ready.append(rival)
     budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
-
     asked = {case.rung for case in group}
 
     def tick(name: str) -> None:
@@ -380,7 +355,7 @@ def measure_ceilings(session: Session, reporter: Reporter, executor: Executor = 
             reporter.note(f"the device's limits are not measured: {done.error.message}")
             continue
         session.update(ceilings=done.value)
-        session.name_board(done.where, ["the device's limits"])
+        session.name_gpu(done.where, ["the device's limits"])
 
 
 def ceilings() -> Ceilings:
@@ -401,15 +376,11 @@ def ceilings() -> Ceilings:
 def _baseline(problem: Problem, ready: Sequence[Any], space: Any) -> Any:
     """The runnable of the group's baseline: among those being timed, else bound for this purpose;
     None where there is none."""
-    name = next(
-        (runnable.rung.baseline for runnable in ready if runnable.rung.baseline), problem.baseline
-    )
-    if not name:
-        return None
-    for runnable in ready:
-        if runnable.rung.name == name:
-            return runnable
-    return launch.bind_verified(find_rung(f"{problem.family}/{name}"), space)
+    name = next((each.rung.baseline for each in ready if each.rung.baseline), problem.baseline)
+    own = next((each for each in ready if each.rung.name == name), None)
+    if own is None and name:
+        return launch.bind_verified(find_rung(f"{problem.family}/{name}"), space)
+    return own
 
 
 def profile_all(
@@ -444,15 +415,12 @@ def profile_all(
     while left:
         pieces, stems = executor.pieces(left), list[str]()
 
-        def tasks(
-            pieces: Sequence[Cases] = pieces, stems: list[str] = stems
-        ) -> Iterator[tuple[object, ...]]:
+        def tasks(pieces: list[Cases] = pieces, stems: list[str] = stems) -> Iterator[Any]:
             for piece in pieces:
                 stems.append(_free_stem(folder))
                 write_plan(Plan(piece, part_seconds), plan_path(folder, stems[-1]))
-                here: tuple[object, ...] = ()
-                if place := executor.place(folder / stems[-1]):
-                    here = place, keep_open, reporter.doing
+                place = executor.place(folder / stems[-1])
+                here = (place, keep_open, reporter.doing) if place else ()
                 seconds = max(1.0, deadline - time.monotonic())
                 yield piece, part_seconds, set_name, cache_control, seconds, *here
 
@@ -477,7 +445,7 @@ def profile_all(
                 if not case.open:
                     ended = "" if case.state == "profiled" else f": {case.state}"
                     reporter.step(case.label + ended)
-            session.name_board(done.where, (f"{case.family} {case.size}" for case in piece))
+            session.name_gpu(done.where, (f"{case.family} {case.size}" for case in piece))
             session.save()
         before, left = left, _open(session, left)
         if problem is not None:
@@ -545,20 +513,12 @@ def profile_part(
         request = collect.Request(at, command, folders, set_name, True, cache_control=cache_control)
         words = collect.argv(ncu, request)
         outcome = collect.run(
-            words,
-            at,
-            at.with_name(f"{at.name}.log"),
-            timeout=left,
-            tick=tick,
-            request_stop=stop_path(path).touch,
-            environment=environment,
-            keep_open=keep_open,
-        )
+            words, at, at.with_name(f"{at.name}.log"), timeout=left, tick=tick, request_stop=stop_path(path).touch,
+            environment=environment, keep_open=keep_open,
+        )  # fmt: skip
         stop_path(path).unlink(missing_ok=True)
-        files = at.parent.iterdir() if place is None else ()
-        content = {
-            file.name.removeprefix(_STEM): file.read_bytes() for file in files if file.is_file()
-        }
+        files = [each for each in at.parent.iterdir() if each.is_file()] if place is None else []
+        content = {file.name.removeprefix(_STEM): file.read_bytes() for file in files}
     return PartFiles(tuple(words), outcome, content)
 
 
@@ -569,15 +529,10 @@ def _open(session: Session, cases: Sequence[RunCase]) -> Cases:
 def _free_stem(folder: Path) -> str:
     """`profile`, `profile-2`, and so on: the first that no file has, so that no part overwrites
     another."""
-    names = [path.name for path in folder.iterdir()]
-    number, free = 1, _STEM
-    while any(
-        re.match(re.escape(free) + r"(\.|-plan\.json$|-progress\.jsonl$|-stop$)", name)
-        for name in names
-    ):
-        number += 1
-        free = f"{_STEM}-{number}"
-    return free
+    ends = re.compile(r"\..*|-plan\.json$|-progress\.jsonl$|-stop$", re.DOTALL)
+    taken = {ends.sub("", path.name) for path in folder.iterdir()}
+    stems = itertools.chain([_STEM], (f"{_STEM}-{number}" for number in itertools.count(2)))
+    return next(stem for stem in stems if stem not in taken)
 
 
 def _moved(outcome: collect.NcuOutcome, log: Path) -> collect.NcuOutcome:
@@ -594,11 +549,9 @@ def _settle(
 ) -> ToolkitError | None:
     """Give each case of a part its state, from the progress; returns the error that keeps the rest
     of the ladder from being profiled."""
-    ended = {step.case: step for step in read_progress(plan)}
-    crashed = outcome.cause == "crash" or (
-        outcome.cause == "signal" and -outcome.returncode not in _ENDED_BY
-    )
-    problem = outcome.problem
+    ended, problem = {step.case: step for step in read_progress(plan)}, outcome.problem
+    sent = outcome.cause == "signal" and -outcome.returncode in _ENDED_BY
+    crashed = outcome.cause in ("crash", "signal") and not sent
     for index, case in enumerate(session.current(cases)):
         if case.state == "profiled":
             continue
@@ -611,22 +564,20 @@ def _settle(
             if outcome.cause == "memory" and problem is not None:
                 state, message = "skipped", str(problem)
             elif crashed:
-                state = "failed"
-                message = f"{case.label}: the program ended during this case. Its output is in {outcome.log.name}"
+                state, where = "failed", f"Its output is in {outcome.log.name}"
+                message = f"{case.label}: the program ended during this case. {where}"
         session.record(replace(case, state=state, message=message))
         if state == "failed":
             session.failures.append(KernelProblem(message))
     settled = any(not case.open for case in session.current(cases))
-    if outcome.interrupted or (
-        settled and (crashed or outcome.cause in ("", "memory", "no-kernels"))
-    ):
+    harmless = crashed or outcome.cause in ("", "memory", "no-kernels")
+    if outcome.interrupted or (settled and harmless):
         return None
     if outcome.cause == "timeout":
         remedy = "Finished work is kept. Continue with --resume, and allow more time with --timeout"
         return EnvironmentProblem(f"the ladder was not profiled within {timeout:.0f} s", remedy)
-    return problem or EnvironmentProblem(
-        "ncu ended without writing a report", f"Its output is in {outcome.log}"
-    )
+    where = f"Its output is in {outcome.log}"
+    return problem or EnvironmentProblem("ncu ended without writing a report", where)
 
 
 def _adopt(session: Session, stem: str, reporter: Reporter) -> None:
@@ -638,19 +589,18 @@ def _adopt(session: Session, stem: str, reporter: Reporter) -> None:
     path = collect.written(folder / stem)
     if path is None or path.name in run.report_files:
         return
-    data = path.read_bytes()
-    frame = framing.parse(data)
-    if frame.problem or not data.startswith(framing.MAGIC):
-        path.rename(path.with_name(path.name + CUT))
-        if not data.startswith(framing.MAGIC) or not frame.declared_launches:
-            reporter.note(
-                f"{path.name} was cut off within its first launch. It is kept as {path.name}{CUT}"
-            )
+    data, kept = path.read_bytes(), f"{path.name}{CUT}"
+    frame, is_report = framing.parse(data), data.startswith(framing.MAGIC)
+    if frame.problem or not is_report:
+        path.rename(path.with_name(kept))
+        whole = frame.declared_launches if is_report else 0
+        if not whole:
+            reporter.note(f"{path.name} was cut off within its first launch. It is kept as {kept}")
             return
         data = _whole_launches(data, frame)
         write_atomic(path, data)
         reporter.note(
-            f"{path.name} was cut off. Its {frame.declared_launches} whole launches are kept, the rest is in {path.name}{CUT}"
+            f"{path.name} was cut off. Its {whole} whole launches are kept, the rest is in {kept}"
         )
     if run.asked is not None and run.asked.redact:
         redact_in_place(path, remove_source=run.asked.redact_source)
@@ -676,9 +626,8 @@ def _steps(session: Session, stem: str) -> Iterator[tuple[RunCase, str, str]]:
 def _whole_launches(data: bytes, frame: framing.Framing) -> bytes:
     """A cut report up to its last whole launch: code that follows is of launches that were lost."""
     last = max(index for index, block in enumerate(frame.blocks) if block.results)
-    return data[
-        : frame.blocks[last + 1].offset if last + 1 < len(frame.blocks) else frame.intact_bytes
-    ]
+    ends = [*(block.offset for block in frame.blocks[1:]), frame.intact_bytes]
+    return data[: ends[last]]
 
 
 def holds(data: bytes, marker: str) -> bool:
@@ -689,10 +638,7 @@ def holds(data: bytes, marker: str) -> bool:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
     """Lock a run's folder against a second session; yields the descriptor, which ncu inherits.
-
-    Raises:
-        UsageProblem: another process holds the lock.
-    """
+    Raises UsageProblem: another process holds the lock."""
     with (folder / _LOCK).open("a") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -705,8 +651,8 @@ def locked(folder: Path) -> Iterator[int]:
 
 
 def _unfinished(reports: Path) -> Iterator[tuple[Path, Run]]:
-    """Runs with cases that are left, of a run of `bench`, whose `asked` is None, to be timed; or
-    without pages. The newest comes last."""
+    """Runs with open cases (of `bench`, whose `asked` is None, not timed yet) or without pages. The
+    newest comes last."""
     for folder, run in store.runs_under(reports):
         if isinstance(run, Run):
             left = any(case.open if run.asked else case.state == "planned" for case in run.cases)
@@ -724,21 +670,17 @@ def unfinished_like(
 ) -> Path | None:
     """The newest unfinished run under `reports` that has exactly these cases and options, for a
     command that is given again; None where it starts a new run, as without a cluster."""
-    wanted = {identity(case) for case in cases}
-    found = [
-        folder
-        for folder, run in (_unfinished(reports) if executor.boards else ())
-        if run.asked == asked and {identity(case) for case in run.cases} == wanted
-    ]
-    return found[-1] if found else None
+    wanted, found = set(map(identity, cases)), None
+    for folder, run in _unfinished(reports) if executor.boards else ():
+        if run.asked == asked and set(map(identity, run.cases)) == wanted:
+            found = folder
+    return found
 
 
 def timed_in(folder: Path, cache: str | None) -> bool:
     """Whether all timings of a run are of this state of the L2."""
-    return all(
-        timing.cache == cache_of(problem_for(timing.family), cache)
-        for timing in store.load_timings(folder)
-    )
+    timings = store.load_timings(folder)
+    return all(each.cache == cache_of(problem_for(each.family), cache) for each in timings)
 
 
 def identity(case: RunCase) -> tuple[object, ...]:
@@ -748,27 +690,20 @@ def identity(case: RunCase) -> tuple[object, ...]:
 
 def find(name: str, reports: Path) -> Path:
     """The folder of the run to resume: by name under `reports` or by path; the newest unfinished
-    one where `name` is empty.
-
-    Raises:
-        UsageProblem: there is none; the message names those that can be resumed.
-    """
+    one where `name` is empty. Raises UsageProblem: there is none; the message names those that can
+    be resumed."""
     open_runs = unfinished_runs(reports)
     if not name:
         if not open_runs:
-            raise UsageProblem(
-                f"no run under '{reports}' is unfinished",
-                "Name the folder of reports with --output, or start a new run",
-            )
+            hint = "Name the folder of reports with --output, or start a new run"
+            raise UsageProblem(f"no run under '{reports}' is unfinished", hint)
         return open_runs[-1]
     for folder in (reports / name, Path(name)):
         if (folder / store.MANIFEST).is_file():
             return folder
     names = ", ".join(folder.name for folder in open_runs[-_LISTED:])
-    raise UsageProblem(
-        f"there is no run '{name}' under '{reports}'",
-        f"Unfinished are: {names}" if names else "No run there is unfinished",
-    )
+    hint = f"Unfinished are: {names}" if names else "No run there is unfinished"
+    raise UsageProblem(f"there is no run '{name}' under '{reports}'", hint)
 
 
 def resume(
@@ -785,18 +720,22 @@ def resume(
     run = store.load_manifest(folder)
     if run.asked is None and ladder:
         hint = "Profile a program again with --launch-skip N to leave out its first N launches; time a ladder again with `bench`"
-        raise UsageProblem(
-            f"the run '{folder.name}' was not made by `profile` on a ladder, so it cannot be resumed",
-            hint,
-        )
+        what = f"the run '{folder.name}' was not made by `profile` on a ladder"
+        raise UsageProblem(f"{what}, so it cannot be resumed", hint)
     environment = dict(executor.environment())
     if ladder:
         environment["ncu"] = executor.ncu()
     _check_machine(run.environment, environment)
-    environment = {**run.environment, **environment}  # Which board measured what.
     _check_kernels(run.cases)
-    session = Session(replace(run, device=executor.device(), environment=environment), folder)
-    session.update(timings=store.load_timings(folder))
+    session = Session(run, folder)
+    session.update(
+        device=executor.device(),
+        environment={
+            **run.environment,
+            **environment,
+        },  # The run's also says which GPU measured what.
+        timings=store.load_timings(folder),
+    )
     _drop_damaged(session, reporter)
     _adopt_all(session, reporter)
     if ladder:
@@ -808,47 +747,37 @@ def resume(
 
 
 def _report_progress(session: Session, reporter: Reporter) -> None:
-    run = session.run
-    left = [f"{case.rung} at {case.size}" for case in run.cases if case.open]
+    cases, timed = session.run.cases, len(session.run.timings)
+    left = [f"{case.rung} at {case.size}" for case in cases if case.open]
     names = f"{', '.join(left[:_LISTED])}{', …' if len(left) > _LISTED else ''}"
     rest = f"{len(left)} to collect: {names}" if left else "nothing is left to collect"
-    final = sum(case.final for case in run.cases)
+    final = sum(case.final for case in cases)
     stays = f" ({final} failed or cannot run here, and stay so)" if final else ""
-    done = sum(case.state == "profiled" for case in run.cases)
-    reporter.note(
-        f"{session.folder.name}: {done} of {len(run.cases)} cases are profiled and {len(run.timings)} timed, and kept{stays}; {rest}"
-    )
+    done = f"{sum(case.state == 'profiled' for case in cases)} of {len(cases)} cases are profiled"
+    reporter.note(f"{session.folder.name}: {done} and {timed} timed, and kept{stays}; {rest}")
 
 
 def _check_machine(then: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raise EnvironmentProblem where this machine differs in what changes figures."""
-    different = [
-        f"{label}: {then[label]} then, {now.get(label, 'none')} now"
-        for label in SAME
-        if label in then and then[label] != now.get(label)
-    ]
+    changed = (label for label in SAME if label in then and then[label] != now.get(label))
+    different = [f"{each}: {then[each]} then, {now.get(each, 'none')} now" for each in changed]
     if different:
-        raise EnvironmentProblem(
-            f"the run was started on another machine ({'; '.join(different)})",
-            "Start a new run, since a run must come from one machine",
-        )
+        what = f"the run was started on another machine ({'; '.join(different)})"
+        raise EnvironmentProblem(what, "Start a new run, since a run must come from one machine")
 
 
 def _check_kernels(cases: Cases) -> None:
     """Raise UsageProblem where kernels of the run are gone or have changed since, naming them."""
     changed: dict[str, None] = {}
     for case in cases:
-        try:
+        same = False
+        with contextlib.suppress(ToolkitError):
             same = not case.source or nvcc.source_digest(rung_of(case)) == case.source
-        except ToolkitError:
-            same = False
         if not same:
             changed[f"{case.family}/{case.rung}"] = None
     if changed:
-        raise UsageProblem(
-            f"{', '.join(changed)} changed since the run was started",
-            "Start a new run, since figures of two versions of a kernel cannot be mixed",
-        )
+        hint = "Start a new run, since figures of two versions of a kernel cannot be mixed"
+        raise UsageProblem(f"{', '.join(changed)} changed since the run was started", hint)
 
 
 def _drop_damaged(session: Session, reporter: Reporter) -> None:
@@ -860,12 +789,11 @@ def _drop_damaged(session: Session, reporter: Reporter) -> None:
             continue
         if path.is_file():
             path.rename(path.with_name(name + CUT))
-        run = session.run
+        run, why = session.run, f"{name} {problem}"
         session.update(report_files=tuple(each for each in run.report_files if each != name))
         lost = [case for case in run.cases if case.report == name]
-        why = f"{name} {problem}"
         session.record(*(replace(c, state="not run", message=why, report="") for c in lost))
-        reporter.note(f"{name} {problem}; its cases are collected again")
+        reporter.note(f"{why}; its cases are collected again")
 
 
 def _adopt_all(session: Session, reporter: Reporter) -> None:
@@ -884,9 +812,8 @@ def _adopt_all(session: Session, reporter: Reporter) -> None:
 def redact_reports(session: Session, remove_source: bool) -> None:
     """Redact the reports that the run has, and those that it will get."""
     asked = session.run.asked or LadderOptions()
-    session.update(
-        asked=replace(asked, redact=True, redact_source=asked.redact_source or remove_source)
-    )
+    remove_source |= asked.redact_source
+    session.update(asked=replace(asked, redact=True, redact_source=remove_source))
     for report in session.run.report_files:
-        redact_in_place(session.folder / report, remove_source=remove_source or asked.redact_source)
+        redact_in_place(session.folder / report, remove_source=remove_source)
         session.save()

@@ -43,13 +43,9 @@ _FILE_KEYS: Final = ("address", "slurm", "jobs", "security", "wait")
 
 
 def parse(where: str) -> Settings:
-    """What --cluster names; empty settings for `local`.
-
-    Raises:
-        UsageProblem: it is neither `local`, an address nor a YAML file, or the file has a key or a
-            value that it cannot have.
-        EnvironmentProblem: the extra `cluster` is not installed.
-    """
+    """What --cluster names; empty settings for `local`. Raises UsageProblem: it is neither `local`,
+    an address nor a YAML file, or the file has a key or a value that it cannot have. Raises
+    EnvironmentProblem: the extra `cluster` is not installed."""
     if where == "local":
         _dask()
         return Settings()
@@ -57,9 +53,8 @@ def parse(where: str) -> Settings:
         kind, _, rest = where.partition("://")
         host, colon, port = rest.rpartition(":")
         if kind not in ("tcp", "tls") or not host or not colon or not port.isdigit():
-            raise UsageProblem(
-                f"--cluster '{where}' is not an address", "Write it as tcp://host:8786"
-            )
+            what = f"--cluster '{where}' is not an address"
+            raise UsageProblem(what, "Write it as tcp://host:8786")
         _dask()
         return Settings(address=where)
     path = Path(where)
@@ -95,10 +90,8 @@ def _read(path: Path) -> Settings:
         raise refuse("it needs either 'address' or 'slurm'")
     slurm, security = data.get("slurm") or {}, data.get("security") or {}
     address = data.get("address", "")
-    for name, value, keys in (
-        ("slurm", slurm, _slurm_keys),
-        ("security", security, _security_keys),
-    ):
+    tables = (("slurm", slurm, _slurm_keys), ("security", security, _security_keys))
+    for name, value, keys in tables:
         if not isinstance(value, dict):
             raise refuse(f"'{name}' is no table")
         for key in value:
@@ -130,9 +123,8 @@ def _slurm_keys() -> tuple[str, ...]:
         from dask_jobqueue.slurm import SLURMJob
     except ImportError:
         raise EnvironmentProblem("dask-jobqueue is not installed", extra("cluster")) from None
-    known: dict[str, None] = {}
-    for kind in (SLURMJob, Job, JobQueueCluster):
-        known.update(dict.fromkeys(inspect.signature(kind.__init__).parameters))
+    kinds = (SLURMJob, Job, JobQueueCluster)
+    known = {key for kind in kinds for key in inspect.signature(kind.__init__).parameters}
     ours = ("self", "args", "loop", "security", "asynchronous", "n_workers", "job_cls", "processes")
     return tuple(sorted(k for k in known if k not in ours and not k.endswith("kwargs")))
 
@@ -144,11 +136,8 @@ def _security_keys() -> tuple[str, ...]:
 
 
 def _dask() -> Any:
-    """The module distributed, which stays silent: this package reports what matters.
-
-    Raises:
-        EnvironmentProblem: the extra is not installed.
-    """
+    """The module distributed, which stays silent: this package reports what matters. Raises
+    EnvironmentProblem: the extra is not installed."""
     try:
         import distributed
     except ImportError:
@@ -159,20 +148,16 @@ def _dask() -> Any:
 @contextlib.contextmanager
 def opened(
     where: str, note: Callable[[str], None], slow_boards: bool = False
-) -> Iterator[cluster.Executor]:
-    """The executor that --cluster names.
+) -> Iterator[cluster.Dask]:
+    """The executor that --cluster names. Raises UsageProblem, EnvironmentProblem: as `parse`; no
+    scheduler, no board, or another version of this package on a worker."""
+    settings, started = parse(where), None
+    import dask
 
-    Raises:
-        UsageProblem, EnvironmentProblem: as `parse`; no scheduler, no board, or another version of
-            this package on a worker.
-    """
-    settings = parse(where)
     with contextlib.ExitStack() as stack:
-        for logger in ("distributed", "asyncio", "tornado"):
-            stack.callback(logging.getLogger(logger).setLevel, logging.getLogger(logger).level)
-            logging.getLogger(logger).setLevel(logging.CRITICAL)
-        started = None
-        import dask
+        for logger in map(logging.getLogger, ("distributed", "asyncio", "tornado")):
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
 
         if not settings.address:  # A result on a lost worker is waited for this long.
             stack.enter_context(dask.config.set({"distributed.comm.timeouts.connect": _LOST}))
@@ -262,13 +247,10 @@ def _local() -> Any:
     own = {"host": _LOOPBACK, "dashboard_address": f"{_LOOPBACK}:0", "security": security}
     each = {"nthreads": threads, "resources": {"GPU": 1}, "memory_limit": 0, "silence_logs": logging.CRITICAL}  # fmt: skip
     # distributed takes workers by spec: LocalCluster gives all the same environment.
-    workers = {
-        card: {
-            "cls": distributed.Nanny,
-            "options": {**own, **each, "env": {"CUDA_VISIBLE_DEVICES": card}},
-        }
-        for card in cards
-    }
+    workers = {}
+    for card in cards:
+        options = {**own, **each, "env": {"CUDA_VISIBLE_DEVICES": card}}
+        workers[card] = {"cls": distributed.Nanny, "options": options}
     options = {**own, "protocol": "tls://", "port": 0}
     scheduler = {"cls": distributed.Scheduler, "options": options}
     return distributed.SpecCluster(
@@ -287,18 +269,14 @@ def _slurm(settings: Settings) -> Any:
     if not any("gpu" in each or "gres" in each for each in directives):
         directives.append("--gpus=1")
     words = [str(each) for each in options.pop("worker_extra_args", None) or ()]
-    security = {}
     if settings.security:
-        security["security"] = _dask().Security(**settings.security)
+        options["security"] = _dask().Security(**settings.security)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as a dashboard's port that is taken
+            arguments = [*words, "--resources", "GPU=1"]
             started = SLURMCluster(
-                processes=1,
-                job_extra_directives=directives,
-                worker_extra_args=[*words, "--resources", "GPU=1"],
-                **options,
-                **security,
+                processes=1, job_extra_directives=directives, worker_extra_args=arguments, **options
             )
         started.scale(jobs=settings.jobs)
     except (TypeError, ValueError) as error:

@@ -25,16 +25,10 @@ def case_of(
     not take."""
     problem, case = problem_for(rung.family), Case(size, dtype, rung.problem)
     return RunCase(
-        family=rung.family,
-        rung=rung.name,
-        size=size.label,
-        dtype=dtype,
-        dims=size.as_dict(),
-        parameters=rung.with_parameters(parameters) if parameters else {},
-        flops=problem.flops(case),
-        compulsory_bytes=problem.compulsory_bytes(case),
-        source=nvcc.source_digest(rung),
-    )
+        family=rung.family, rung=rung.name, size=size.label, dtype=dtype, dims=size.as_dict(),
+        parameters=rung.with_parameters(parameters) if parameters else {}, flops=problem.flops(case),
+        compulsory_bytes=problem.compulsory_bytes(case), source=nvcc.source_digest(rung),
+    )  # fmt: skip
 
 
 def rung_of(case: RunCase) -> Rung:
@@ -80,19 +74,14 @@ def select(
         if rung not in chosen.setdefault(rung.family, []):
             chosen[rung.family].append(rung)
     if not chosen:
-        raise UsageProblem(
-            "nothing to run", "Name a --kernel or a --family: `ncu-toolkit list` shows them"
-        )
+        hint = "Name a --kernel or a --family: `ncu-toolkit list` shows them"
+        raise UsageProblem("nothing to run", hint)
     cases: list[RunCase] = []
     for family, rungs in chosen.items():
         problem = problem_for(family)
-        kind = problem.dtype(dtype)
-        own = overrides if len(rungs) == 1 else None
-        for size in (
-            parse_sizes(problem, sizes)
-            if sizes
-            else map(problem.parse_size, default_sizes(problem))
-        ):
+        kind, own = problem.dtype(dtype), overrides if len(rungs) == 1 else None
+        usual = tuple(map(problem.parse_size, default_sizes(problem)))
+        for size in parse_sizes(problem, sizes) if sizes else usual:
             for rung in _by_operation(_with_predecessors(rungs) if predecessors else rungs):
                 cases.append(case_of(rung, size, kind, own if rung in rungs else None))
     return tuple(cases)
@@ -102,11 +91,9 @@ def parse_sizes(problem: Problem, text: str) -> tuple[Size, ...]:
     """`512,1024x512x2048` as sizes; raises UsageProblem for the first entry that the family cannot
     take."""
     entries = [entry.strip() for entry in text.split(",")]
-    if any(not entry for entry in entries):
-        raise UsageProblem(
-            f"--size '{text}' has an empty entry",
-            f"Write a list such as {','.join(problem.bench_sizes[:3])}",
-        )
+    if not all(entries):
+        example = f"Write a list such as {','.join(problem.bench_sizes[:3])}"
+        raise UsageProblem(f"--size '{text}' has an empty entry", example)
     return tuple(dict.fromkeys(map(problem.parse_size, entries)))
 
 
@@ -134,19 +121,13 @@ def operation_of(rung: Rung) -> str:
 
 def groups_of(cases: Sequence[RunCase]) -> Iterator[Cases]:
     """Neighbouring cases of the same operation, size and type, which are timed together."""
-    for _, group in groupby(
-        cases, lambda case: (case.family, case.size, case.dtype, operation_of(rung_of(case)))
-    ):
+    for _, group in groupby(cases, lambda c: (c.family, c.size, c.dtype, operation_of(rung_of(c)))):
         yield tuple(group)
 
 
 def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tuple[Skipped, ...]]:
     """The cases that a GPU can run (this machine's where `device` is None), and the rungs that it
-    cannot with the reason.
-
-    Raises:
-        EnvironmentProblem: it can run none of them.
-    """
+    cannot with the reason. Raises EnvironmentProblem: it can run none of them."""
     device = device or cuda.device()
     reasons: dict[str, str] = {}
     for case in cases:
@@ -156,20 +137,16 @@ def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tu
     skipped = tuple(Skipped(name, reason) for name, reason in reasons.items() if reason)
     runnable = tuple(case for case in cases if not reasons[f"{case.family}/{case.rung}"])
     if not runnable and skipped:
-        raise EnvironmentProblem(
-            skipped[0].reason, f"{device.name} can run others: `ncu-toolkit list`"
-        )
+        hint = f"{device.name} can run others: `ncu-toolkit list`"
+        raise EnvironmentProblem(skipped[0].reason, hint)
     return runnable, skipped
 
 
 def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tuple[Cases, list[str]]:
     """The cases with their parameters, which are those tuned for a GPU (this machine's where
     `device` is None) and size where there are any, else those that the rung's model chooses, and
-    lines that tell the user which kernels run so.
-
-    Raises:
-        InputProblem: a table of tuned parameters cannot be read.
-    """
+    lines that tell the user which kernels run so. Raises InputProblem: a table of tuned parameters
+    cannot be read."""
     device = device or cuda.device()
     gpu = device.name
     done: list[RunCase] = []

@@ -6,6 +6,7 @@ finished. A stop file ends the program after the current case, so that ncu write
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -66,15 +67,11 @@ def read_plan(path: Path) -> Plan:
 def read_progress(plan: Path) -> list[CaseStep]:
     """Every whole line of a plan's progress; a line cut off by a crash is left out, since its step
     did not finish."""
-    path = progress_path(plan)
-    if not path.is_file():
-        return []
-    steps = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
+    path, steps = progress_path(plan), []
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for line in text.splitlines():
+        with contextlib.suppress(InputProblem):
             steps.append(from_plain(CaseStep, files.parse_json(line, path)))
-        except InputProblem:
-            continue
     return steps
 
 

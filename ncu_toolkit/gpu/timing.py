@@ -48,16 +48,14 @@ _TRANSFER_LIMIT: Final = 2**30
 #: Sizes of the copy; the best rate is the copy roof. The place of the buffers in device memory
 #: changes the rate by up to a tenth (seen on an H200).
 _COPY_SIZES: Final = (2**29, 2**30, 3 * 2**29, 2**31)
-#: Bytes that the probe of a board reads: several times the L2 of any GPU so far.
+#: Bytes that the probe of a GPU reads: several times the L2 of any GPU so far.
 PROBE_BYTES: Final = 2**29
 #: Runs of each part of the probe, after warm-up; about 20 ms on an H200 by its rates.
 _PROBE_RUNS: Final = 15
 #: Size of the flush buffer over the L2: more than 1, since the L2 is not quite LRU.
 _FLUSH_FACTOR: Final = 2
-
-
-#: Seconds of an energy measurement between the first and the last step of the counter, and seconds until the measurement is
-#: given up.
+#: Seconds of an energy measurement between the first and the last step of the counter, and until it
+#: is given up.
 _ENERGY_WINDOW: Final = 0.1
 _ENERGY_LIMIT: Final = 1.0
 #: Seconds of work in one block; two blocks are enqueued at any time.
@@ -69,11 +67,9 @@ _WAITED: Final = 0.05
 
 @lru_cache(maxsize=1)
 def _tools() -> Any:
-    cp = cuda.cupy()
-    cubin = nvcc.compile_file(
-        kernels_root() / "common" / "tools.cu", cuda.device().arch, {"CHAINS": "16"}
-    )
-    module = cp.cuda.function.Module()
+    source = kernels_root() / "common" / "tools.cu"
+    cubin = nvcc.compile_file(source, cuda.device().arch, {"CHAINS": "16"})
+    module = cuda.cupy().cuda.function.Module()
     module.load(cubin.path.read_bytes())
     return module
 
@@ -84,21 +80,18 @@ class Stopwatch:
     enqueued too late, twice as long."""
 
     def __init__(self, cache: Cache, spin_cycles: int = _SPIN_CYCLES) -> None:
-        cp = cuda.cupy()
-        self._cp = cp
-        self._spin = _tools().get_function("spin")
-        self.spin_cycles = spin_cycles
-        self._read = _tools().get_function("read_all")
+        self._cp, self.spin_cycles = cuda.cupy(), spin_cycles
+        self._spin, self._read = map(_tools().get_function, ("spin", "read_all"))
         self._blocks = cuda.device().sm_count * 8
-        quads = cuda.device().l2_bytes * _FLUSH_FACTOR // 16
-        self._flush = cp.zeros(4 * quads + 4, dtype="uint32") if cache == "flushed" else None
-        self._flush_arguments = (
-            (self._flush, numpy.int64(quads), self._flush[-4:]) if self._flush is not None else ()
-        )
+        self._flush: tuple[Any, ...] = ()
+        if cache == "flushed":
+            quads = cuda.device().l2_bytes * _FLUSH_FACTOR // 16
+            words = self._cp.zeros(4 * quads + 4, dtype="uint32")
+            self._flush = words, numpy.int64(quads), words[-4:]
 
     def _before(self) -> None:
-        if self._flush is not None:
-            self._read((self._blocks, 1, 1), (256, 1, 1), self._flush_arguments)
+        if self._flush:
+            self._read((self._blocks, 1, 1), (256, 1, 1), self._flush)
         self._spin((1, 1, 1), (1, 1, 1), (numpy.int64(self.spin_cycles),))
 
     def enqueue(
@@ -166,11 +159,8 @@ def measure_ladder(
         Timing by rung name. Whatever was not verified yet is verified first.
     """
     watch = Stopwatch(cache)
-    verified = {
-        runnable.rung.name: runnable.verify() if runnable.worst is None else runnable.worst
-        for runnable in runnables
-    }
-    repeats = {runnable.rung.name: _repeats(watch, runnable, seconds) for runnable in runnables}
+    verified = {r.rung.name: r.verify() if r.worst is None else r.worst for r in runnables}
+    repeats = {r.rung.name: _repeats(watch, r, seconds) for r in runnables}
     waiting = set(repeats)
 
     def done(name: str) -> None:
@@ -186,10 +176,14 @@ def measure_ladder(
     while (rounds := measured(rested)) is None:
         time.sleep(BREATHER)
         rested = True
-    used = _energy(runnables, rounds.times) if with_energy else {}
+    used: dict[str, float | None] = {}
+    if with_energy and cuda.energy_mj() is not None:
+        for r in runnables:
+            middle = statistics.median_high(rounds.times[r.rung.name])
+            used[r.rung.name] = measure_energy(r.run, middle)
     return {
-        name: _timing(runnable, rounds, cache, verified[name], used.get(name), rested)
-        for name, runnable in ((runnable.rung.name, runnable) for runnable in runnables)
+        (name := r.rung.name): _timing(r, rounds, cache, verified[name], used.get(name), rested)
+        for r in runnables
     }
 
 
@@ -204,15 +198,9 @@ class _Rounds:
 
 
 def _rounds(
-    watch: Stopwatch,
-    runnables: Sequence[Runnable],
-    baseline: Runnable | None,
-    repeats: Mapping[str, int],
-    shuffler: random.Random,
-    done: Callable[[str], None],
-    *,
-    rest: bool,
-) -> _Rounds | None:
+    watch: Stopwatch, runnables: Sequence[Runnable], baseline: Runnable | None, repeats: Mapping[str, int],
+    shuffler: random.Random, done: Callable[[str], None], *, rest: bool,
+) -> _Rounds | None:  # fmt: skip
     """Run every rung as often as `repeats` has it. With `rest` the GPU rests after each run as
     long as the run took, at most LONGEST_REST; without, returns None when the GPU slows itself
     down."""
@@ -248,19 +236,6 @@ def _repeats(watch: Stopwatch, runnable: Runnable, seconds: float) -> int:
     for _ in range(_WARM_UPS - 1):
         estimate = watch.elapsed_us(watch.enqueue(runnable.run)) * 1e-6
     return max(_MIN_REPEATS, min(_MAX_REPEATS, int(seconds / max(estimate, 1e-6))))
-
-
-def _energy(
-    runnables: Sequence[Runnable], times: dict[str, list[float]]
-) -> dict[str, float | None]:
-    """Energy of each rung in joules when its launches follow each other without a gap; empty where the GPU
-    does not count energy."""
-    if cuda.energy_mj() is None:
-        return {}
-    return {
-        r.rung.name: measure_energy(r.run, sorted(times[r.rung.name])[len(times[r.rung.name]) // 2])
-        for r in runnables
-    }
 
 
 def measure_energy(
@@ -327,13 +302,8 @@ def _fence() -> Callable[[], bool]:
 
 
 def _timing(
-    runnable: Runnable,
-    rounds: _Rounds,
-    cache: Cache,
-    worst: float,
-    joules: float | None,
-    rested: bool,
-) -> Timing:
+    runnable: Runnable, rounds: _Rounds, cache: Cache, worst: float, joules: float | None, rested: bool
+) -> Timing:  # fmt: skip
     name, problem, case = runnable.rung.name, runnable.workspace.problem, runnable.workspace.case
     beside, state = rounds.beside[name], cuda.combined(rounds.states[name])
     return Timing(
@@ -348,7 +318,7 @@ def _timing(
         flops=problem.flops(case),
         compulsory_bytes=problem.compulsory_bytes(case),
         verified_worst=worst,
-        baseline_us=sorted(beside)[len(beside) // 2] if beside else None,
+        baseline_us=statistics.median_high(beside) if beside else None,
         sm_clock_mhz=state.sm_mhz,
         memory_clock_mhz=state.memory_mhz,
         power_w=state.power_w,
@@ -388,8 +358,8 @@ def _ffmas() -> tuple[Callable[[], None], float]:
 
 @dataclass(frozen=True)
 class Probe:
-    """Median times of the same work on every board, in microseconds, and what slowed the board
-    down meanwhile."""
+    """Median times of the same work on every GPU, in microseconds, and what slowed the GPU down
+    meanwhile."""
 
     compute_us: float
     memory_us: float
@@ -397,7 +367,7 @@ class Probe:
 
 
 def probe() -> Probe:
-    """Time work that never changes, to compare boards of one model: the loop of FFMAs of
+    """Time work that never changes, to compare GPUs of one model: the loop of FFMAs of
     `measure_ceilings`, and reading a buffer of PROBE_BYTES."""
     cp, watch = cuda.cupy(), Stopwatch("warm")
     blocks, buffer = cuda.device().sm_count * 8, cp.zeros(PROBE_BYTES // 4, dtype="uint32")
@@ -422,17 +392,10 @@ def _copy_rate(nbytes: int, best: Callable[[Callable[[], None]], float]) -> floa
     """Bytes read and written a second by a device-to-device copy of `nbytes`."""
     cp = cuda.cupy()
     source, target = cp.ones(nbytes // 4, dtype="float32"), cp.empty(nbytes // 4, dtype="float32")
-    stream = cp.cuda.get_current_stream().ptr
     device_to_device = 3  # cudaMemcpyDeviceToDevice
-    return (
-        2
-        * nbytes
-        / best(
-            lambda: cp.cuda.runtime.memcpyAsync(
-                target.data.ptr, source.data.ptr, nbytes, device_to_device, stream
-            )
-        )
-    )
+    places = target.data.ptr, source.data.ptr, nbytes, device_to_device
+    stream = cp.cuda.get_current_stream().ptr
+    return 2 * nbytes / best(lambda: cp.cuda.runtime.memcpyAsync(*places, stream))
 
 
 def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None:
@@ -459,14 +422,13 @@ def measure_costs(runnable: Runnable) -> Costs | None:
     space = runnable.workspace
     names = [name for name in space.arrays if space.arrays[name].nbytes]
     inputs = [name for name in names if space.specs[name].role != "output"]
-    clock = time.perf_counter
 
     def timed(action: Callable[[], Any]) -> tuple[float, Any]:
         cp.cuda.Device().synchronize()
-        start = clock()
+        start = time.perf_counter()
         result = action()
         cp.cuda.Device().synchronize()
-        return clock() - start, result
+        return time.perf_counter() - start, result
 
     total = sum(space.arrays[name].nbytes for name in names)
     if total > _TRANSFER_LIMIT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import signal
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,6 @@ _INSIDE: Final = Path(__file__).parent / "inside"
 _GAPS: Final = 5
 #: What the tracer's own kernels are called (kernels/common/pressure.cu).
 _OURS: Final = "pressure_"
-_EXTENTS: Final = ("x", "y", "z")
 #: Bytes of the largest module whose code is read: a library's module holds hundreds of kernels, all
 #: of which nvdisasm writes out.
 _LARGEST: Final = 1 << 20
@@ -56,11 +56,11 @@ _PROBLEMS: Final = (
 _GRACE: Final = 10.0
 #: Least part of its multiprocessors that a slice must have reached.
 _SPREAD: Final = 0.9
-#: Slices of each kind of pressure by which it is calibrated before a program.
+#: Slices of each stressor by which it is calibrated before a program.
 _CALIBRATIONS: Final = 5
 #: Of a stream's slice, largest part until its last block has a multiprocessor for itself.
 _RAMP: Final = 0.1
-#: Slices that a kernel fills, taken together, from which on what the pressure lost beside it is told.
+#: Slices that a kernel fills, taken together, from which on it is told what a stressor lost to it.
 _FILLS: Final = 0.5
 #: Error of the part that one slice loses (of 26 kernels, FP32 work kept in a program what it kept in
 #: `probe --kernel` to within that in the median), and largest error of what is told.
@@ -83,16 +83,17 @@ def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = N
         UsageProblem: there is no such program.
     """
     if not command:
-        raise UsageProblem(
-            "no program to probe", "Put it after '--': ncu-toolkit probe -- python script.py"
-        )
+        example = "Put it after '--': ncu-toolkit probe -- python script.py"
+        raise UsageProblem("no program to probe", example)
     if shutil.which(command[0]) is None:
-        raise UsageProblem(
-            f"there is no program '{command[0]}'", "Write `python name.py` for a script"
-        )
-    environment = {**os.environ, "NCU_TOOLKIT_PROBE": str(folder)}
-    paths = [str(_INSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
+        hint = "Write `python name.py` for a script"
+        raise UsageProblem(f"there is no program '{command[0]}'", hint)
+    paths = filter(None, (str(_INSIDE), os.environ.get("PYTHONPATH")))
+    environment = {
+        **os.environ,
+        "NCU_TOOLKIT_PROBE": str(folder),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
     if plan is not None:
         place = folder / "plan"
         place.write_text(json.dumps(dict(plan)), encoding="utf-8")
@@ -111,11 +112,8 @@ def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = N
 
 def plan(folder: Path) -> dict[str, Any]:
     """The experiments on a program, for `run`; "alone" is the speed of each pressure with nothing
-    beside it, in rounds a nanosecond.
-
-    Raises:
-        EnvironmentProblem: no cuda-bindings, compiler, GPU, or memory on it.
-    """
+    beside it, in rounds a nanosecond. Raises EnvironmentProblem: no cuda-bindings, compiler, GPU,
+    or memory on it."""
     arch, sm_count = pressure.first_device()
     place = folder / "pressure"
     place.write_bytes(pressure.compiled(arch))
@@ -124,14 +122,9 @@ def plan(folder: Path) -> dict[str, Any]:
         alone = press.speeds(press.usable(KINDS), _CALIBRATIONS)
     finally:
         press.close()
-    return {
-        "alone": alone,
-        "cubin": str(place),
-        "kinds": [*KINDS],
-        "sm_count": sm_count,
-        "seed": 1,
-        "root": str(Path(__file__).parents[2]),
-    }
+    root = str(Path(__file__).parents[2])
+    asked = {"cubin": str(place), "kinds": [*KINDS], "sm_count": sm_count, "seed": 1, "root": root}
+    return {"alone": alone, **asked}
 
 
 def read(folder: Path) -> Trace:
@@ -146,104 +139,80 @@ def read(folder: Path) -> Trace:
     traces = [trace for path in sorted(folder.glob("*.kernels")) for trace in _of_process(path)]
     if not traces:
         raise _nothing(folder)
-    traces.sort(key=lambda trace: -trace.busy_us)
-    notes = list(traces[0].notes)
-    if len(traces) > 1:
-        others = sum(trace.launches for trace in traces[1:])
-        notes.append(
-            f"the program used {len(traces)} GPUs or processes: shown is the one with most kernel time, {others} launches of the others are left out"
+    first, *others = sorted(traces, key=lambda trace: -trace.busy_us)
+    notes = first.notes
+    if others:
+        left_out = sum(trace.launches for trace in others)
+        shown = "shown is the one with most kernel time"
+        notes += (
+            f"the program used {len(traces)} GPUs or processes: {shown}, {left_out} launches of the others are left out",
         )
-    first = traces[0]
-    return Trace(
-        first.device, first.kernels, first.launches, first.span_us, first.busy_us, first.gaps,
-        first.gap_us, tuple(notes), tuple(sorted(folder.glob("*.cubin"))),
-    )  # fmt: skip
+    return replace(first, notes=notes, cubins=tuple(sorted(folder.glob("*.cubin"))))
 
 
 def code_of(trace: Trace, launch: Launch) -> KernelAnalysis | None:
     """The code of a traced kernel; None where none of the modules on disk holds it, or only one so
-    large that reading it would take longer than the program.
-
-    Raises:
-        EnvironmentProblem: no disassembler.
-    """
-    name = launch.kernel.encode()
-    for path in trace.cubins:
-        if path.stat().st_size <= _LARGEST and name in path.read_bytes():
-            found = code_in(path, launch)
-            if found is not None:
-                return found
-    return None
+    large that reading it would take longer than the program. Raises EnvironmentProblem: no
+    disassembler."""
+    small = (path for path in trace.cubins if path.stat().st_size <= _LARGEST)
+    named = (path for path in small if launch.kernel.encode() in path.read_bytes())
+    return next(filter(None, (code_in(path, launch) for path in named)), None)
 
 
 def code_in(cubin: Path, launch: Launch) -> KernelAnalysis | None:
     """The code of a launch's kernel; None where the module does not hold it, or holds none that the
     disassembler knows. Raises EnvironmentProblem: no disassembler."""
-    threads = math.prod(launch.block)
+    threads, shared = math.prod(launch.block), launch.shared_dynamic
     try:
-        found = analyse_cubin(
-            cubin, block=threads, shared=launch.shared_dynamic, only=launch.kernel
-        )
+        found = analyse_cubin(cubin, block=threads, shared=shared, only=launch.kernel)
     except (InputProblem, UsageProblem):
         return None
     return next(iter(found.kernels), None)
 
 
 def _nothing(folder: Path) -> EnvironmentProblem | UsageProblem:
-    last = "no reason given"
-    for path in sorted(folder.glob("*.error")):
+    last, errors = "no reason given", sorted(folder.glob("*.error"))
+    for path in errors:
         text = path.read_text(encoding="utf-8", errors="replace").strip()
         last = text.splitlines()[-1] if text else last
         for said, problem, remedy in _PROBLEMS:
             if re.search(said, last):
                 return EnvironmentProblem(problem, remedy)
-    if any(folder.glob("*.error")):
-        return EnvironmentProblem(
-            f"CUPTI cannot record here ({last})", "Check `ncu-toolkit doctor`"
-        )
+    if errors:
+        what = f"CUPTI cannot record here ({last})"
+        return EnvironmentProblem(what, "Check `ncu-toolkit doctor`")
     if not any(folder.glob("*.json")):
         return UsageProblem(
             "no Python started in the program, or it was killed before it launched a kernel",
             "The tracer works inside Python: write `ncu-toolkit probe -- python script.py`",
         )
-    return UsageProblem(
-        "the program launched no kernel",
-        "Check that it uses the GPU; its own output is above",
-    )
+    hint = "Check that it uses the GPU; its own output is above"
+    return UsageProblem("the program launched no kernel", hint)
 
 
 def _of_process(path: Path) -> list[Trace]:
     """The traces of one process, one a GPU."""
     try:
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        layout = numpy.dtype(
-            {
-                "names": list(facts["formats"]),
-                "formats": list(facts["formats"].values()),
-                "offsets": [facts["offsets"][name] for name in facts["formats"]],
-                "itemsize": facts["itemsize"],
-            }
-        )
+        names, formats = list(facts["formats"]), list(facts["formats"].values())
+        offsets, size = [facts["offsets"][name] for name in names], facts["itemsize"]
+        layout: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}
         raw = path.read_bytes()
-        rows = numpy.frombuffer(raw[: len(raw) // layout.itemsize * layout.itemsize], layout).copy()
+        rows = numpy.frombuffer(raw[: len(raw) // size * size], numpy.dtype(layout)).copy()
         lines = path.with_suffix(".names").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputProblem(f"the records of {path.name} cannot be read: {error}") from None
-    names = _named(rows, lines)
-    notes = list(facts["notes"])
+    named, notes = _named(rows, lines), list(facts["notes"])
     if "ended" not in facts:
         notes.append("the program was ended from outside: the last launches may be missing")
-    written = _slices(path.with_suffix(".pressure"))
-    alone = _alone(path.parent)
+    written, alone = _slices(path.with_suffix(".pressure")), _alone(path.parent)
     slices = [line for line in written if "kind" in line]
     notes += [str(line["note"]) for line in written if "note" in line]
-    devices = sorted(set(rows["device_id"].tolist()))
-    return [
-        _trace(
-            rows[rows["device_id"] == number], names, _device(facts, number), notes, slices, alone
-        )
-        for number in devices
-    ]
+    found = []
+    for number in sorted(set(rows["device_id"].tolist())):
+        mine = rows[rows["device_id"] == number]
+        found.append(_trace(mine, named, _device(facts, number), notes, slices, alone))
+    return found
 
 
 def _named(rows: Any, lines: Sequence[str]) -> dict[int, str]:
@@ -276,16 +245,11 @@ def _alone(folder: Path) -> dict[str, float]:
 
 
 def _slices(path: Path) -> list[dict[str, Any]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
     found = []
-    for line in lines:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue  # the last line of a program that was killed
+    with contextlib.suppress(OSError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):  # the last line of a program that was killed
+                found.append(json.loads(line))
     return found
 
 
@@ -308,8 +272,7 @@ def _trace(
     start, end = rows["start"].astype("i8"), rows["end"].astype("i8")
     until = numpy.maximum.accumulate(end)
     idle = start[1:] - until[:-1]
-    gaps: Counter[tuple[int, int]] = Counter()
-    times: Counter[tuple[int, int]] = Counter()
+    gaps, times = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
     for at in numpy.flatnonzero(idle > 0).tolist():
         pair = (int(rows["name"][at]), int(rows["name"][at + 1]))
         gaps[pair] += int(idle[at])
@@ -333,7 +296,7 @@ def _trace(
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of pressure on the clock of the records, in nanoseconds: all of its blocks ran from
+    """A slice of a stressor on the clock of the records, in nanoseconds: all of its blocks ran from
     `full` to `ending`, some from `start` to `end`."""
 
     kind: str
@@ -348,8 +311,8 @@ class _Slice:
 def _windows(
     pressure: Any, slices: Sequence[Mapping[str, Any]], alone: Mapping[str, float]
 ) -> list[_Slice]:
-    """The slices in order. A pressure kernel's record starts with its first block, which gives the
-    two clocks' difference."""
+    """The slices in order. A stressor's record starts with its first block, which gives the two
+    clocks' difference."""
     found = []
     for row, each in zip(pressure, slices, strict=False):
         spread = each["multiprocessors"] >= _SPREAD * each["blocks"]
@@ -359,7 +322,7 @@ def _windows(
         full, ending = each["last"] + shift, min(end, each["finished"] + shift)
         speed = alone.get(each["kind"], 0.0)
         kept = each["rounds"] / span / speed if speed else None
-        # Pressure that reached too few multiprocessors is none, but disturbs.
+        # A stressor on too few multiprocessors is none, but disturbs.
         found.append(_Slice(each["kind"] if spread else "", start, full, ending, end, kept))
     return found
 
@@ -390,17 +353,12 @@ def _kernels(
         for time_us, name in zip(spans[mine].tolist(), under[mine].tolist(), strict=True):
             if name:
                 conditions[name].append(time_us)
-        address = int(kind["name"])
+        address, x, y, z, *block, registers, static, dynamic = kind.tolist()
+        called = names.get(address, ""), shown.get(address, "")
         found.append(
             KernelTrace(
                 Launch(
-                    kernel=names.get(address, ""),
-                    function=shown.get(address, ""),
-                    grid=_triple(kind, "grid"),
-                    block=_triple(kind, "block"),
-                    registers=int(kind["registers_per_thread"]),
-                    shared_static=int(kind["static_shared_memory"]),
-                    shared_dynamic=int(kind["dynamic_shared_memory"]),
+                    *called, (x, y, z), (block[0], block[1], block[2]), registers, static, dynamic
                 ),
                 launches=int(mine.sum()),
                 total_us=float(own.sum()),
@@ -415,7 +373,7 @@ def _kernels(
 
 
 def _kept(rows: Any, which: Any, windows: Sequence[_Slice]) -> dict[int, dict[str, float]]:
-    """What each kernel left the pressure of its speed.
+    """The part of its speed that each kernel left each stressor.
 
     A slice loses what each kernel in it takes, times the part of the slice that this kernel runs:
     least squares over the slices of a kind. Kernels that share all slices in fixed parts cannot be
@@ -429,9 +387,8 @@ def _kept(rows: Any, which: Any, windows: Sequence[_Slice]) -> dict[int, dict[st
         late = each.full - each.start > _RAMP * (each.end - each.start)
         if each.kept is None or span <= 0 or not each.kind or (late and KINDS[each.kind].alone):
             continue
-        mine = slice(
-            numpy.searchsorted(until, each.full, "right"), numpy.searchsorted(start, each.ending)
-        )
+        first = numpy.searchsorted(until, each.full, "right")
+        mine = slice(first, numpy.searchsorted(start, each.ending))
         beside = numpy.minimum(end[mine], each.ending) - numpy.maximum(start[mine], each.full)
         times = numpy.bincount(which[mine], numpy.maximum(beside, 0), count)
         shared[each.kind].append((times / span, 1 - each.kept))
@@ -450,24 +407,17 @@ def _kept(rows: Any, which: Any, windows: Sequence[_Slice]) -> dict[int, dict[st
     return found
 
 
-def _triple(kind: Any, what: str) -> tuple[int, int, int]:
-    x, y, z = (int(kind[f"{what}_{axis}"]) for axis in _EXTENTS)
-    return x, y, z
-
-
 def _under(rows: Any, windows: Sequence[_Slice]) -> Any:
-    """The kind of pressure that each launch ran under from start to end, "plain" where none
-    overlapped it, "" where one did for a part of it."""
+    """The stressor that each launch ran beside from start to end, "plain" where none overlapped it,
+    "" where one did for a part of it."""
     if not windows:
         return numpy.full(len(rows), "", dtype="U20")
-    begins = numpy.array([each.start for each in windows])
     kinds = numpy.array([each.kind for each in windows], dtype="U20")
-    start, end = rows["start"].astype("i8"), rows["end"].astype("i8")
+    times = numpy.array([(each.start, each.full, each.ending, each.end) for each in windows])
+    begins, start, end = times[:, 0], rows["start"].astype("i8"), rows["end"].astype("i8")
     at = numpy.searchsorted(begins, start, side="right") - 1
     before = numpy.maximum(at, 0)
-    full = numpy.array([each.full for each in windows])[before]
-    ending = numpy.array([each.ending for each in windows])[before]
-    over = numpy.array([each.end for each in windows])[before]
+    _, full, ending, over = times[before].T
     inside = (at >= 0) & (start >= full) & (end <= ending)
     following = numpy.append(begins, numpy.iinfo("i8").max)[at + 1]
     free = ((at < 0) | (start >= over)) & (end <= following)

@@ -1,8 +1,9 @@
-"""A search on this machine's GPU or on the boards of a cluster: settings are compiled in parallel,
+"""A search on this machine's GPU or on the GPUs of a cluster: settings are compiled in parallel,
 pruned, verified, and timed beside the baseline on the same GPU."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,8 @@ from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import cuda, halving, tuned
-from ncu_toolkit.gpu.cluster import HERE, Executor, Reporter, check_source, kept_here
+from ncu_toolkit.gpu.cluster import check_source, kept_here
+from ncu_toolkit.gpu.executor import HERE, Executor, Reporter
 from ncu_toolkit.gpu.halving import Parameters, Round, Search, Searcher, Task, Trial
 from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for, bind_verified
 from ncu_toolkit.gpu.runner import cache_of
@@ -70,10 +72,8 @@ def run(request: TuneRequest, reporter: Reporter, executor: Executor = HERE) -> 
     architecture_for(rung, device)
     problem = problem_for(rung.family)
     if executor.boards and _baseline_rung(rung, problem, device) is None:
-        raise UsageProblem(
-            f"{rung.name} has no baseline on {device.name}, and only ratios to a baseline compare boards",
-            "Tune it without --cluster",
-        )
+        what = f"{rung.name} has no baseline on {device.name}, and only ratios to a baseline compare boards"
+        raise UsageProblem(what, "Tune it without --cluster")
     dtype = problem.dtype(request.dtype)
     chosen, invalid = halving.settings(rung, request.most, request.seed)
     trials = tuple(Trial(parameters) for parameters in chosen)
@@ -85,12 +85,11 @@ def run(request: TuneRequest, reporter: Reporter, executor: Executor = HERE) -> 
         halving.forget(fresh)
     search = halving.resume(fresh)
     if search.finished:
-        reporter.note(
-            "this search was finished before: its result is shown again, --restart measures anew"
-        )
+        shown = "its result is shown again, --restart measures anew"
+        reporter.note(f"this search was finished before: {shown}")
     else:
         deadline = None if request.seconds is None else started + request.seconds
-        search = _Tuner(search, request, problem, deadline, reporter, executor).run()
+        search = _Tuner(search, request, deadline, reporter, executor).run()
     if search.timed:
         tuned.store_search(device.name, entry_of(search), document(halving.KIND, search.compact()))
     return search
@@ -112,12 +111,11 @@ class _Tuner:
 
     search: Search
     request: TuneRequest
-    problem: Problem
     deadline: float | None
     reporter: Reporter
     executor: Executor
     verified: set[str] = field(default_factory=set)
-    """Settings that gave the right result on a board of a cluster."""
+    """Settings that gave the right result on a GPU of a cluster."""
 
     @property
     def late(self) -> bool:
@@ -139,10 +137,10 @@ class _Tuner:
     def compile(self, until: float | None) -> None:
         """Compile new settings on all CPUs, and prune by the compiler's resource report. Cubins are
         cached, so an interrupted build goes on. What `until` leaves no time for stays new."""
-        device, rung, size = self.executor.device(), self.request.rung, self.request.size
-        dtype, trials = self.search.dtype, list(self.search.trials)
-        names = self.problem.values(Case(size, dtype, rung.problem))
-        macros = self.problem.macros(dtype, size)
+        device, rung, trials = self.executor.device(), self.request.rung, list(self.search.trials)
+        case = Case(self.request.size, self.search.dtype, rung.problem)
+        names = problem_for(rung.family).values(case)
+        macros = problem_for(rung.family).macros(case.dtype, case.size)
         requests: dict[int, nvcc.BuildRequest] = {}
         geometry: dict[int, tuple[LaunchGeometry, ...]] = {}
         for index, trial in enumerate(trials):
@@ -174,17 +172,15 @@ class _Tuner:
         """Each request's outcome, compiled in batches."""
         indices, jobs = list(requests), self.request.jobs
         batch = _BATCH * (jobs or os.cpu_count() or 1) if until is not None else len(indices)
+
+        def progress(done: int, total: int, outcome: nvcc.BuildOutcome) -> None:
+            self.reporter.step(Trial(outcome.request.parameters).label)
+
         for start in range(0, len(indices), max(1, batch)):
             if until is not None and time.monotonic() > until:
                 return
             part = indices[start : start + batch]
-            outcomes = self.executor.build(
-                [requests[index] for index in part],
-                lambda done, total, outcome: self.reporter.step(
-                    Trial(outcome.request.parameters).label
-                ),
-                jobs,
-            )
+            outcomes = self.executor.build([requests[index] for index in part], progress, jobs)
             yield from zip(part, outcomes, strict=True)
 
     def time(self) -> None:
@@ -212,18 +208,18 @@ class _Tuner:
 
         measure: Any = measure_setting
         if not boards:
-            bench = _Bench(self.request, self.problem, search.dtype, self.deadline)
-            measure = bench.measure
+            request = self.request
+            measure = _Bench(request.rung, request.size, search.dtype, self.deadline).measure
         searcher = Searcher(search, saved, running)
+        run = self.on_cluster if boards else self.executor.run
         try:
-            searcher.run(measure, progress, self.on_boards if boards else self.executor.run)
-        except _OutOfTime:
-            pass
+            with contextlib.suppress(_OutOfTime):
+                searcher.run(measure, progress, run)
         finally:
             self.search = searcher.search
             halving.save(self.search)
 
-    def on_boards(self, function: Any, tasks: Iterable[Task]) -> Iterator[Done]:
+    def on_cluster(self, function: Any, tasks: Iterable[Task]) -> Iterator[Done]:
         """Tasks with what a worker needs to make its bench, until the deadline."""
         search = self.search
         asked = (f"{search.family}/{search.rung}", search.size, search.dtype, search.source)
@@ -254,7 +250,7 @@ def measure_setting(
 
     Args:
         source: digest of the kernel's source on the client.
-        verified: it gave the right result on a board before.
+        verified: it gave the right result on a GPU before.
 
     Raises:
         EnvironmentProblem: this machine has another source.
@@ -270,27 +266,22 @@ def _bench_for(name: str, size: str, dtype: str, source: str) -> _Bench:
     """The workspace of a search, which a worker makes once, from the client's code."""
     check_source(name, source)
     rung = find_rung(name)
-    problem = problem_for(rung.family)
-    request = TuneRequest(rung, problem.parse_size(size), dtype)
-    return _Bench(request, problem, dtype, None)
+    return _Bench(rung, problem_for(rung.family).parse_size(size), dtype, None)
 
 
 class _Bench:
     """Times settings on one workspace, each verified before its first run here."""
 
-    def __init__(
-        self, request: TuneRequest, problem: Problem, dtype: str, deadline: float | None
-    ) -> None:
-        rung = request.rung
+    def __init__(self, rung: Rung, size: Size, dtype: str, deadline: float | None) -> None:
         self._rung, self._deadline = rung, deadline
-        self._space = Workspace(rung, request.size, dtype)
-        cache: Any = cache_of(problem, None)
+        self._space = Workspace(rung, size, dtype)
+        cache: Any = cache_of(self._space.problem, None)
         self._watch = Stopwatch(cache)
-        self._baseline = _baseline(rung, problem, self._space)
+        self._baseline = _baseline(rung, self._space)
         self._verified: set[str] = set()
 
     def trust(self, parameters: Parameters) -> None:
-        """Take a setting's result as right: another board verified it."""
+        """Take a setting's result as right: another GPU verified it."""
         self._verified.add(str(sorted(parameters.items())))
 
     def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
@@ -298,24 +289,21 @@ class _Bench:
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise _OutOfTime
         _check_context()
-        key = str(sorted(parameters.items()))
         try:
-            return self._measured(parameters, repeats, limit_us, key)
+            return self._measured(parameters, repeats, limit_us)
         except ToolkitError:
             raise
-        except Exception as error:  # CuPy's own errors: out of memory, a failed launch that shows when its event is waited for
+        except Exception as error:  # CuPy's: no memory, or a failed launch that its event shows
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise KernelProblem(f"failed on the GPU: {first}") from error
 
-    def _measured(
-        self, parameters: Parameters, repeats: int, limit_us: float | None, key: str
-    ) -> Round:
+    def _measured(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
         runnable = Runnable(self._rung, self._space, parameters)
-        if key in self._verified:
+        if str(sorted(parameters.items())) in self._verified:
             runnable.run()  # warm-up: its code was loaded just now
         else:
             runnable.verify()
-            self._verified.add(key)
+            self.trust(parameters)
         times: list[float] = []
         beside: list[float] = []
         for _ in range(repeats):
@@ -335,15 +323,14 @@ def _check_context() -> None:
     try:
         cuda.synchronize("a setting before this one")
     except KernelProblem as error:
-        raise EnvironmentProblem(
-            error.message, "Run the same command again: it goes on without the setting that failed"
-        ) from error
+        remedy = "Run the same command again: it goes on without the setting that failed"
+        raise EnvironmentProblem(error.message, remedy) from error
 
 
-def _baseline(rung: Rung, problem: Problem, space: Workspace) -> Any:
+def _baseline(rung: Rung, space: Workspace) -> Any:
     """The baseline bound to the same arrays, verified; None where there is none or where it cannot
     run here."""
-    other = _baseline_rung(rung, problem, cuda.device())
+    other = _baseline_rung(rung, space.problem, cuda.device())
     return None if other is None else bind_verified(other, space)
 
 

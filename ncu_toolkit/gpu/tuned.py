@@ -86,19 +86,15 @@ def file_name(gpu: str) -> str:
 
 
 def read_table(path: Path) -> TunedTable | None:
-    """A table, None where there is no such file.
-
-    Raises:
-        InputProblem: it cannot be read, or is of another kind or version.
-    """
+    """A table, None where there is no such file. Raises InputProblem: it cannot be read, or is of
+    another kind or version."""
     try:
         return _read(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputProblem(
-            f"'{path}' cannot be read: {error.strerror}", "Remove it, and tune again"
-        ) from error
+        what = f"'{path}' cannot be read: {error.strerror}"
+        raise InputProblem(what, "Remove it, and tune again") from error
 
 
 @lru_cache(maxsize=16)
@@ -112,20 +108,13 @@ def _read(path: Path, _mtime: int) -> TunedTable:
 
 def lookup(rung: Rung, size: str, dtype: str, gpu: str) -> TunedEntry | None:
     """The entry for a kernel, size label, element type and GPU name; None where there is none for
-    the kernel's present source.
-
-    Raises:
-        InputProblem: a table cannot be read.
-    """
+    the kernel's present source. Raises InputProblem: a table cannot be read."""
     return next((entry for entry in _entries(rung, size, dtype, gpu) if _holds(entry, rung)), None)
 
 
 def outdated(rung: Rung, size: str, dtype: str, gpu: str) -> bool:
-    """Whether all entries are for another source of the kernel.
-
-    Raises:
-        InputProblem: a table cannot be read.
-    """
+    """Whether all entries are for another source of the kernel. Raises InputProblem: a table cannot
+    be read."""
     entries = list(_entries(rung, size, dtype, gpu))
     return bool(entries) and not any(_holds(entry, rung) for entry in entries)
 
@@ -137,23 +126,15 @@ def _entries(rung: Rung, size: str, dtype: str, gpu: str) -> Iterator[TunedEntry
     key = (rung.family, rung.name, size, dtype)
     for folder in reversed([*_readable()]):
         table = read_table(folder / file_name(gpu))
-        yield from (
-            entry
-            for entry in (table.entries if table is not None and table.gpu == gpu else ())
-            if entry.key == key
-        )
+        if table is not None and table.gpu == gpu:
+            yield from (entry for entry in table.entries if entry.key == key)
 
 
 def _holds(entry: TunedEntry, rung: Rung) -> bool:
-    return entry.source == source_digest(rung) and _takes(rung, entry.parameters)
-
-
-def _takes(rung: Rung, parameters: Mapping[str, int]) -> bool:
-    try:
-        rung.with_parameters(parameters)
-    except UsageProblem:
-        return False
-    return True
+    """Whether an entry is for this source, and the rung takes its parameters."""
+    with contextlib.suppress(UsageProblem):
+        return entry.source == source_digest(rung) and bool(rung.with_parameters(entry.parameters))
+    return False
 
 
 def change(rung: Rung, parameters: Mapping[str, int], size: str) -> str:
@@ -165,11 +146,7 @@ def change(rung: Rung, parameters: Mapping[str, int], size: str) -> str:
 
 def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
     """Lines for the user before a kernel runs: the sizes at which it runs as tuned, and those whose
-    entry is for another source of the kernel.
-
-    Raises:
-        InputProblem: a table cannot be read.
-    """
+    entry is for another source of the kernel. Raises InputProblem: a table cannot be read."""
     words, old = [], []
     for size in sizes:
         entry = lookup(rung, size, dtype, gpu)
@@ -180,9 +157,8 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
         words.append(change(rung, entry.parameters, size) + search)
     lines = []
     if words:
-        lines.append(
-            f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}; --no-tuned runs it as its header says"
-        )
+        tuned = f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}"
+        lines.append(f"{tuned}; --no-tuned runs it as its header says")
     if old:
         where = f"what was tuned for {gpu} at {', '.join(old)} is of another source of {rung.name} and is not used"
         lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` tunes it anew")
@@ -191,12 +167,8 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
 
 def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -> Path:
     """Add entries to the user's table of a GPU, each in place of the one with its key; returns the
-    file.
-
-    Raises:
-        EnvironmentProblem: the folder cannot be written.
-        InputProblem: the table that is there cannot be read.
-    """
+    file. Raises EnvironmentProblem: the folder cannot be written. Raises InputProblem: the table
+    that is there cannot be read."""
     path = (folder or own_folder()) / file_name(gpu)
     table = read_table(path) or TunedTable(gpu)
     merged = {entry.key: entry for entry in (*table.entries, *entries)}
@@ -209,17 +181,11 @@ def store_search(
     gpu: str, entry: TunedEntry, landscape: Mapping[str, Any], folder: Path | None = None
 ) -> None:
     """Store a search's best setting and its landscape (the search as a document). An unfinished
-    search does not replace a finished one of the same source.
-
-    Raises:
-        EnvironmentProblem: the folder cannot be written.
-        InputProblem: the table that is there cannot be read.
-    """
-    table = read_table((folder or own_folder()) / file_name(gpu))
-    known = next(
-        (other for other in (table.entries if table else ()) if other.key == entry.key), None
-    )
-    if not entry.finished and known is not None and known.finished and known.source == entry.source:
+    search does not replace a finished one of the same source. Raises EnvironmentProblem: the folder
+    cannot be written. Raises InputProblem: the table that is there cannot be read."""
+    table = read_table((folder or own_folder()) / file_name(gpu)) or TunedTable(gpu)
+    finished = {(each.key, each.source) for each in table.entries if each.finished}
+    if not entry.finished and (entry.key, entry.source) in finished:
         return
     store(gpu, [entry], folder)
     path = (folder or own_folder()) / landscape_name(gpu, *entry.key)

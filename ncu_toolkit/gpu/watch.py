@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import os
 import shlex
 import shutil
@@ -70,9 +71,7 @@ class Watched:
         files = [Path(word) for word in self.command[1:] if Path(word).is_file()]
         parents = [each.parent for each in (*own, *files, *self.inputs)]
         found = {each.resolve() for each in (*self.folders, *parents) if each.is_dir()}
-        return tuple(
-            each for each in sorted(found) if not any(top in found for top in each.parents)
-        )
+        return tuple(each for each in sorted(found) if found.isdisjoint(each.parents))
 
     def starts_a_round(self, path: str) -> bool:
         """Whether a change of this file may change what runs."""
@@ -96,22 +95,18 @@ def sources(folders: Iterable[Path]) -> list[Path]:
     """Source files under folders; hidden ones, links that lead nowhere and folders of packages are
     left out."""
     found: list[Path] = []
-    for top in folders:
-        for folder, inner, names in os.walk(top):
-            inner[:] = sorted(each for each in inner if each not in _SKIPPED and each[:1] != ".")
-            there = (Path(folder, name) for name in sorted(names) if _is_source(name))
-            found += [path for path in there if path.is_file()]
-            if len(found) > _MOST_SOURCES:
-                return found[:_MOST_SOURCES]
-    return found
+    for folder, inner, names in itertools.chain.from_iterable(map(os.walk, folders)):
+        inner[:] = sorted(each for each in inner if each not in _SKIPPED and each[:1] != ".")
+        there = (Path(folder, name) for name in sorted(names) if _is_source(name))
+        found += [path for path in there if path.is_file()]
+        if len(found) > _MOST_SOURCES:
+            break
+    return found[:_MOST_SOURCES]
 
 
 def fingerprint(watched: Watched) -> str:
-    """A hash of what runs. Comments in Python and CUDA do not count.
-
-    Raises:
-        UsageProblem: a file is gone.
-    """
+    """A hash of what runs. Comments in Python and CUDA do not count. Raises UsageProblem: a file is
+    gone."""
     files = [*watched.files(), *(sources(watched.folders) if watched.interpreted else ())]
     if watched.command and shutil.which(watched.command[0]) is None:
         raise UsageProblem(f"'{watched.command[0]}' is gone", "It is profiled once it is back")
@@ -124,9 +119,8 @@ def _digest(files: Iterable[Path]) -> str:
         try:
             data = _content(path)
         except OSError as error:
-            raise UsageProblem(
-                f"'{path}' cannot be read: {error.strerror}", "It is profiled once it can be"
-            ) from None
+            what = f"'{path}' cannot be read: {error.strerror}"
+            raise UsageProblem(what, "It is profiled once it can be") from None
         if path.suffix == ".py":
             try:
                 data = ast.dump(ast.parse(data)).encode()
@@ -163,24 +157,15 @@ class View(Protocol):
 
 
 def build(words: Sequence[str]) -> tuple[bool, list[str]]:
-    """Run a build; whether it succeeded, and the last lines of its output.
-
-    Raises:
-        EnvironmentProblem: it cannot be started.
-    """
+    """Run a build; whether it succeeded, and the last lines of its output. Raises
+    EnvironmentProblem: it cannot be started."""
+    nothing, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+        done = subprocess.run(words, stdin=nothing, stdout=pipe, stderr=same, check=False)
     except OSError as error:
-        raise EnvironmentProblem(
-            f"--build: '{words[0]}' cannot be started: {error.strerror}",
-            "No shell runs it: put pipes and variables into a script",
-        ) from None
+        what = f"--build: '{words[0]}' cannot be started: {error.strerror}"
+        remedy = "No shell runs it: put pipes and variables into a script"
+        raise EnvironmentProblem(what, remedy) from None
     return done.returncode == 0, last_lines(done.stdout.decode("utf-8", "replace"))
 
 

@@ -49,11 +49,7 @@ class Family:
 
 def kernels_root() -> Path:
     """The folder of the ladders: $NCU_TOOLKIT_KERNELS, else `kernels` inside the package (a wheel),
-    else beside it (a checkout).
-
-    Raises:
-        EnvironmentProblem: no such folder.
-    """
+    else beside it (a checkout). Raises EnvironmentProblem: no such folder."""
     chosen = os.environ.get(ROOT_VARIABLE)
     package = Path(__file__).resolve().parents[1]
     candidates = [Path(chosen)] if chosen else [package / "kernels", package.parent / "kernels"]
@@ -78,10 +74,7 @@ def rung_files(root: Path | None = None) -> tuple[Path, ...]:
 
 def load_families(root: Path | None = None) -> dict[str, Family]:
     """Families by name. File names are checked here, contents when a family's rungs are read.
-
-    Raises:
-        InputProblem: a file name that is not NN_name.cu, or one rung name in two places.
-    """
+    Raises InputProblem: a file name that is not NN_name.cu, or one rung name in two places."""
     files = rung_files(root)
     _check_names(files)
     families: dict[str, list[Path]] = {}
@@ -99,12 +92,8 @@ def find_family(name: str, root: Path | None = None) -> Family:
 
 
 def find_rung(name: str, root: Path | None = None) -> Rung:
-    """The rung `name` (or `family/name`).
-
-    Raises:
-        UsageProblem: no such rung; the nearest name is suggested.
-        InputProblem: its file is broken.
-    """
+    """The rung `name` (or `family/name`). Raises UsageProblem: no such rung; the nearest name is
+    suggested. Raises InputProblem: its file is broken."""
     family, _, bare = name.rpartition("/")
     if family:
         return find_family(family, root).rung(bare)
@@ -117,11 +106,8 @@ def find_rung(name: str, root: Path | None = None) -> Rung:
 
 
 def comparison_of(rung: Rung, root: Path | None = None) -> Rung | None:
-    """The rung that `rung` is compared with, or None for the first of a ladder.
-
-    Raises:
-        InputProblem: `compared_with` names no rung.
-    """
+    """The rung that `rung` is compared with, or None for the first of a ladder. Raises
+    InputProblem: `compared_with` names no rung."""
     if not rung.compared_with:
         return None
     name = rung.compared_with
@@ -133,11 +119,8 @@ def comparison_of(rung: Rung, root: Path | None = None) -> Rung | None:
 
 
 def load_rung(path: Path) -> Rung:
-    """The rung in one file, cached until the file changes.
-
-    Raises:
-        InputProblem: unreadable, or a broken header.
-    """
+    """The rung in one file, cached until the file changes. Raises InputProblem: unreadable, or a
+    broken header."""
     try:
         state = path.stat()
         return _load(path, state.st_mtime_ns, state.st_size)
@@ -160,10 +143,8 @@ def _check_names(files: Collection[Path]) -> None:
             raise misnamed(label)
         name = _name_of(path)
         if name in places:
-            raise InputProblem(
-                f"{label}: there is a rung '{name}' already, in {places[name]}",
-                "Rung names are unique across all families",
-            )
+            what = f"{label}: there is a rung '{name}' already, in {places[name]}"
+            raise InputProblem(what, "Rung names are unique across all families")
         places[name] = label
 
 

@@ -87,11 +87,8 @@ def evaluate(
 
 
 def evaluate_int(expression: str, names: Mapping[str, Value], where: str = "") -> int:
-    """Like `evaluate`, for grids, counts and sizes.
-
-    Raises:
-        InputProblem: as `evaluate`, and where the result is not an integer.
-    """
+    """Like `evaluate`, for grids, counts and sizes. Raises InputProblem: as `evaluate`, and where
+    the result is not an integer."""
     with _named(expression, where):
         value = _Evaluator(names, FUNCTIONS).value(_parse(expression))
         if isinstance(value, bool | str):
@@ -154,11 +151,8 @@ def check_syntax(
     expression: str, functions: Collection[str] = tuple(FUNCTIONS), where: str = ""
 ) -> frozenset[str]:
     """The variable names an expression reads, after checking its syntax and the functions it calls,
-    without values.
-
-    Raises:
-        InputProblem: bad syntax, or a call of a function that is not in `functions`.
-    """
+    without values. Raises InputProblem: bad syntax, or a call of a function that is not in
+    `functions`."""
     with _named(expression, where):
         nodes = list(ast.walk(_parse(expression)))
         called = [node.func for node in nodes if isinstance(node, ast.Call)]

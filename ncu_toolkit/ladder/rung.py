@@ -269,39 +269,29 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
 
     def with_parameters(self, overrides: Mapping[str, int] | None = None) -> dict[str, int]:
         """The compile-time parameters, defaults overridden, after checking the header's
-        constraints.
-
-        Raises:
-            UsageProblem: unknown parameter, or a combination that the rung does not take.
-        """
+        constraints. Raises UsageProblem: unknown parameter, or a combination that the rung does not
+        take."""
         values = dict(self.parameters)
         for name, value in (overrides or {}).items():
             if name not in values:
                 known = did_you_mean(name, values) or f"It has {', '.join(values) or 'none'}"
                 raise UsageProblem(f"{self.name} has no parameter '{name}'", known)
             if value < 1 <= values[name] and value not in self.search.get(name, ()):
-                raise UsageProblem(
-                    f"{self.name} does not take {name} = {value}: it is a count",
-                    "Choose 1 or more",
-                )
+                what = f"{self.name} does not take {name} = {value}: it is a count"
+                raise UsageProblem(what, "Choose 1 or more")
             values[name] = value
         for constraint in self.constraints:
             if not evaluate(constraint.check, values, where=f"{self.label}: constraint"):
-                raise UsageProblem(
-                    f"{self.name} does not take {_listing(values)}: {constraint.says}",
-                    "Choose other parameters",
-                )
+                what = f"{self.name} does not take {_listing(values)}: {constraint.says}"
+                raise UsageProblem(what, "Choose other parameters")
         return values
 
     def modelled(
         self, scalars: Mapping[str, Value], sm_count: int
     ) -> list[tuple[float, dict[str, int]]]:
         """The settings that the header's [model] chooses among, the fastest first, each with the
-        time that it expects in microseconds; none for a rung without a model.
-
-        Raises:
-            InputProblem: an expression of the model is wrong.
-        """
+        time that it expects in microseconds; none for a rung without a model. Raises InputProblem:
+        an expression of the model is wrong."""
         found: list[tuple[float, dict[str, int]]] = []
         if (model := self.model) is None:
             return found
@@ -327,35 +317,23 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         return {**scalars, **self.with_parameters(parameters), "sm_count": sm_count}
 
     def check_shape(
-        self,
-        scalars: Mapping[str, Value],
-        parameters: Mapping[str, int] | None = None,
-        sm_count: int = 1,
-    ) -> None:
-        """Refuse a size that this rung cannot take.
-
-        Raises:
-            UsageProblem: with the header's reason.
-        """
+        self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None = None, sm_count: int = 1
+    ) -> None:  # fmt: skip
+        """Refuse a size that this rung cannot take. Raises UsageProblem: with the header's
+        reason."""
         names = self.names(scalars, parameters, sm_count)
         for shape in self.shapes:
             if not evaluate(shape.check, names, where=f"{self.label}: shapes"):
-                raise UsageProblem(
-                    f"{self.name} does not take {_listing(scalars)}: {shape.says}",
-                    "Choose another size or another kernel",
-                )
+                what = f"{self.name} does not take {_listing(scalars)}: {shape.says}"
+                raise UsageProblem(what, "Choose another size or another kernel")
 
     def launch_geometry(
         self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
     ) -> tuple[LaunchGeometry, ...]:
         """The launches for one size, in order, checked against CUDA's limits. `scalars` are the
-        problem's by name (`M`, `N`, `K`, …), `parameters` override the rung's.
-
-        Raises:
-            UsageProblem: a size or parameters that the rung does not take, or a launch beyond
-                CUDA's limits.
-            InputProblem: an expression of the header is wrong.
-        """
+        problem's by name (`M`, `N`, `K`, …), `parameters` override the rung's. Raises UsageProblem:
+        a size or parameters that the rung does not take, or a launch beyond CUDA's limits. Raises
+        InputProblem: an expression of the header is wrong."""
         self.check_shape(scalars, parameters, sm_count)
         names = self.names(scalars, parameters, sm_count)
         return tuple(self._resolve(i, spec, names) for i, spec in enumerate(self.launches))

@@ -4,6 +4,7 @@ compared with, and the name of its page."""
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,8 @@ from typing import Any, Final
 from ncu_toolkit.analysis.analyze import typical
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.diagnosis.compare import Launches
+from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import shown_size
@@ -22,8 +25,8 @@ from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages import palette
-from ncu_toolkit.pages.roofs import Roof, roofs
+from ncu_toolkit.pages import charts
+from ncu_toolkit.pages.roofline import DeviceRoof, roofs
 
 #: A rung of the trunk is faster than the one before it by this part at least.
 TRUNK: Final = 0.1
@@ -63,6 +66,10 @@ class Entry:
         return max(
             complete or self.profiles, key=lambda profile: profile.duration_us or 0.0, default=None
         )
+
+    @property
+    def launches(self) -> Launches:
+        return Launches(self.profiles, self.timing, visible(self.label))
 
     @property
     def kind(self) -> str:
@@ -318,7 +325,7 @@ class Book:
         return self._cards[key]
 
     @cached_property
-    def roofs(self) -> tuple[Roof, ...]:
+    def roofs(self) -> tuple[DeviceRoof, ...]:
         return roofs(self.run.device, self.run.ceilings, self.run.profiles)
 
     @cached_property
@@ -490,7 +497,7 @@ class Book:
             ordered = sorted(kinds.values(), key=lambda entry: entry.order)
             count = sum(entry.kind not in ("baseline", "roof") for entry in ordered)
             found[family] = {
-                entry.label: palette.rung_colour(place, count, entry.kind)
+                entry.label: charts.rung_colour(place, count, entry.kind)
                 for place, entry in enumerate(ordered)
             }
         return found
@@ -559,3 +566,17 @@ def open_book(
         known_rungs(names) if rungs is None else rungs,
         {id(profile): verdict for profile, verdict in verdicts},
     )
+
+
+#: The last runs laid out: the front page follows the run's own pages, and diagnosing is most of the
+#: time.
+_recent: deque[tuple[Run, Book]] = deque(maxlen=16)
+
+
+def book_for(run: Run) -> Book:
+    """The run laid out with the toolkit's own diagnosis and ladders."""
+    for known, book in _recent:
+        if known is run:
+            return book
+    _recent.append((run, open_book(run, diagnose)))
+    return _recent[-1][1]

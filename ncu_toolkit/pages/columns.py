@@ -12,7 +12,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.compare import Launches, of_all
+from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
@@ -29,7 +29,7 @@ from ncu_toolkit.document.views import (
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
-from ncu_toolkit.pages import palette
+from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, Entry, Ladder, achieved
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
@@ -39,7 +39,7 @@ NOT_TIMED: Final = "this rung was not timed at this size"
 def _name(entry: Entry) -> Cell:
     badges = []
     if entry.kind != "step":
-        badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", entry.kind))[1]))
+        badges.append((entry.kind, charts.KINDS.get(entry.kind, ("", entry.kind))[1]))
     if entry.shown_kind == "slower":
         why = "slower than the rung it is compared with; its page shows the reason, as far as the profiles do"
         badges.append(("slower", why))
@@ -216,7 +216,7 @@ def predicted(before: Entry, removes: str) -> tuple[float, int] | None:
         if finding.bottleneck == removes:
             if finding.speedup is None:
                 return None
-            return 1 / (1 - of_all(removes, finding.saved, Launches(before.profiles).part)), rank
+            return 1 / (1 - of_all(removes, finding.saved, before.launches.part)), rank
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.document.card import Line
+from ncu_toolkit.document.card import CodeLine
 from ncu_toolkit.document.views import Cell, Fold, HotSpots, Table, number, plain_table, text
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
@@ -45,7 +45,7 @@ _REASONS: Final = 3
 
 
 def code_fold(
-    profile: Profile, findings: Sequence[Finding] = (), where: Line | None = None
+    profile: Profile, findings: Sequence[Finding] = (), where: CodeLine | None = None
 ) -> Fold | None:
     """SASS and source. None where the report holds no instructions."""
     found = hot_spots(profile, findings, where)
@@ -57,7 +57,7 @@ def code_fold(
 
 
 def hot_spots(
-    profile: Profile, findings: Sequence[Finding] = (), where: Line | None = None
+    profile: Profile, findings: Sequence[Finding] = (), where: CodeLine | None = None
 ) -> HotSpots | None:
     """None where the report holds no instructions, and no more than a note where it holds their
     counts without their text. The lines that `findings` name are marked, and `where`, the place
@@ -173,7 +173,7 @@ def _waits(profile: Profile) -> list[tuple[int, list[int]]]:
     return sorted(found)
 
 
-def _opens(rows: Sequence[Instruction], where: Line | None) -> int:
+def _opens(rows: Sequence[Instruction], where: CodeLine | None) -> int:
     """The instruction that is in view at first: of those that `where` shows the heaviest; of all
     without it."""
     found = dict(enumerate(rows))
@@ -183,11 +183,11 @@ def _opens(rows: Sequence[Instruction], where: Line | None) -> int:
     return max(found, key=lambda at: (rows[at].sample_count, rows[at].executed or 0))
 
 
-def _on_line(row: Instruction, where: Line) -> bool:
+def _on_line(row: Instruction, where: CodeLine) -> bool:
     return bool(where.path) and (visible(row.file), row.line) == (where.path, where.line)
 
 
-def _shown_as(row: Instruction, where: Line) -> bool:
+def _shown_as(row: Instruction, where: CodeLine) -> bool:
     return where.sass == row.opcode or " ".join(row.sass.split()).startswith(where.sass)
 
 

@@ -3,7 +3,6 @@ front page over all runs; and the answer to a command as one page."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from ncu_toolkit.document.views import Answer
 from ncu_toolkit.model import Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages import json as json_out
-from ncu_toolkit.pages.book import Book, Diagnose, open_book
+from ncu_toolkit.pages.book import Book, book_for
 from ncu_toolkit.pages.hotspots import sources_of
 from ncu_toolkit.pages.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.pages.page_view import Neighbours, page_view
@@ -31,23 +30,14 @@ from ncu_toolkit.render.html import (
     table_csv,
 )
 
-STANDALONE = "report.html"
 #: Pages for which another process is worth its start.
 PAGES_A_PROCESS = 4
-
-
-def default_diagnose() -> Diagnose:
-    """The toolkit's own diagnosis, imported when first needed."""
-    from ncu_toolkit.diagnosis.engine import diagnose
-
-    return diagnose
 
 
 def write_run(
     run: Run,
     folder: Path,
     *,
-    standalone: bool = False,
     book: Book | None = None,
     front: bool = True,
     document: bool = True,
@@ -56,7 +46,6 @@ def write_run(
     page to open.
 
     Args:
-        standalone: write one file that holds everything instead, `report.html`.
         book: the run laid out with another diagnosis or other ladders; the defaults where None.
         front: a front page over all runs lies beside the folder, or is written next
             (`write_front`): the pages link it.
@@ -66,15 +55,23 @@ def write_run(
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
     with without_collector():
-        return _write_run(book or book_for(run), folder, standalone, front, document)
+        return _write_run(book or book_for(run), folder, front, document)
 
 
-def _write_run(book: Book, folder: Path, standalone: bool, front: bool, document: bool) -> Path:
-    view = run_view(book) if standalone else run_summary(book)
-    firsts = {name: book.primary(name).key for name in book.families}
+def write_standalone(book: Book, target: Path) -> Path:
+    """Write a run as one file that holds everything; returns `target`.
+
+    Raises:
+        EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
+    """
+    make_folder(target.parent)
+    with without_collector():
+        return _write(target, standalone_page(run_view(book), definitions()))
+
+
+def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
+    view = run_summary(book)
     folder.mkdir(parents=True, exist_ok=True)
-    if standalone:
-        return _write(folder / STANDALONE, standalone_page(view, firsts, definitions()))
     write_assets(folder.parent, definitions())
     _write_glossary(folder.parent)
     for table in sortable(view):
@@ -104,7 +101,7 @@ def _write_run(book: Book, folder: Path, standalone: bool, front: bool, document
     if document:
         write_atomic(folder / "report.json", json_out.document(view).encode())
     crumbs = [*above, (view.title, "")]
-    values = {"view": view, "title": view.title, "crumbs": crumbs, "firsts": firsts}
+    values = {"view": view, "title": view.title, "crumbs": crumbs}
     text = drawn("run.html", definitions(), **values, **folds, **linked(up))
     return _write(folder / "index.html", text)
 
@@ -147,20 +144,6 @@ def write_answer(
     """
     make_folder(target.parent)
     return _write(target, answer_page(shown, title, definitions(), crumbs))
-
-
-#: The last runs laid out: the front page follows the run's own pages, and diagnosing is most of the
-#: time.
-_recent: deque[tuple[Run, Book]] = deque(maxlen=16)
-
-
-def book_for(run: Run) -> Book:
-    """The run laid out with the toolkit's own diagnosis and ladders."""
-    for known, book in _recent:
-        if known is run:
-            return book
-    _recent.append((run, open_book(run, default_diagnose())))
-    return _recent[-1][1]
 
 
 def _write_glossary(reports: Path) -> None:

@@ -4,11 +4,11 @@ CSV. The analysis' schema is schemas/analysis-1.json in the package."""
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import resources
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit import __version__
@@ -19,18 +19,58 @@ from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, Pro
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
-    from ncu_toolkit.analysis.gate import Comparison, Difference, Pair, Total
+    from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference
     from ncu_toolkit.document.views import Answer, Cell, RunView, Table
-    from ncu_toolkit.explain.probed import Verdict
+    from ncu_toolkit.explain.probed import Probed
     from ncu_toolkit.model.trace import Trace
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
 VERSION: Final = 1
+#: What is written of a value: its attributes, or `key=attribute`; after a question mark, null stands
+#: for an empty one.
+_FIELDS: Final[Mapping[type, str]] = {
+    Finding: "bottleneck summary confidence good predicted_speedup=speedup interval arithmetic advice look_for evidence locations",
+    Evidence: "metric label value unit comparison threshold meaning",
+    Location: "file line address sass share what",
+    Frame: "function file line? module python",
+}
 
 
 def written(plain: Any) -> str:
     """A document as text, with a final newline."""
     return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it. No text holds control or reordering characters, and null stands for
+    what is not finite."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return _fields(value, _FIELDS[type(value)]) if type(value) in _FIELDS else value
+
+
+def _fields(value: Any, names: str) -> dict[str, Any]:
+    found = {}
+    for key, get, nullable in _parsed(names):
+        got = _plain(get(value))
+        found[key] = (got or None) if nullable else got
+    return found
+
+
+@cache
+def _parsed(names: str) -> Sequence[tuple[str, Callable[[Any], Any], bool]]:
+    """Key, attribute and whether null stands for an empty one, of each field."""
+    found = []
+    for name in names.split():
+        key, _, path = name.rstrip("?").partition("=")
+        found.append((key, attrgetter(path or key), name.endswith("?")))
+    return found
 
 
 def document(view: RunView) -> str:
@@ -87,18 +127,14 @@ def _value(cell: Cell) -> Any:
 
 def launch_of_run(profile: Profile, found: Diagnosis, page: str) -> dict[str, Any]:
     """A launch of a run, with the name of its page where it has one."""
-    first, *others = map(_finding, found.findings)
-    rung = profile.rung
+    first, *others = _plain(found.findings)
+    names = (
+        "file=origin.file launch=origin.key kernel=launch.kernel status=launch.status duration_us"
+    )
     return {
-        "file": visible(profile.origin.file),
-        "launch": profile.origin.key,
-        "kernel": visible(profile.launch.kernel),
-        "status": visible(profile.launch.status),
-        "duration_us": profile.duration_us,
+        **_fields(profile, names),
         "page": page,
-        "context": {name: getattr(rung, name) for name in ("family", "rung", "size", "dtype")}
-        if rung
-        else None,
+        "context": _fields(profile.rung, "family rung size dtype") if profile.rung else None,
         "diagnosis": {**first, "runners_up": others},
     }
 
@@ -117,44 +153,41 @@ def schema() -> dict[str, Any]:
 
 
 def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
-    """An analysis. `omitted_launches` counts those that --top left out. Every text is made visible:
-    no control or reordering character is left in it."""
-    plain = {
-        "schema": "ncu-toolkit/analysis",
-        "version": VERSION,
-        "tool_version": __version__,
-        "kernel_filter": visible(analysis.options.kernel),
-        "omitted_launches": omitted_launches,
-        "missed": [visible(sentence) for sentence in analysis.missed],
-        "files": [_file(file) for file in analysis.files],
-        "kernels": [_group(group, analysis.total_us) for group in analysis.groups],
-        "launches": [_launch(launch) for launch in analysis.launches],
-        "chains": [
+    """An analysis. `omitted_launches` counts those that --top left out."""
+    return _document(
+        "analysis",
+        kernel_filter=visible(analysis.options.kernel),
+        omitted_launches=omitted_launches,
+        missed=_plain(analysis.missed),
+        files=[_file(file) for file in analysis.files],
+        kernels=[_group(group, analysis.total_us) for group in analysis.groups],
+        launches=[_launch(launch) for launch in analysis.launches],
+        chains=[
             {
                 "file": visible(file.path),
                 "launches": [launch.key for launch in launches],
-                "now_us": chain.now_us,
-                "fused_us": chain.fused_us,
-                "handed_on": chain.handed,
+                **_fields(chain, "now_us fused_us handed_on=handed"),
             }
             for file in analysis.files
             for chain, launches in file.chains
         ],
-    }
-    return written(plain)
+    )
+
+
+def _document(name: str, **content: Any) -> str:
+    head = {"schema": f"ncu-toolkit/{name}", "version": VERSION, "tool_version": __version__}
+    return written({**head, **content})
 
 
 def _file(file: FileResult) -> dict[str, Any]:
+    error = file.error
     return {
-        "file": visible(file.path),
-        "status": file.status,
-        "error": visible(file.error.message) if file.error else None,
-        "remedy": visible(file.error.remedy) if file.error else None,
-        "state": file.state,
-        "damage": visible(file.lacking) if file.lacking else None,
-        "ncu_version": visible(file.ncu_version) or None,
-        "declared_launches": None if file.error else file.declared,
-        "read_launches": None if file.error else file.read,
+        **_fields(file, "file=path status"),
+        "error": visible(error.message) if error else None,
+        "remedy": visible(error.remedy) if error else None,
+        **_fields(file, "state damage=lacking? ncu_version?"),
+        "declared_launches": None if error else file.declared,
+        "read_launches": None if error else file.read,
         "checksum": visible(file.checksum) or None,
     }
 
@@ -162,8 +195,7 @@ def _file(file: FileResult) -> dict[str, Any]:
 def _group(group: Group, total_us: float) -> dict[str, Any]:
     times, launch = group.times_us, group.typical
     return {
-        "file": visible(launch.file),
-        "kernel": visible(launch.kernel),
+        **_fields(launch, "file kernel"),
         "launches": [member.key for member in group.launches],
         "status": visible(launch.status),
         "total_us": group.total_us if times else None,
@@ -178,24 +210,12 @@ def _group(group: Group, total_us: float) -> dict[str, Any]:
 
 
 def _launch(launch: LaunchResult) -> dict[str, Any]:
+    names = "file launch=key kernel function gpu arch grid block status workload? inside stack process? device"
     return {
-        "file": visible(launch.file),
-        "launch": launch.key,
-        "kernel": visible(launch.kernel),
-        "function": visible(launch.function),
-        "gpu": visible(launch.gpu),
-        "arch": launch.arch,
-        "grid": list(launch.grid),
-        "block": list(launch.block),
-        "status": visible(launch.status),
-        "workload": launch.workload or None,
-        "inside": [visible(name) for name in launch.inside],
-        "stack": [_frame(frame) for frame in launch.stack],
-        "process": launch.process or None,
-        "device": launch.device,
+        **_fields(launch, names),
         "contradictions": [
-            {"text": visible(sentence), "metrics": [visible(name) for name in names]}
-            for sentence, names in launch.contradictions.items()
+            {"text": visible(sentence), "metrics": _plain(metrics)}
+            for sentence, metrics in launch.contradictions.items()
         ],
         "duration_us": finite(launch.duration_us),
         "needs": {"bytes": launch.needed_bytes, "flops": launch.needed_flops},
@@ -204,64 +224,10 @@ def _launch(launch: LaunchResult) -> dict[str, Any]:
     }
 
 
-def _frame(frame: Frame) -> dict[str, Any]:
-    return {
-        "function": visible(frame.function),
-        "file": visible(frame.file),
-        "line": frame.line or None,
-        "module": visible(frame.module),
-        "python": frame.python,
-    }
-
-
 def diagnosis(found: Diagnosis) -> dict[str, Any]:
     """A verdict as plain data: the first finding, with the others under `runners_up`."""
-    first, *others = found.findings
-    return {
-        **_finding(first),
-        "bounds_us": {name: finite(value) for name, value in found.bounds.items()},
-        "notes": [visible(note) for note in found.notes],
-        "runners_up": [_finding(other) for other in others],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "bottleneck": finding.bottleneck,
-        "summary": visible(finding.summary),
-        "confidence": finding.confidence,
-        "good": finding.good,
-        "predicted_speedup": finite(finding.speedup),
-        "interval": list(finding.interval) if finding.interval else None,
-        "arithmetic": [visible(line) for line in finding.arithmetic],
-        "advice": [visible(line) for line in finding.advice],
-        "look_for": visible(finding.look_for),
-        "evidence": [_evidence(item) for item in finding.evidence],
-        "locations": [_location(place) for place in finding.locations],
-    }
-
-
-def _evidence(item: Evidence) -> dict[str, Any]:
-    return {
-        "metric": item.metric,
-        "label": visible(item.label),
-        "value": finite(item.value),
-        "unit": item.unit,
-        "comparison": item.comparison,
-        "threshold": item.threshold,
-        "meaning": visible(item.meaning),
-    }
-
-
-def _location(place: Location) -> dict[str, Any]:
-    return {
-        "file": visible(place.file),
-        "line": place.line,
-        "address": place.address,
-        "sass": visible(place.sass),
-        "share": finite(place.share),
-        "what": visible(place.what),
-    }
+    first, *others = _plain(found.findings)
+    return {**first, **_fields(found, "bounds_us=bounds notes"), "runners_up": others}
 
 
 def card(shown: Card) -> dict[str, Any]:
@@ -271,85 +237,60 @@ def card(shown: Card) -> dict[str, Any]:
     return plain
 
 
-def probe_document(trace: Trace, verdicts: Sequence[Verdict], shown: Answer) -> str:
-    """What a probe found, as a JSON document: kernels with most time first, the first ones with
-    their verdict and card."""
+def probe_document(trace: Trace, verdicts: Sequence[Probed], shown: Answer) -> str:
+    """What a probe found: kernels with most time first, the first ones with their verdict and
+    card."""
     kernels = []
     for at, kernel in enumerate(trace.kernels):
-        launch = kernel.launch
-        row: dict[str, Any] = {
-            "kernel": visible(launch.function), "grid": launch.grid, "block": launch.block,
-            "registers": launch.registers, "shared_static": launch.shared_static,
-            "shared_dynamic": launch.shared_dynamic, "launches": kernel.launches,
-            "total_us": kernel.total_us, "median_us": kernel.median_us, "low_us": kernel.low_us,
-            "high_us": kernel.high_us, "conditions_us": dict(kernel.conditions),
-            "kept": dict(kernel.rates),
-        }  # fmt: skip
+        row = {
+            "kernel": visible(kernel.launch.function),
+            **_fields(kernel.launch, "grid block registers shared_static shared_dynamic"),
+            **_fields(
+                kernel,
+                "launches total_us median_us low_us high_us conditions_us=conditions kept=rates",
+            ),
+        }
         if at < len(verdicts):
             row["diagnosis"] = diagnosis(verdicts[at].diagnosis)
         if at < len(shown.cards):
             row["card"] = card(shown.cards[at])
         kernels.append(row)
-    plain = {
-        "schema": "ncu-toolkit/probe",
-        "version": VERSION,
-        "tool_version": __version__,
-        "device": asdict(trace.device),
-        "launches": trace.launches,
-        "span_us": trace.span_us,
-        "busy_us": trace.busy_us,
-        "median_gap_us": trace.gap_us,
-        "gaps": [
-            {
-                "after": visible(gap.after),
-                "before": visible(gap.before),
-                "times": gap.times,
-                "total_us": gap.total_us,
-            }
-            for gap in trace.gaps
-        ],
-        "kernels": kernels,
-        "notes": [visible(note) for note in shown.notes],
-    }
-    return written(plain)
+    return _document(
+        "probe",
+        device=asdict(trace.device),
+        **_fields(trace, "launches span_us busy_us median_gap_us=gap_us"),
+        gaps=[_fields(gap, "after before times total_us") for gap in trace.gaps],
+        kernels=kernels,
+        notes=_plain(shown.notes),
+    )
 
 
 def csv(analysis: Analysis) -> str:
     """One row a launch: identity, verdict, and every metric that was kept, under its short name and
     unit. Unreadable files get a row too."""
-    names = sorted({name for launch in analysis.launches for name in launch.figures})
-    headings = [
-        "file",
-        "launch",
-        "kernel",
-        "gpu",
-        "grid",
-        "block",
-        "status",
-        "duration_us",
-        "bottleneck",
-        "predicted_speedup",
-        "confidence",
-        "runner_up",
-        "runner_up_speedup",
-        "contradictions",
-    ]
+    metrics = sorted({name for launch in analysis.launches for name in launch.figures})
+    shown = _parsed(
+        "file launch=key kernel gpu grid block status duration_us bottleneck=diagnosis.primary.bottleneck "
+        "predicted_speedup=diagnosis.primary.speedup confidence=diagnosis.primary.confidence"
+    )
     rows: list[list[object]] = [
         [
-            *headings,
-            *(f"{name} ({unit})" if (unit := REGISTRY[name].unit) else name for name in names),
+            *(key for key, _, _ in shown),
+            *("runner_up", "runner_up_speedup", "contradictions"),
+            *(f"{name} ({unit})" if (unit := REGISTRY[name].unit) else name for name in metrics),
         ]
     ]
     for launch in analysis.launches:
-        first, second = launch.diagnosis.primary, (launch.diagnosis.runners_up or (None,))[0]
+        values = (get(launch) for _, get, _ in shown)
+        second = next(iter(launch.diagnosis.runners_up), None)
         rows.append(
             [
-                launch.file, launch.key, launch.kernel, launch.gpu, "x".join(map(str, launch.grid)), "x".join(map(str, launch.block)), launch.status,
-                launch.duration_us,
-                first.bottleneck, first.speedup, first.confidence, second.bottleneck if second else None, second.speedup if second else None,
-                "; ".join(launch.contradictions) or None, *(launch.figures.get(name) for name in names),
+                *("x".join(map(str, each)) if isinstance(each, tuple) else each for each in values),
+                *((second.bottleneck, second.speedup) if second else (None, None)),
+                "; ".join(launch.contradictions) or None,
+                *(launch.figures.get(name) for name in metrics),
             ]
-        )  # fmt: skip
+        )
     rows += [
         [file.path, None, None, None, None, None, f"unreadable: {file.error.message}"]
         for file in analysis.unreadable
@@ -360,26 +301,24 @@ def csv(analysis: Analysis) -> str:
 
 def comparison_document(comparison: Comparison) -> str:
     """A comparison, the kernel whose time moved most first."""
-    plain = {
-        "schema": "ncu-toolkit/comparison",
-        "version": VERSION,
-        "tool_version": __version__,
-        "gates": list(comparison.gates),
-        "passed": not comparison.failures and comparison.comparable,
-        "compared": comparison.compared,
-        "pairs": [_plain_pair(pair) for pair in comparison.ordered],
-        "regressions": [
+    return _document(
+        "comparison",
+        gates=list(comparison.gates),
+        passed=not comparison.failures and comparison.comparable,
+        compared=comparison.compared,
+        pairs=[_pair(pair) for pair in comparison.ordered],
+        regressions=[
             {
                 "gate": f.gate,
                 "kernel": visible(f.pair.name),
-                "differences": [_plain_difference(d) for d in f.differences],
+                "differences": [_difference(each) for each in f.differences],
             }
             for f in comparison.failures
         ],
-        "undecided": [visible(reason) for reason in comparison.undecided],
-        "only_old": [visible(name) for name in comparison.only_old],
-        "only_new": [visible(name) for name in comparison.only_new],
-        "alone": [
+        undecided=_plain(comparison.undecided),
+        only_old=[visible(side.name) for side in comparison.alone_old],
+        only_new=[visible(side.name) for side in comparison.alone_new],
+        alone=[
             {
                 "kernel": visible(side.name),
                 "side": which,
@@ -390,47 +329,26 @@ def comparison_document(comparison: Comparison) -> str:
             for which, found in (("old", comparison.alone_old), ("new", comparison.alone_new))
             for side in found
         ],
-        "total": _plain_total(comparison.total),
-        "remarks": [visible(remark) for remark in comparison.remarks],
-    }
-    return written(plain)
+        # all launches of both sides, each figure as [old, new]; null where no sum says anything
+        total=_fields(comparison.total, "time_us=times_us launches alone")
+        if comparison.total
+        else None,
+        remarks=_plain(comparison.remarks),
+    )
 
 
-def _plain_pair(pair: Pair) -> dict[str, Any]:
+def _pair(pair: ComparedPair) -> dict[str, Any]:
     from ncu_toolkit.analysis.answers import prediction
 
     found, came = pair.difference("time"), prediction(pair)
     return {
-        "kernel": visible(pair.name),
-        "problem": visible(pair.problem) or None,
-        "different_gpus": visible(pair.gpus) or None,
-        "time": _plain_difference(found) if found else None,
+        **_fields(pair, "kernel=name problem? different_gpus=gpus?"),
+        "time": _difference(found) if found else None,
         "launches": [len(pair.old.times_us), len(pair.new.times_us)],
         "bottleneck": [pair.old.bottleneck or None, pair.new.bottleneck or None],
         "prediction": {**asdict(came), "inside": came.inside} if came else None,
     }
 
 
-def _plain_total(found: Total | None) -> dict[str, Any] | None:
-    """All launches of both sides, each figure as [old, new]; null where no sum says anything."""
-    if found is None:
-        return None
-    return {
-        "time_us": list(found.times_us),
-        "launches": list(found.launches),
-        "alone": list(found.alone),
-    }
-
-
-def _plain_difference(found: Difference) -> dict[str, Any]:
-    certain = found.certain_change
-    return {
-        "figure": found.figure,
-        "unit": found.unit,
-        "old": found.old,
-        "new": found.new,
-        "change": found.change,
-        "noise": found.noise,
-        "p_value": found.p,
-        "certain_change": certain if math.isfinite(certain) else None,
-    }
+def _difference(found: Difference) -> dict[str, Any]:
+    return _fields(found, "figure unit old new change noise p_value=p certain_change")

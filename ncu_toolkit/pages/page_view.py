@@ -13,15 +13,14 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import expectations, figures
-from ncu_toolkit.diagnosis.compare import Launches
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import (
     Cell,
     Fact,
     FindingView,
     Fold,
-    Guess,
     PageView,
+    Question,
     Spec,
     Table,
     Tone,
@@ -44,6 +43,7 @@ from ncu_toolkit.model import (
     Profile,
     Series,
 )
+from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.pages.book import Book, Entry, problem_of
 from ncu_toolkit.pages.columns import (
     NOT_TIMED,
@@ -62,6 +62,7 @@ from ncu_toolkit.pages.page_tables import (
     rules_table,
     stall_fold,
 )
+from ncu_toolkit.pages.pictures import roof_picture, roof_table
 from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.pages.static_view import registers, static_parts
 from ncu_toolkit.pages.step_view import step_fold
@@ -81,8 +82,13 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     measured, facts = _facts(book, profile, entry)
     previous, following = _neighbours(book, entry) if entry else neighbours
     once = entry is not None and entry.timing is not None and not which
-    step = step_fold(book, entry) if entry and profile is entry.main else None
+    step = step_fold(entry) if entry and profile is entry.main else None
     folds = _folds(book, profile, entry, step, facts)
+    roofs = (
+        roof_picture(profile, shown, uses(profile, diagnosis.bounds))
+        if profile.launch.single
+        else None
+    )
     return PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
@@ -98,6 +104,8 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         guess=_guess(shown, diagnosis) if entry else None,
         measured=tuple(measured),
         siblings=tuple(_siblings(book, profile, entry)) if entry else (),
+        roofs=roofs,
+        roof_table=roof_table(roofs) if roofs else None,
         previous=previous,
         following=following,
     )
@@ -151,7 +159,7 @@ _GAINS: Final = (
 _CHOICES: Final = 4
 
 
-def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
+def _guess(shown: Card, diagnosis: Diagnosis) -> Question | None:
     """What a reader may guess: the verdict among causes that were found too or ruled out, and the
     range that its gain lies in. None where there is no verdict."""
     if shown.state not in ("slow", "roof"):
@@ -160,7 +168,7 @@ def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
     others += [cause(ruled.bottleneck) for ruled in diagnosis.considered]
     names = list(dict.fromkeys(name for name in (shown.title, *others) if name))[:_CHOICES]
     right = next(words for most, words in _GAINS if (shown.factor or 1.0) < most)
-    return Guess(
+    return Question(
         tuple((name, name == shown.title) for name in sorted(names)),
         tuple((words, words == right) for _, words in _GAINS),
     )
@@ -184,7 +192,7 @@ def _signature(profile: Profile, entry: Entry | None) -> str:
 
 def _which(entry: Entry, profile: Profile) -> str:
     """Which of the rung's launches this is; empty where it takes one."""
-    count = Launches(entry.profiles).count
+    count = entry.launches.count
     if count == 1:
         return ""
     repeats = [each.context.repeat if each.context else 1 for each in entry.profiles]
@@ -247,7 +255,7 @@ def _timed(profile: Profile, entry: Entry) -> tuple[list[Fact], list[Fact]]:
             facts.append(Fact("Longest launch", longest))
     if timing:
         spread = f"median of {len(timing.times_us)} unprofiled runs, L2 {timing.cache}, spread {units.percent(timing.spread, 2)}"
-    whole = f"Time of all {Launches(entry.profiles).count} launches" if which else "Time"
+    whole = f"Time of all {entry.launches.count} launches" if which else "Time"
     time = number(timing.median_us if timing else None, "us", NOT_TIMED, title=spread)
     measured = [
         Fact(f"{whole} without ncu", time),
@@ -385,7 +393,7 @@ def _finding(finding: Finding, advise: bool) -> FindingView:
         finding.good,
         gain,
         tuple(map(visible, finding.arithmetic)),
-        tuple(map(visible, finding.advice)) if advise else (),
+        tuple(shown_step(step, visible) for step in finding.advice) if advise else (),
         visible(finding.look_for) if advise else "",
         evidence_table(finding.evidence, "Evidence"),
         table("Where", specs, finding.locations, key="where") if finding.locations else None,
@@ -494,13 +502,8 @@ def outcomes(entry: Entry) -> tuple[expectations.Outcome, ...]:
     """The checks of an entry's header; none where its rung is in no ladder."""
     if entry.info is None:
         return ()
-    before, size = entry.before, entry.variant.size
-    earlier = _subject(before) if before else None
-    return expectations.checks_of(entry.info, size, _subject(entry), earlier)
-
-
-def _subject(entry: Entry) -> expectations.Subject:
-    return expectations.Subject(entry.profiles, entry.timing)
+    before = entry.before.launches if entry.before else None
+    return expectations.checks_of(entry.info, entry.variant.size, entry.launches, before)
 
 
 def _files(book: Book, profile: Profile) -> tuple[Fact, ...]:

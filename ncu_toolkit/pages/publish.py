@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
 from ncu_toolkit.ladder.catalogue import kernels_root
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.run import Ceilings, Run
+from ncu_toolkit.pages.book import book_for
+from ncu_toolkit.pages.html import write_front, write_run
+from ncu_toolkit.pages.index_view import IndexPart, index_part
 from ncu_toolkit.render.assets_out import PLOTLY, content_hash
 from ncu_toolkit.runs import store
-
-if TYPE_CHECKING:
-    from ncu_toolkit.pages.index_view import IndexPart
 
 RECORDED_PREFIX = "recorded-"
 PAGE: Final = "index.html"
@@ -30,8 +30,6 @@ PAGE: Final = "index.html"
 def publish_run(folder: Path, reports: Path) -> Run:
     """Parse a run's raw reports, write its parsed profiles and pages, and rebuild the index over
     everything under `reports`."""
-    from ncu_toolkit.pages.html import write_run
-
     run = store.load_run(folder, live=True)
     if run.profiles:
         store.save_profiles(folder, run.profiles)
@@ -48,8 +46,6 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
     Raises:
         EnvironmentProblem: the package holds no recordings.
     """
-    from ncu_toolkit.pages.html import write_run
-
     folders = store.recordings()
     if not folders:
         raise EnvironmentProblem(
@@ -116,19 +112,12 @@ def with_best_ceilings(runs: Mapping[str, Run]) -> dict[str, Run]:
     buffers lay in memory moved it."""
     best: dict[str, Ceilings] = {}
     for run in runs.values():
-        known = best.get(run.device.name, Ceilings())
+        both = (best.get(run.device.name, Ceilings()), run.ceilings)
+        measured = ([getattr(each, f.name) for each in both] for f in fields(Ceilings))
         best[run.device.name] = Ceilings(
-            *(
-                _larger(getattr(known, f.name), getattr(run.ceilings, f.name))
-                for f in fields(Ceilings)
-            )
+            *(max((v for v in found if v is not None), default=None) for found in measured)
         )
     return {name: replace(run, ceilings=best[run.device.name]) for name, run in runs.items()}
-
-
-def _larger(a: float | None, b: float | None) -> float | None:
-    present = [value for value in (a, b) if value is not None]
-    return max(present, default=None)
 
 
 #: What a run gives to the front page, kept beside it.
@@ -142,38 +131,25 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
     Raises:
         InputProblem: it must be made anew, and a file of the run is missing or damaged.
     """
-    from ncu_toolkit.pages.html import book_for, write_run
-    from ncu_toolkit.pages.index_view import IndexPart, index_part
-
     key = _key(folder, manifest)
-    kept = _kept(folder / PART, key) if run is None else None
-    if kept is not None and (folder / PAGE).is_file():
-        return kept
+    known = _kept(folder / PART, key) if run is None else None
+    if known is not None and (folder / PAGE).is_file():
+        return known
     run = run or with_tops(store.load_run(folder, live=not folder.name.startswith(RECORDED_PREFIX)))
     if not (folder / PAGE).is_file():  # a run that was killed before its pages were written
         write_run(run, folder)
     part = index_part(book_for(run))
-    text = json.dumps(
-        document("index-part", {"key": key, "part": part}), ensure_ascii=False, allow_nan=False
-    )
-    store.write_atomic(
-        folder / PART, gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
-    )
-    return from_plain(
-        IndexPart, to_plain(part)
-    )  # as it will be read the next time: the same page now and then
+    kept = document("index-part", {"key": key, "part": part})
+    text = json.dumps(kept, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
+    store.write_atomic(folder / PART, gzip.compress(text, mtime=0))
+    return from_plain(IndexPart, to_plain(part))  # as the next page will read it
 
 
 def _kept(path: Path, key: str) -> IndexPart | None:
     """The part in a file, if it is whole and of this key; whatever else lies there is made anew."""
-    from ncu_toolkit.pages.index_view import IndexPart
-
     try:
-        data = open_document(
-            "index-part",
-            files.parse_json(files.read_gzip(path, files.json_limit()), path),
-            str(path),
-        )
+        found = files.parse_json(files.read_gzip(path, files.json_limit()), path)
+        data = open_document("index-part", found, str(path))
         return from_plain(IndexPart, data["part"]) if data["key"] == key else None
     except (OSError, KeyError, TypeError, ToolkitError):
         return None
@@ -187,12 +163,8 @@ def _key(folder: Path, manifest: Run) -> str:
         path = folder / name
         state.update(path.read_bytes() if path.is_file() else b"-")
     for name in manifest.report_files:
-        path = folder / name
-        state.update(
-            f"{name} {path.stat().st_size} {path.stat().st_mtime_ns}".encode()
-            if path.is_file()
-            else b"-"
-        )
+        stat = (folder / name).stat() if (folder / name).is_file() else None
+        state.update(f"{name} {stat.st_size} {stat.st_mtime_ns}".encode() if stat else b"-")
     return state.hexdigest()
 
 
@@ -219,29 +191,19 @@ def rebuild_index(
 
     Only runs in `known`, and those that changed since the front page was last written, are read;
     all others give what is kept beside them."""
-    from ncu_toolkit.pages.html import write_front
-
     parts: list[tuple[str, IndexPart]] = []
     broken: list[tuple[str, ToolkitError]] = []
     for folder, manifest in store.runs_under(reports):
-        if isinstance(manifest, ToolkitError):
-            broken.append((folder.name, manifest))
-            continue
         try:
-            parts.append(
-                (folder.name, index_part_of(folder, manifest, (known or {}).get(folder.name)))
-            )
+            if isinstance(manifest, ToolkitError):
+                raise manifest
+            part = index_part_of(folder, manifest, (known or {}).get(folder.name))
+            parts.append((folder.name, part))
         except ToolkitError as error:
             broken.append((folder.name, error))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             # one run must not cost the others their report
-            broken.append(
-                (
-                    folder.name,
-                    InputProblem(
-                        f"'{folder}' holds what cannot be shown ({type(error).__name__}: {error})",
-                        "Make the run again, and report this if nobody edited it",
-                    ),
-                )
-            )
+            problem = f"'{folder}' holds what cannot be shown ({type(error).__name__}: {error})"
+            remedy = "Make the run again, and report this if nobody edited it"
+            broken.append((folder.name, InputProblem(problem, remedy)))
     return write_front(reports, parts), broken

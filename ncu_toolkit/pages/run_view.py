@@ -29,21 +29,24 @@ from ncu_toolkit.document.views import (
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
-from ncu_toolkit.pages.book import Book
-from ncu_toolkit.pages.calibration_view import calibration, predictions
+from ncu_toolkit.model.run import Run
+from ncu_toolkit.pages.book import Book, book_for
+from ncu_toolkit.pages.calibration import calibration, predictions
 from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.json import launch_of_run
 from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view, plural
+from ncu_toolkit.pages.pictures import common, in_order, saved_us, savings
 from ncu_toolkit.pages.reproduce import beside, commands, opening
+from ncu_toolkit.render.text import RunText
 from ncu_toolkit.report import missed
 
 #: The fact of a run that only launches of some kernels were chosen.
 FILTER: Final = "Filter"
 
 #: Groups of launches listed in the table of launches that are no rung, longest first; the rest are
-#: counted in a row of their own.
-GROUPS_SHOWN: Final = 300
+#: counted in its note.
+GROUPS_SHOWN: Final = 2_000
 #: Launches that get a page: beyond this, the longest of each group first.
 PAGES: Final = 400
 
@@ -75,6 +78,7 @@ def run_summary(book: Book) -> RunView:
     linked = {id(profile): book.page(profile) for profile in paged(book)}
     judged, answered = calibration(book), others(book)
     complete = [members[0] for members in book.groups if members[0].launch.complete]
+    card_pages = tuple(linked.get(id(profile), "") for profile in complete)
     return RunView(
         visible(run.id),
         # by the ladder that the run climbs, where it is one
@@ -85,10 +89,11 @@ def run_summary(book: Book) -> RunView:
         run.live,
         tuple(header(book)),
         answered,
-        tuple(linked.get(id(p), "") for p in complete)[: len(answered.cards) if answered else 0],
+        savings(kinds(book), card_pages),
+        card_pages[: len(answered.cards) if answered else 0],
         families,
         _launches(book, linked),
-        _repeats(book, linked),
+        in_order(book, linked, GROUPS_SHOWN),
         skipped(book),
         (judged,) if judged else (),
         predictions(judged) if judged else None,
@@ -124,20 +129,28 @@ def others(book: Book) -> Answer | None:
     if not book.groups:
         return None
     notes = []
-    kinds = []
+    for members in book.groups:
+        launch = members[0].launch
+        if not launch.complete:
+            counted = f" ({plural(len(members), 'launch', 'launches')})" if members[1:] else ""
+            notes.append(visible(f"{launch.status}: {launch.function}{counted}"))
+    return replace(answer(kinds(book), notes), points=tuple(_chains(book))[:CARDS])
+
+
+def kinds(book: Book) -> list[Kind]:
+    """The complete launches that are no rung, in the order of the book's groups."""
+    found = []
     names = told_apart(list(dict.fromkeys(first.origin.file for first, *_ in book.groups)))
     for members in book.groups:
         first = members[0]
         if not first.launch.complete:
-            counted = f" ({plural(len(members), 'launch', 'launches')})" if members[1:] else ""
-            notes.append(visible(f"{first.launch.status}: {first.launch.function}{counted}"))
             continue
         times = [time for member in members if (time := member.duration_us) is not None]
         same = book.diagnosis(first).primary.bottleneck
         agreeing = sum(book.diagnosis(each).primary.bottleneck == same for each in members)
         shown = replace(book.card(first), file=names[first.origin.file])
-        kinds.append(Kind(shown, len(members), sum(times) if times else None, agreeing))
-    return replace(answer(kinds, notes), points=tuple(_chains(book))[:CARDS])
+        found.append(Kind(shown, len(members), sum(times) if times else None, agreeing))
+    return found
 
 
 def _chains(book: Book) -> Iterable[str]:
@@ -234,9 +247,14 @@ _LAUNCHES: Final = (
     ("bottleneck", "Bottleneck", "of a typical launch"),
     ("predicted", "Predicted", "estimated speedup if the bottleneck were removed"),
     ("share", "Share", "of the time of all launches"),
+    ("saves", "To save", "of that time, if only the bottleneck of a typical launch is fixed"),
     ("launches", "Launches", "same kernel, grid and block"),
     ("median", "Median", "of one launch, under ncu"),
     ("status", "Status", ""),
+    ("where", "Hottest line", "of a typical launch"),
+    ("range", "NVTX range", "in which it was launched"),
+    ("stream", "Stream", "on which it was launched"),
+    ("file", "Report", ""),
     ("grid", "Grid", ""),
     ("block", "Block", ""),
     ("registers", "Registers", "per thread"),
@@ -244,7 +262,17 @@ _LAUNCHES: Final = (
     ("dram", "DRAM", "share of its peak"),
     ("issue", "Issue", "issue slots busy"),
 )
-_WORDS: Final = ("kernel", "status", "grid", "block", "bottleneck")
+_WORDS: Final = (
+    "kernel",
+    "status",
+    "where",
+    "range",
+    "stream",
+    "file",
+    "grid",
+    "block",
+    "bottleneck",
+)
 
 
 def _launches(book: Book, linked: Mapping[int, str]) -> Table | None:
@@ -260,18 +288,30 @@ def _launches(book: Book, linked: Mapping[int, str]) -> Table | None:
         notes.append(
             f"{left} launches have no page. The {PAGES} pages show one launch of each kind first."
         )
-    return Table(
+    names = told_apart(list(dict.fromkeys(first.origin.file for first, *_ in groups)))
+    streams = len({profile.launch.stream for profile in book.strangers}) > 1
+    rows = tuple(
+        tuple(_kind(book, members, total, linked, names, streams))
+        for members in groups[:GROUPS_SHOWN]
+    )
+    whole = Table(
         "launches",
         "Launches by time",
         tuple(Column(*each, numeric=each[0] not in _WORDS) for each in _LAUNCHES),
-        tuple(tuple(_kind(book, members, total, linked)) for members in groups[:GROUPS_SHOWN]),
+        rows,
         sortable=True,
         note=" ".join(notes),
     )
+    return whole.only(lambda at, column: column.numeric or any(row[at].text for row in rows))
 
 
 def _kind(
-    book: Book, members: Sequence[Profile], total: float, linked: Mapping[int, str]
+    book: Book,
+    members: Sequence[Profile],
+    total: float,
+    linked: Mapping[int, str],
+    names: Mapping[str, str],
+    streams: bool,
 ) -> Iterable[Cell]:
     """The row of launches alike, under _LAUNCHES."""
     profile, launch = members[0], members[0].launch
@@ -293,41 +333,19 @@ def _kind(
         else missing("the launch is incomplete")
     )
     yield number(share if times else None, "fraction", why, bar=share)
+    shown = book.card(profile)
+    saved = saved_us(shown, whole if times else None)
+    yield number(saved, "us", "at its roof, or no gain known" if launch.complete else why)
     yield number(len(members), "count")
     yield number(times[len(times) // 2] if times else None, "us", why, title=spread)
-    yield (text("complete") if launch.complete else text("incomplete", launch.status, tone="bad"))
+    yield text("") if launch.complete else text("incomplete", launch.status, tone="bad")
+    yield text(next((line.short for line in shown.where), ""), code=True)
+    yield text(common([" › ".join(each.launch.nvtx) for each in members], "ranges"))
+    yield text(common([str(each.launch.stream) for each in members], "streams") if streams else "")
+    yield text(names[profile.origin.file])
     yield from (text(" × ".join(map(str, extents))) for extents in (launch.grid, launch.block))
     yield from (fact_cell(profile, each) for each in ("registers_per_thread", "achieved_occupancy"))
     yield from (fact_cell(profile, each, bar=True) for each in ("dram_utilization", "issue_active"))
-
-
-def _repeats(book: Book, linked: Mapping[int, str]) -> Table | None:
-    """The launches of each kernel that ran several times, in the file's order; only those with a
-    page. None where each kernel ran once."""
-    order = {id(profile): at for at, profile in enumerate(book.strangers)}
-    rows = [
-        [
-            Cell(
-                str(book.places[id(profile)][0]),
-                book.places[id(profile)][0],
-                f"range and launch in the report: {profile.origin.key}",
-                linked[id(profile)],
-            ),
-            number(profile.duration_us, "us", "the report has no duration"),
-            text(profile.launch.function, code=True),
-        ]
-        for members in book.groups[:GROUPS_SHOWN]
-        if members[1:]
-        for profile in sorted(members, key=lambda member: order[id(member)])
-        if id(profile) in linked
-    ]
-    headings: list[str | tuple[str, str]] = [
-        ("Launch", "its place in the report"),
-        ("Time", "under ncu"),
-        "Kernel",
-    ]
-    caption = "Launches of kernels that ran several times"
-    return plain_table("repeats", caption, headings, rows, numeric=(1,)) if rows else None
 
 
 def _costs(book: Book) -> Table | None:
@@ -337,3 +355,17 @@ def _costs(book: Book) -> Table | None:
     return plain_table(
         "costs", "Time spent outside the kernels", ["What", "Time"], rows, numeric=(1,)
     )
+
+
+def run_text(run: Run, names: Sequence[str] = ()) -> RunText:
+    """A run for a terminal, with the cards of the named rungs at their ladder's main size, at most
+    CARDS."""
+    book = book_for(run)
+    named = [
+        book.card(entry.main)
+        for entry in book.entries
+        if entry.rung in names
+        and entry.main
+        and entry.variant == book.primary(entry.family).variant
+    ]
+    return RunText(run_summary(book), named[:CARDS])

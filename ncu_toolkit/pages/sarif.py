@@ -21,7 +21,7 @@ from ncu_toolkit.pages.json import written
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
-    from ncu_toolkit.analysis.gate import Comparison, Failure, Pair
+    from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Failure
     from ncu_toolkit.model import Finding
 
 SCHEMA: Final = (
@@ -66,34 +66,29 @@ def _document(results: Sequence[dict[str, Any]]) -> str:
     driver = {
         "name": "ncu-toolkit",
         "version": __version__,
-        "rules": [
-            {"id": name, "shortDescription": {"text": words}} for name, words in rules.items()
-        ],
+        "rules": [{"id": id, "shortDescription": {"text": text}} for id, text in rules.items()],
     }
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": list(results)}
     return written({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _finding(launch: LaunchResult, finding: Finding, first: bool) -> dict[str, Any]:
-    places = [(place.file, place.line) for place in finding.locations]
+    factor = finding.speedup
+    gain = f"At most {units.ratio(factor, 2)} faster if only this is fixed." if factor else ""
     if first:
-        places += _lines(launch.card)
-    gain = sentence(launch.card.gain) if first else _gain(finding.speedup)
+        gain = sentence(launch.card.gain)
     return _result(
         finding.bottleneck,
         title(finding.bottleneck),
         "warning" if first and not finding.good else "note",
         [f"{launch.card.kernel}: {finding.summary}", gain, *finding.advice[:1]],
         launch.kernel,
-        places,
+        [(place.file, place.line) for place in finding.locations],
+        launch.card if first else None,
     )
 
 
-def _gain(factor: float | None) -> str:
-    return f"At most {units.ratio(factor, 2)} faster if only this is fixed." if factor else ""
-
-
-def _slower(pair: Pair, failure: Failure | None, level: _Level) -> dict[str, Any]:
+def _slower(pair: ComparedPair, failure: Failure | None, level: _Level) -> dict[str, Any]:
     differences = failure.differences if failure else tuple(filter(None, (pair.time,)))
     said = [
         f"{each.figure} {units.quantity(each.old, each.unit)} → {units.quantity(each.new, each.unit)}"
@@ -109,13 +104,10 @@ def _slower(pair: Pair, failure: Failure | None, level: _Level) -> dict[str, Any
         level,
         [f"{pair.name}{gate}: {', '.join(said)}.", moved],
         pair.name,
-        _lines(pair.new.card) if pair.new.card else [],
+        [],
+        pair.new.card,
         failure.gate if failure else "",
     )
-
-
-def _lines(card: Card) -> list[tuple[str, int]]:
-    return [(line.path, line.line) for line in card.where]
 
 
 def _result(
@@ -124,13 +116,17 @@ def _result(
     level: _Level,
     sentences: Iterable[str],
     kernel: str,
-    places: Iterable[tuple[str, int]],
+    places: Sequence[tuple[str, int]],
+    card: Card | None,
     which: str = "",
 ) -> dict[str, Any]:
-    """One result; `which` tells apart several of one rule and kernel."""
-    found = list(dict.fromkeys(place for place in places if place[0] and place[1] > 0))
+    """One result at places, then at those of a card; `which` tells apart several of one rule and
+    kernel."""
+    lines = [(line.path, line.line) for line in card.where] if card else []
+    found = list(dict.fromkeys(each for each in (*places, *lines) if each[0] and each[1] > 0))
+    first, *others = [_physical(*place) for place in found] or [{}]
     logical = [{"fullyQualifiedName": visible(kernel), "kind": "function"}]
-    first = _physical(*found[0]) if found else {}
+    digest = hashlib.sha256(f"{rule} {kernel} {which}".encode()).hexdigest()[:32]
     result: dict[str, Any] = {
         "_title": words,
         "ruleId": rule,
@@ -138,24 +134,17 @@ def _result(
         "message": {"text": visible(" ".join(filter(None, sentences)))},
         "locations": [{**first, "logicalLocations": logical}],
         # The same kernel and cause are one alert from run to run, wherever the line moves.
-        "partialFingerprints": {
-            "kernelAndRule/v1": hashlib.sha256(f"{rule} {kernel} {which}".encode()).hexdigest()[:32]
-        },
+        "partialFingerprints": {"kernelAndRule/v1": digest},
     }
-    if found[1:]:
-        result["relatedLocations"] = [
-            {"id": at, **_physical(*place)} for at, place in enumerate(found[1 : 1 + _RELATED])
-        ]
+    if others:
+        related = enumerate(others[:_RELATED])
+        result["relatedLocations"] = [{"id": at, **place} for at, place in related]
     return result
 
 
 def _physical(file: str, line: int) -> dict[str, Any]:
-    return {
-        "physicalLocation": {
-            "artifactLocation": {"uri": source_uri(file)},
-            "region": {"startLine": line},
-        }
-    }
+    location = {"artifactLocation": {"uri": source_uri(file)}, "region": {"startLine": line}}
+    return {"physicalLocation": location}
 
 
 def source_uri(file: str, root: Path | None = None) -> str:

@@ -31,7 +31,7 @@ CHARTS: Final = "charts.js"
 TERMS: Final = "terms.js"
 #: In this order: the theme is known before the first paint.
 EARLY: Final = ("theme.js",)
-LATE: Final = ("report.js", "hotspots.js")
+LATE: Final = ("report.js", "hotspots.js", "launches.js")
 STYLE: Final = "report.css"
 #: Styles of parts that others take too: they follow the report's own in one file.
 PARTS: Final = ("card.css",)

@@ -23,16 +23,19 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.glossary import Definitions
-from ncu_toolkit.document.views import Answer, Cell, Column, Fact, RunView, Table, Trend
+from ncu_toolkit.document.views import Answer, Cell, Column, Fact, RunView, Table
 from ncu_toolkit.render.assets_out import inlined, packed, term_note
+from ncu_toolkit.render.pictures import roofline
 
 NARROW_NO_BREAK: Final = "\u202f"
 _VARIANT: Final = '<tr class="variant">'
 _MARKS: Final = frozenset({"planted", "regression", "baseline", "roof", "probe"})
 #: Columns that a screen of 1440 pixels holds.
 _SCREEN: Final = 8
+#: Rows of the table of launches that a page holds as they are; the rest are packed.
+PLAIN_ROWS: Final = 300
 #: Columns that tell what limits a kernel: hidden from readers who guess first.
-_SPOILERS: Final = frozenset({"bottleneck", "predicted", "verdict", "removes"})
+_SPOILERS: Final = frozenset({"bottleneck", "predicted", "verdict", "removes", "saves"})
 #: Characters from which on a cell is a paragraph, a fact takes a line, and is folded.
 _PARAGRAPH, _LONG, _FOLDED = 60, 100, 300
 
@@ -138,7 +141,8 @@ class Writer:
         if table.sortable:
             tip = f' title="{title}"' if title else ""
             order = f'<button type="button"{tip}>{label}</button>'
-            return f'<th scope="col"{cls} aria-sort="none">{order}</th>'
+            key = f' data-key="{escape(column.key)}"'
+            return f'<th scope="col"{cls}{key} aria-sort="none">{order}</th>'
         key = self._known.of_column(table, column)
         if key:
             label = self._opener(key, label)
@@ -210,71 +214,6 @@ def _of_page(name: str) -> Callable[..., Markup]:
         return Markup(getattr(writer, name)(*args, **named))
 
     return call
-
-
-#: A trend's drawing in pixels: its size, and the room for labels around the plot.
-_WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 960, 254, 76, 44, 10
-_LINES = 4
-#: Runs that are drawn: more would be less than two pixels each.
-_DRAWN = 400
-
-
-def trend(shown: Trend, titled: bool = True) -> Markup:
-    """A trend as SVG: times with their spread, and a line with the new verdict where it changed. The
-    axis of times starts at zero."""
-    points = shown.points[-_DRAWN:]
-    most = max((point.high for point in points), default=0.0) * 1.05
-    if not most:
-        return Markup("")
-    step = (_WIDE - _LEFT - 20) / max(1, len(points) - 1)
-
-    def place(value: float) -> float:
-        return _HIGH - _BOTTOM - (_HIGH - _BOTTOM - _TOP) * value / most
-
-    parts = []
-    for at in range(_LINES + 1):
-        value = most * at / _LINES
-        label = units.duration(value, 2) if at else "0"
-        parts.append(
-            Markup(
-                '<line class="nc-axis" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/><text x="{}" y="{:.1f}" text-anchor="end">{}</text>'
-            ).format(_LEFT, _WIDE, _LEFT - 8, place(value) + 4, unbroken(label), y=place(value))
-        )
-    across = [_LEFT + 10 + step * at for at in range(len(points))]
-    line = " ".join(f"{x:.1f},{place(p.value):.1f}" for x, p in zip(across, points, strict=True))
-    parts.append(Markup('<polyline points="{}"/>').format(line))
-    changes = 0
-    for x, point in zip(across, points, strict=True):
-        if point.change:
-            top = 14 + 15 * (changes % 2)  # so that two labels that meet can both be read
-            changes += 1
-            end = x > (_LEFT + _WIDE) / 2
-            parts.append(
-                Markup(
-                    '<line class="nc-changed" x1="{x:.1f}" x2="{x:.1f}" y1="{}" y2="{}"/><text x="{:.1f}" y="{}"{}>{}</text>'
-                ).format(
-                    top - 10, _HIGH - _BOTTOM, x - 5 if end else x + 5, top,
-                    Markup(' text-anchor="end"') if end else "", point.change, x=x,
-                )
-            )  # fmt: skip
-        parts.append(
-            Markup(
-                '<g><title>{}</title><line class="nc-range" x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"/>'
-                '<circle cx="{x:.1f}" cy="{:.1f}" r="{}"/></g>'
-            ).format(
-                unbroken(point.note), place(point.low), place(point.high), place(point.value),
-                3.5 if step > 8 else 2, x=x,
-            )
-        )  # fmt: skip
-    return Markup(
-        '<figure class="nc-trend">{}<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg></figure>'
-    ).format(
-        Markup("<figcaption>{}</figcaption>").format(shown.title) if titled else "",
-        _WIDE,
-        _HIGH,
-        f"times of {shown.title}" if shown.title else "times by run",
-        Markup("").join(parts),
-    )
 
 
 def fragment(shown: Answer) -> str:
@@ -418,7 +357,10 @@ def _environment() -> Environment:
     made.filters["slug"] = slug
     made.globals.update(
         whole_percent=whole_percent,
-        trend=trend,
+        duration=units.duration,
+        roofline=roofline,
+        packed_json=lambda data: packed(msgspec.json.encode(data)),
+        PLAIN_ROWS=PLAIN_ROWS,
         term_note=term_note,
         json_block=lambda data: Markup(script_json(data)),
         link=_link,
@@ -433,17 +375,8 @@ def drawn(template: str, known: Definitions, **values: Any) -> str:
     return _environment().get_template(template).render(definitions=known, **values)
 
 
-def standalone_page(view: RunView, firsts: Mapping[str, str], known: Definitions) -> str:
-    """A run as one page that holds those of its launches; `firsts` are the keys of the panels that
-    ladders open on."""
-    csvs = Markup("").join(
-        Markup('<script type="application/json" id="csv-{}">{}</script>').format(
-            table.key, Markup(script_json(table_csv(table)))
-        )
-        for table in sortable(view)
-    )
-    parts = inlined()
-    parts["tail"] = csvs + Markup(parts["tail"])
+def standalone_page(view: RunView, known: Definitions) -> str:
+    """A run as one page that holds those of its launches."""
     pages = {page.slug for page in view.pages}
 
     def link(href: str) -> str:
@@ -460,7 +393,7 @@ def standalone_page(view: RunView, firsts: Mapping[str, str], known: Definitions
         csv=lambda table: f"#{slug(table.key)}",
         pack=lambda _, body: body,
         hot=lambda data: packed(msgspec.json.encode(data)),
-        firsts=firsts,
         leaf=Leaves(),
-        **parts,
+        csvs={table.key: table_csv(table) for table in sortable(view)},
+        **inlined(),
     )

@@ -99,14 +99,8 @@ def _card(card: Card, label: str) -> Iterator[str]:
         yield f"- **called** {md(card.called)}"
     for step in card.do:
         yield f"- **do** {md(step)}"
-    for label, text in (
-        ("expect", card.expect),
-        ("also", card.also),
-        ("probe", card.pressure),
-        ("note", card.missing),
-    ):
-        if text:
-            yield f"- **{label}** {md(text)}"
+    for label, text in card.said:
+        yield f"- **{label}** {md(text)}"
     if card.next:
         yield f"- **next** {code(card.next)}"
 
@@ -136,10 +130,7 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
     for line in card.where:
         parts = "  ".join(filter(None, (line.place, line.text, line.sass)))
         yield f"   where: {parts} ({line.cost})"
-    rest = (
-        ("do", " ".join(card.do)), ("expect", card.expect), ("also", card.also),
-        ("probe", card.pressure), ("note", card.missing),
-    )  # fmt: skip
-    for label, text in rest:
-        if text:
-            yield f"   {label}: {text}"
+    if card.do:
+        yield f"   do: {' '.join(card.do)}"
+    for label, text in card.said:
+        yield f"   {label}: {text}"

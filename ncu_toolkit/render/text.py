@@ -16,15 +16,15 @@ from rich.text import Text
 from ncu_toolkit.core import units
 from ncu_toolkit.document.answer import TONES
 from ncu_toolkit.document.card import (
-    Bar,
     Card,
-    Line,
+    CodeLine,
+    UnitBar,
     Wait,
     cut_apart,
     in_the_middle,
     whole_percent,
 )
-from ncu_toolkit.document.views import Answer, Cell, Listing, Table, Trend
+from ncu_toolkit.document.views import Answer, Cell, Listing, RunView, Table, Trend
 
 #: Columns of text that goes to no terminal, and the most that a card takes of a wide one.
 WIDTH: Final = 100
@@ -46,6 +46,10 @@ _LISTED: Final = 24
 _STYLES: Final = {
     "good": "green", "bad": "red", "warn": "yellow", "muted": "dim", "strong": "bold", "": ""
 }  # fmt: skip
+#: Columns of a ladder's table that fit a terminal.
+_LADDER: Final = frozenset(
+    {"rung", "time", "rate", "baseline", "registers", "achieved_occupancy", "stall", "bottleneck", "predicted"}
+)  # fmt: skip
 #: Badges of a cell that a terminal shows.
 _BADGES: Final = ("planted", "regression", "baseline", "roof")
 _MARKS: Final = {"+": "green", "-": "red", "@": "cyan", "*": "bold"}
@@ -67,6 +71,30 @@ class AnswerText:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, narrow = options.max_width, options.ascii_only
         yield from lines(self._shown, width, ascii_only=narrow, links=console.is_terminal)
+
+
+class RunText:
+    """A run for a terminal: its ladders at their main size, the cards of some rungs, and the answer
+    to other launches."""
+
+    def __init__(self, view: RunView, cards: Sequence[Card] = ()) -> None:
+        self._view, self._cards = view, cards
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self._view.title, style="bold")
+        for family in self._view.families:
+            table = next(panel.table for panel in family.panels if panel.key == family.first)
+            yield from (Text(), Text(family.title, style="bold"), Text(family.sentence))
+            yield Fitted(table.only(lambda _, column: column.key in _LADDER))
+        for card in self._cards:
+            yield from (Text(), AnswerText(Answer("", cards=(card,))))
+        if self._view.answer:
+            yield from (Text(), AnswerText(self._view.answer))
+        if self._view.skipped:
+            yield Text("Not collected:", style="bold")
+            for what, why in self._view.skipped.rows:
+                line = f"  {what.text}: {why.text}"
+                yield Text(line, style="dim", overflow="ellipsis", no_wrap=True)
 
 
 def plain_text(shown: Answer | Card, width: int = WIDTH) -> str:
@@ -292,14 +320,8 @@ def card_lines(
         yield from _labelled("called", Text(card.called), width)
     for number, step in enumerate(card.do, 1):
         yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
-    if card.expect:
-        yield from _labelled("expect", Text(card.expect), width)
-    if card.also:
-        yield from _labelled("also", Text(card.also), width)
-    if card.pressure:
-        yield from _labelled("probe", Text(card.pressure), width)
-    if card.missing:
-        yield from _labelled("note", Text(card.missing, style="yellow"), width)
+    for label, said in card.said:
+        yield from _labelled(label, Text(said, style="yellow" if label == "note" else ""), width)
     if card.next:
         parts = ("next".ljust(_LABEL), "dim"), (card.next, "bold")
         yield Text.assemble(*parts, no_wrap=True, overflow="ignore")
@@ -358,7 +380,7 @@ def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:
             yield from (Text("  ") + line for line in _wrapped(Text(said, style="dim"), width - 2))
 
 
-def _legend(bars: Sequence[Bar], ascii_only: bool) -> str:
+def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     """What the second tone of the bars means; empty where there is none."""
     if not any(bar.beyond for bar in bars):
         return ""
@@ -372,7 +394,7 @@ def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Te
         yield line
 
 
-def _bars(bars: Sequence[Bar], cells: int, ascii_only: bool) -> list[Text]:
+def _bars(bars: Sequence[UnitBar], cells: int, ascii_only: bool) -> list[Text]:
     label = max((len(bar.label) for bar in bars), default=0)
     found = []
     for bar in bars:
@@ -384,7 +406,7 @@ def _bars(bars: Sequence[Bar], cells: int, ascii_only: bool) -> list[Text]:
     return found
 
 
-def _bar(bar: Bar, cells: int, ascii_only: bool) -> str:
+def _bar(bar: UnitBar, cells: int, ascii_only: bool) -> str:
     """A bar as long as the unit was busy, with a lighter tone beyond what its work needs."""
     if bar.beyond:
         dark, whole = round(bar.share * cells), round(bar.busy * cells)
@@ -408,7 +430,7 @@ def _waits(waits: tuple[Wait, ...]) -> list[Text]:
     ]
 
 
-def _place(label: str, line: Line, width: int, links: bool) -> Iterator[Text]:
+def _place(label: str, line: CodeLine, width: int, links: bool) -> Iterator[Text]:
     """A line of code with its instruction and its share, on one line or two."""
     where = Text(line.place)
     if links and line.place and (path := Path(line.path)).is_absolute() and path.is_file():

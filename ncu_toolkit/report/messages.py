@@ -148,10 +148,15 @@ def codes(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[Code, ...]:
     """The code of each launch in file order. It is unknown for a launch of no or several sources,
     and where two different codes have one id."""
     known: dict[int, SourceMessage | None] = {}
+    # Of machine code alone: another source of that id without any changes nothing.
+    holding: dict[int, SourceMessage | None] = {}
     for source in sources:
         if not source.problem:
-            same = known.get(source.identifier, source) == source
-            known[source.identifier] = source if same else None
+            at = source.identifier
+            known[at] = source if known.get(at, source) == source else None
+            if source.digest:
+                held = holding.get(at, source)
+                holding[at] = source if held and held.digest == source.digest else None
     made: dict[tuple[object, ...], Code] = {}
     found = []
     for _, _, message in frame.results():
@@ -162,13 +167,21 @@ def codes(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[Code, ...]:
             continue
         key = (who.mangled, *who.sources)
         if key not in made:
-            made[key] = _code(who.mangled, [known.get(source) for source in who.sources])
+            made[key] = _code(
+                who.mangled,
+                [known.get(source) for source in who.sources],
+                [holding.get(source) for source in who.sources],
+            )
         found.append(made[key])
     return tuple(found)
 
 
-def _code(mangled: bytes, sources: Sequence[SourceMessage | None]) -> Code:
-    texts = [text for source in sources if source and (text := source.text(mangled))]
+def _code(
+    mangled: bytes,
+    sources: Sequence[SourceMessage | None],
+    holding: Sequence[SourceMessage | None],
+) -> Code:
+    texts = [text for source in holding if source and (text := source.text(mangled))]
     text = texts[0] if len(texts) == 1 else b""
     source = sources[0] if len(sources) == 1 else None
     if source is None:

@@ -15,7 +15,17 @@ from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.document.card import NAME, factor_text, kernel_name, short_name
-from ncu_toolkit.document.views import Answer, Cell, Column, Point, Spec, Table, Tone, Trend, table
+from ncu_toolkit.document.views import (
+    Answer,
+    Cell,
+    Column,
+    Spec,
+    Table,
+    Tone,
+    Trend,
+    TrendPoint,
+    table,
+)
 from ncu_toolkit.runs.history import History
 
 #: Runs that a sparkline shows.
@@ -330,7 +340,7 @@ def trend(one: Series, runs: Iterable[KernelRun]) -> Trend:
         )  # fmt: skip
         half = run.time_us * (run.spread or 0.0) / 2
         points.append(
-            Point(
+            TrendPoint(
                 run.time_us,
                 max(0.0, run.time_us - half),
                 run.time_us + half,

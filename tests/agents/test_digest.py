@@ -60,12 +60,12 @@ def test_the_budget_is_kept(
 ) -> None:
     for each in (many, report(*launches), report(launches[0])):
         data = encoded(analysed(each, budget))
-        assert tokens(data) <= min(budget, digest.LAUNCH * len(each.groups))
+        assert tokens(data) <= min(budget, digest.LAUNCH * len(each.analysis.judged))
         shown = json.loads(data)
         assert shown["launches"]
         named = {launch["id"] for launch in shown["launches"]} | set(shown.get("left_out", ()))
         if "more" not in shown:
-            assert named == {f"{each.id}/{group.typical.key}" for group in each.groups}
+            assert named == {f"{each.id}/{group.typical.key}" for group in each.analysis.judged}
 
 
 def test_the_budget_is_used(many: ServedReport) -> None:
@@ -85,7 +85,7 @@ def test_what_is_left_out_can_be_asked_for(many: ServedReport) -> None:
             break
         assert shown.more.endswith(f"skip={len(seen)}")
     seen += list(shown.left_out)
-    assert seen == [f"{many.id}/{group.typical.key}" for group in many.groups]
+    assert seen == [f"{many.id}/{group.typical.key}" for group in many.analysis.judged]
 
 
 def test_the_same_report_gives_the_same_bytes(launches: tuple[LaunchResult, ...]) -> None:
@@ -96,7 +96,7 @@ def test_the_same_report_gives_the_same_bytes(launches: tuple[LaunchResult, ...]
 def test_the_hottest_kernels_come_first_and_in_full(many: ServedReport) -> None:
     shown = analysed(many).launches
     assert [launch.kernel for launch in shown] == [
-        group.typical.function for group in many.groups[: len(shown)]
+        group.typical.function for group in many.analysis.judged[: len(shown)]
     ]
     assert not any(launch.short for launch in shown[:3])
     assert all(launch.cause and launch.title and launch.gain for launch in shown)

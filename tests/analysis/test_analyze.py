@@ -20,6 +20,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import golden
@@ -513,9 +514,20 @@ def test_progress_counts_the_files_of_a_folder(
     from ncu_toolkit.cli import analyze as command
 
     told: list[int] = []
-    monkeypatch.setattr(
-        command, "_progress", lambda count: told.append(count) or contextlib.nullcontext()
-    )
+
+    class Bars(contextlib.nullcontext[Any]):
+        def __enter__(self) -> Bars:
+            return self
+
+        def stage(self, _: str, total: int) -> None:
+            told.append(total)
+
+        def step(self, _: str) -> None:
+            """Not counted here."""
+
+    monkeypatch.setattr(command, "Progress", Bars)
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(command, "sys", SimpleNamespace(stdout=terminal, stderr=terminal))
     run("analyze", str(folder), "--format", "csv")
     assert told == [3]
 

@@ -201,12 +201,8 @@ def test_what_cannot_be_compared() -> None:
     )
     assert "no time" in compared(side("k", 1), side("k")).pairs[0].problem
     found = compared(side("a", 1), side("b", 1), "time>5%")
-    assert (found.pairs, found.only_old, found.only_new, found.comparable) == (
-        (),
-        ("a",),
-        ("b",),
-        False,
-    )
+    alone = [[each.name for each in sides] for sides in (found.alone_old, found.alone_new)]
+    assert (found.pairs, alone, found.comparable) == ((), [["a"], ["b"]], False)
     missing = compared(side("k", 1), side("k", 1), "registers_per_thread>1")
     assert missing.undecided == (
         "'registers_per_thread>1' for k: a side has no registers_per_thread",
@@ -496,12 +492,14 @@ def test_a_filter_that_matches_nothing_names_what_there_is(
 
 def test_each_of_two_long_names_is_shortened_by_itself() -> None:
     names = [f"prices_{'x' * 70}_{which}[abi:v1,cw51cX_3d]" for which in ("literal", "single")]
-    pair = gate.Pair(" → ".join(names), *(gate.Side(name, "a GPU", (1.0,)) for name in names))
+    pair = gate.ComparedPair(
+        " → ".join(names), *(gate.Side(name, "a GPU", (1.0,)) for name in names)
+    )
     for longest in (28, 60):
         one, other = answers.pair_name(pair, longest).split(" → ")
         assert (one[-8:], other[-7:]) == ("_literal", "_single")
         assert len(one) == len(other) == longest
-    same = gate.Pair(names[0], pair.old, pair.old)
+    same = gate.ComparedPair(names[0], pair.old, pair.old)
     assert len(answers.pair_name(same, 28)) == 60
 
 
@@ -535,12 +533,12 @@ def test_the_table_fits_narrow_terminals_with_its_figures(
 
     name = "one_of_the_kernels_with_a_long_name_that_is_not_to_push_figures_out"
     pairs = [
-        gate.Pair(
+        gate.ComparedPair(
             name,
             gate.Side(name, "a GPU", (707.25, 708.25)),
             gate.Side(name, "a GPU", (808.5, 809.5)),
         ),
-        gate.Pair(
+        gate.ComparedPair(
             "lost",
             gate.Side("lost", "a GPU", ()),
             gate.Side("lost", "b", ()),

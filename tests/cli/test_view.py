@@ -69,7 +69,7 @@ def path_of(server: view.Server) -> str:
 def test_a_page_is_served_with_its_kind(served: view.Server) -> None:
     status, body, headers = asked(served, path_of(served))
     assert (status, body) == (200, "<p>é</p>".encode())
-    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    assert headers["Content-type"] == "text/html; charset=utf-8"
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert "Python" not in headers["Server"]
     status, body, headers = asked(served, path_of(served), method="HEAD")

@@ -16,7 +16,7 @@ from heldout import fit
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import GateFailed
 from ncu_toolkit.diagnosis import calibrate
-from ncu_toolkit.diagnosis.calibrate import Calibration, Guess, Outcome, Reach, Score
+from ncu_toolkit.diagnosis.calibrate import Calibration, Estimate, Judged, Reach, Score
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.runs import store
 
@@ -109,10 +109,10 @@ def test_what_was_fixed_is_not_found_again() -> None:
 
 def _outcome(
     rank: int | None, saved: float | None, achieved: float = 0.5, before: str = "slow"
-) -> Outcome:
+) -> Judged:
     pair = next(o.pair for o in calibration().outcomes)
     pair = replace(pair, before=before, before_us=1.0, after_us=1.0 - achieved)
-    return Outcome(pair, Guess(("x",), rank, saved), None)
+    return Judged(pair, Estimate(("x",), rank, saved), None)
 
 
 def test_scores_add_up() -> None:

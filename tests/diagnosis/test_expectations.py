@@ -9,7 +9,8 @@ import pytest
 import recorded
 from msgspec import structs
 
-from ncu_toolkit.diagnosis.expectations import Subject, check, checks_of
+from ncu_toolkit.diagnosis.compare import Launches
+from ncu_toolkit.diagnosis.expectations import check, checks_of
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.model import (
     Context,
@@ -75,13 +76,13 @@ def timing(rung: str, microseconds: float) -> Timing:
     )
 
 
-HERE = Subject(
+HERE = Launches(
     (
         launch(10, {"STS.128": 8, "FFMA": 100}, {"mio_throttle": 3.0, "selected": 1.0}),
         launch(2, {"STS": 1, "FFMA": 5}, {"drain": 9.0}, 1),
     ),
 )
-BEFORE = Subject((launch(30, {"STS": 32}, {"mio_throttle": 6.0, "selected": 2.0}),))
+BEFORE = Launches((launch(30, {"STS": 32}, {"mio_throttle": 6.0, "selected": 2.0}),))
 
 
 @pytest.mark.parametrize(
@@ -137,14 +138,16 @@ def test_outcomes_carry_what_was_measured(
         ("1 / (M - N) > 0", BEFORE, "division by zero"),
     ],
 )
-def test_what_cannot_be_told_says_why(expression: str, before: Subject | None, reason: str) -> None:
+def test_what_cannot_be_told_says_why(
+    expression: str, before: Launches | None, reason: str
+) -> None:
     outcome = check("says", expression, HERE, before)
     assert outcome.passed is None
     assert reason in outcome.reason
 
 
 def test_missing_tables_make_it_abstain() -> None:
-    bare = Subject((replace(HERE.profiles[0], stalls=None, mix=InstructionMix({})),))
+    bare = Launches((replace(HERE.profiles[0], stalls=None, mix=InstructionMix({})),))
     assert check("", "stall_share('wait') < 1", bare, None).passed is None
     assert check("", "stall('wait') < 1", bare, None).passed is None
     assert check("", "executed('LDS') == 0", bare, None).passed is None, (
@@ -153,7 +156,7 @@ def test_missing_tables_make_it_abstain() -> None:
 
 
 def test_times_of_both_come_from_one_clock() -> None:
-    timed = Subject(HERE.profiles, timing("vectorized", 5.0))
+    timed = Launches(HERE.profiles, timing("vectorized", 5.0))
     one_sided = check("", "time_us < prev_time_us", timed, BEFORE)
     assert one_sided.numbers == {"time_us": 12.0, "prev_time_us": 30.0}, (
         "an unprofiled time is never held against a profiled one"
@@ -162,7 +165,7 @@ def test_times_of_both_come_from_one_clock() -> None:
         "",
         "time_us < prev_time_us",
         timed,
-        Subject(BEFORE.profiles, timing("mini_tile", 4.0)),
+        Launches(BEFORE.profiles, timing("mini_tile", 4.0)),
     )
     assert both.numbers == {"time_us": 5.0, "prev_time_us": 4.0}
     assert both.passed is False
@@ -178,8 +181,8 @@ def test_sizes_choose_checks_and_the_ratio_is_one_of_them() -> None:
         ),
     )
     timed = (
-        Subject((), timing("vectorized", 5.0)),
-        Subject((), timing("mini_tile", 11.0)),
+        Launches((), timing("vectorized", 5.0)),
+        Launches((), timing("mini_tile", 11.0)),
     )
     assert [outcome.passed for outcome in checks_of(narrowed, "64", *timed)] == [True]
     assert len(checks_of(narrowed, "4096", *timed)) == 2

@@ -12,8 +12,8 @@ import pytest
 import recorded
 
 from ncu_toolkit.diagnosis.compare import Launches
-from ncu_toolkit.diagnosis.steps import explain_step
-from ncu_toolkit.model import Diagnosis, Finding, Profile
+from ncu_toolkit.diagnosis.steps import StepExplanation
+from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.step_view import explained, step_view
 
@@ -29,7 +29,8 @@ def told(*verdicts: tuple[Finding, ...]) -> Callable[[Profile], Diagnosis]:
 
 
 def timed(us: float, duration: float = 1000.0, **metrics: float) -> Launches:
-    return Launches((cases.build({"metrics": {"duration": duration, **metrics}}),), us)
+    timing = Timing("", "", "", "", {}, {}, (us,), "warm", 1.0, 1.0, 0.0)
+    return Launches((cases.build({"metrics": {"duration": duration, **metrics}}),), timing)
 
 
 CONFLICT, PRESSURE, LATENCY = (
@@ -52,7 +53,7 @@ def test_step_is_explained() -> None:
             "stalls": {"selected": 1.0, "long_scoreboard": 8.0},
         }
     )
-    step = explain_step(slow, fast, "uncoalesced-global-access")
+    step = StepExplanation(Launches((slow,)), Launches((fast,)), "uncoalesced-global-access")
     assert step.speedup == pytest.approx(10.0)
     text = " ".join(step.text)
     assert "10.0× faster" in text
@@ -63,13 +64,15 @@ def test_step_is_explained() -> None:
 
 
 def test_step_without_times_says_so() -> None:
-    step = explain_step(cases.build({"metrics": {"duration": None}}), cases.build({}))
+    step = StepExplanation(
+        *(Launches((cases.build(each),)) for each in ({"metrics": {"duration": None}}, {}))
+    )
     assert step.speedup is None
     assert "not known" in step.text[0]
 
 
 def test_timed_goes_before_profiled() -> None:
-    step = explain_step(
+    step = StepExplanation(
         timed(300.0, 1000.0), timed(100.0, 500.0), "memory-latency", told((LATENCY,), (PRESSURE,))
     )
     assert (step.speedup, step.clock) == (pytest.approx(3.0), "timed")
@@ -78,7 +81,7 @@ def test_timed_goes_before_profiled() -> None:
 
 
 def test_beyond_the_prediction_says_what_else_went() -> None:
-    step = explain_step(
+    step = StepExplanation(
         timed(400.0),
         timed(100.0, registers_per_thread=200),
         "memory-latency",
@@ -93,7 +96,7 @@ def test_beyond_the_prediction_says_what_else_went() -> None:
 
 
 def test_a_few_points_of_a_large_speedup_are_not_alike() -> None:
-    step = explain_step(
+    step = StepExplanation(
         timed(950.0),
         timed(10.0),
         "atomic-contention",
@@ -107,7 +110,7 @@ def test_slower_says_so_and_why() -> None:
         timed(100.0, 100.0, sm_cycles=1e5, sm_active_cycles=99e3),
         timed(200.0, 200.0, sm_cycles=2e5, sm_active_cycles=99e3),
     )
-    step = explain_step(
+    step = StepExplanation(
         fast, slow, "shared-bank-conflict", told((LATENCY, PRESSURE, CONFLICT), (LATENCY,))
     )
     text = " ".join(step.text)
@@ -130,7 +133,7 @@ def test_slower_says_so_and_why() -> None:
     ],
 )
 def test_no_declared_cause_is_not_told_as_a_removal(kind: str, word: str) -> None:
-    step = explain_step(timed(100.0), timed(1000.0), "", told((LATENCY,), (PRESSURE,)), kind)
+    step = StepExplanation(timed(100.0), timed(1000.0), "", told((LATENCY,), (PRESSURE,)), kind)
     text = " ".join(step.text)
     assert (step.rank, step.expected) == (None, None)
     assert word in text.lower()
@@ -140,7 +143,7 @@ def test_no_declared_cause_is_not_told_as_a_removal(kind: str, word: str) -> Non
 
 def test_a_roof_is_not_removed() -> None:
     roof = found("fp32-pipe", 1.0, good=True)
-    step = explain_step(
+    step = StepExplanation(
         timed(110.0, fma_pipe_active=0.6),
         timed(100.0, fma_pipe_active=0.7),
         "fp32-pipe",
@@ -154,7 +157,7 @@ def test_a_roof_is_not_removed() -> None:
 
 
 def test_a_runner_up_is_told_as_such() -> None:
-    step = explain_step(
+    step = StepExplanation(
         timed(125.0), timed(100.0), "shared-bank-conflict", told((LATENCY, CONFLICT), (LATENCY,))
     )
     assert (
@@ -171,7 +174,9 @@ def test_waiting_that_hardly_fell_is_not_told() -> None:
         {"metrics": {"duration": 500.0}, "stalls": {"long_scoreboard": 50.0, "misc": 0.0005}}
     )
     sentence = next(
-        line for line in explain_step(before, after).text if line.startswith("Waiting that fell")
+        line
+        for line in StepExplanation(Launches((before,)), Launches((after,))).text
+        if line.startswith("Waiting that fell")
     )
     assert "long scoreboard" in sentence
     assert "misc" not in sentence
@@ -190,17 +195,17 @@ def books() -> dict[str, Book]:
 
 
 def _explained(books: dict[str, Book], rung: str) -> tuple[str, ...]:
-    book, entry = next(
-        (b, e)
+    entry = next(
+        e
         for b in books.values()
         for e in b.entries
         if e.rung == rung and e.profiles and (f := e.before) and f.profiles
     )
     before = entry.before
     assert before is not None
-    step = explained(book, before, entry)
+    step = explained(before, entry)
     assert step is not None
-    view = step_view(book, entry)
+    view = step_view(entry)
     assert view is not None
     assert f"{step.speedup:.3g}"[:4] in view.facts[0].cell.text
     assert "timed" in view.facts[0].cell.text
@@ -232,4 +237,6 @@ def test_a_rung_of_which_a_launch_is_missing_is_not_summed() -> None:
     assert (side.count, side.whole, side.profiled_us) == (8, False, None)
     repeated = Launches((replace(chain, context=replace(chain.context, launch_count=1, repeat=5)),))
     assert repeated.profiled_us == pytest.approx(5 * (chain.duration_us or 0))
-    assert "Some were not profiled" in " ".join(explain_step(side, cases.build({})).text)
+    assert "Some were not profiled" in " ".join(
+        StepExplanation(side, Launches((cases.build({}),))).text
+    )

@@ -24,6 +24,7 @@ from ncu_toolkit.gpu.launch import Runnable
 from ncu_toolkit.gpu.pressure import Pressure, _Control
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.hardware.occupancy import occupancy
+from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch
@@ -300,7 +301,7 @@ def test_a_rung_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     press = SimpleNamespace(close=lambda: None)
     bench = SimpleNamespace(kinds=tuple(KINDS), pressure=press, measure=lambda *_: found)
     for name, value in {
-        "Runnable": Rung, "Workspace": lambda *_: None, "Bench": lambda: bench,
+        "Runnable": Rung, "Workspace": lambda rung, *_: SimpleNamespace(problem=problem_for(rung.family)), "Bench": lambda: bench,
     }.items():  # fmt: skip
         monkeypatch.setattr(probe, name, value)
     monkeypatch.setattr(cuda, "cupy", lambda: None)

@@ -19,7 +19,7 @@ from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.regime import profile_of
-from ncu_toolkit.explain.probed import Verdict, answer_of
+from ncu_toolkit.explain.probed import Probed, answer_of
 from ncu_toolkit.gpu import trace
 
 #: A kernel's record, with what is read of it: like CUPTI's, but shorter.
@@ -178,7 +178,7 @@ def test_a_small_grid_is_found_without_counters(tmp_path: Path) -> None:
     found = trace.read(written(tmp_path, rows([(1, 0, 480_000)], grid_x=16), {1: "few"}))
     verdict = diagnose(profile_of(found.kernels[0], found.device))
     assert verdict.primary.bottleneck == "grid-too-small"
-    (card,) = answer_of(found, [Verdict(verdict)], top=3).cards
+    (card,) = answer_of(found, [Probed(verdict)], top=3).cards
     assert "16 blocks for 132 SMs" in card.summary
     assert card.shape.startswith("grid 16, block 256, 32 registers, theoretical occupancy 100")
     assert card.shape.endswith("0.0152 waves")

@@ -210,9 +210,7 @@ def test_one_more_library_is_timed_beside_the_rungs_and_left_out_where_it_is_wro
 ) -> None:
     factor = [1.0]
 
-    def library(
-        self: Any, xp: Any, name: str, arrays: Any, size: Any, dtype: str, options: Any
-    ) -> Any:
+    def library(self: Any, case: Any, name: str, arrays: Any) -> Any:
         assert name == "cublaslt"
 
         def run() -> None:

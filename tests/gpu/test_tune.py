@@ -673,11 +673,10 @@ def bench(
     monkeypatch.setattr(
         tune,
         "_baseline",
-        lambda *arguments: tune.Runnable(find_rung("naive"), arguments[2]),
+        lambda rung, space: tune.Runnable(find_rung("naive"), space),
     )
     fake.behaviours["naive"] = fake_gpu.product
-    request = tune.TuneRequest(autotuned(), size_of("5x6x8"))
-    return tune._Bench(request, problem_for("gemm_fp32"), "float32", deadline), fake
+    return tune._Bench(autotuned(), size_of("5x6x8"), "float32", deadline), fake
 
 
 def test_a_setting_is_verified_once_and_timed_beside_the_baseline(

@@ -26,7 +26,7 @@ from heldout.residuals import Coverage, Residual
 
 from benchmarks.field import RECORDINGS, scoring
 from ncu_toolkit.diagnosis import calibrate
-from ncu_toolkit.diagnosis.calibrate import Outcome
+from ncu_toolkit.diagnosis.calibrate import Judged
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.ladder.catalogue import load_families
@@ -77,7 +77,7 @@ def _roof(found: Diagnosis) -> float | None:
     return max(1.0, now / most) if most else None
 
 
-def of_ladders(report: str, outcomes: Iterable[Outcome]) -> list[Residual]:
+def of_ladders(report: str, outcomes: Iterable[Judged]) -> list[Residual]:
     """The cases of a calibration."""
     found = []
     for outcome in outcomes:

@@ -19,7 +19,7 @@ from benchmarks.field import running, scoring
 from ncu_toolkit.core.errors import EXIT_OK, EXIT_USAGE, EnvironmentProblem, KernelProblem
 from ncu_toolkit.diagnosis import rules
 from ncu_toolkit.diagnosis.chain import Chain
-from ncu_toolkit.gpu.cluster import Executor
+from ncu_toolkit.gpu.executor import Executor
 
 LABELS = field.labels()
 IDS = set(rules.bottleneck_ids())

@@ -9,7 +9,7 @@ import recorded
 import render_fixture
 
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.document.card import Line
+from ncu_toolkit.document.card import CodeLine
 from ncu_toolkit.model import Finding, Instruction, Location
 from ncu_toolkit.pages.hotspots import hot_spots
 
@@ -44,7 +44,7 @@ def test_the_pane_opens_on_the_place_of_the_card(sass: str, expected: str) -> No
     row = next(row for row in profile.instructions if row.sass.startswith(sass or "STS"))
     hottest = max(profile.instructions, key=lambda row: row.sample_count)
     assert (row.file, row.line) != (hottest.file, hottest.line)
-    where = Line(row.file, row.line, "", sass, 0.5, "the samples wait for it, at k.cu:1")
+    where = CodeLine(row.file, row.line, "", sass, 0.5, "the samples wait for it, at k.cu:1")
     spots = hot_spots(profile, (), where)
     assert spots is not None
     shown = profile.instructions[spots.data["open"]]

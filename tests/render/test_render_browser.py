@@ -17,10 +17,10 @@ from browser import Browser, require_chromium
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
 from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.pages import html
-from ncu_toolkit.pages.analysis_run import write_standalone
+from ncu_toolkit.pages import analysis_run
 from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_run
+from ncu_toolkit.pages.html import write_run, write_standalone
+from ncu_toolkit.render import html
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -42,7 +42,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = replace(run, profiles=(*run.profiles[:-1], long))
     book = open_book(run, render_fixture.diagnosis)
     write_run(run, folder / "fixture", book=book)
-    write_run(run, folder / "fixture", book=book, standalone=True)
+    write_standalone(book, folder / "fixture" / "report.html")
     render_fixture.write_front(folder, {"fixture": book})
     return folder
 
@@ -360,8 +360,8 @@ def test_packed_pages_of_one_file_unpack_when_turned_to(
 ) -> None:
     monkeypatch.setattr(html, "PLAIN_BYTES", 0)
     run = render_fixture.run()
-    page = write_run(
-        run, tmp_path / "run", standalone=True, book=open_book(run, render_fixture.diagnosis)
+    page = write_standalone(
+        open_book(run, render_fixture.diagnosis), tmp_path / "run" / "report.html"
     )
     browser.open(page)
     count = browser.evaluate("document.querySelectorAll('script.packed').length")
@@ -429,7 +429,7 @@ def test_hostile_text_is_inert(browser: Browser, tmp_path: Path) -> None:
     run = hostile_run()
     book = open_book(run, hostile_diagnosis, {})
     write_run(run, tmp_path / "run", book=book)
-    write_run(run, tmp_path / "run", book=book, standalone=True)
+    write_standalone(book, tmp_path / "run" / "report.html")
     render_fixture.write_front(tmp_path, {"run": book})
     paths = sorted(tmp_path.rglob("*.html"))
     assert len(paths) == 8
@@ -527,7 +527,7 @@ def _write_recorded_pages(folder: Path) -> None:
     report = folder / "one.ncu-rep"
     folder.mkdir(exist_ok=True)
     report.write_bytes(recorded.first_launches(1))
-    write_standalone(analyze([report], Options(profiles=True)), folder / "alone.html")
+    analysis_run.write_standalone(analyze([report], Options(profiles=True)), folder / "alone.html")
     books = {
         source.name: open_book(recorded.run_of(source), recorded.diagnosed)
         for source in recorded.FOLDERS

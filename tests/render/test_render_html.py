@@ -20,7 +20,7 @@ from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_run
+from ncu_toolkit.pages.html import write_run, write_standalone
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 
@@ -148,7 +148,7 @@ def test_no_level_of_headings_is_left_out(reports: Path, tmp_path: Path) -> None
     """Nor in what is folded: a single file holds it in the open."""
     run = render_fixture.run()
     book = open_book(run, render_fixture.diagnosis)
-    alone = write_run(run, tmp_path / "x", book=book, standalone=True)
+    alone = write_standalone(book, tmp_path / "x" / "report.html")
     for path in (*pages(reports), alone):
         levels = Page(path).headings
         assert levels[0] == 1, path
@@ -179,8 +179,8 @@ def test_writing_again_leaves_no_rubbish(reports: Path) -> None:
 
 def test_one_file_holds_everything(tmp_path: Path) -> None:
     run = render_fixture.run()
-    path = write_run(
-        run, tmp_path / "x", book=open_book(run, render_fixture.diagnosis), standalone=True
+    path = write_standalone(
+        open_book(run, render_fixture.diagnosis), tmp_path / "x" / "report.html"
     )
     assert [p.name for p in (tmp_path / "x").iterdir()] == [path.name]
     assert not (tmp_path / "assets").exists()
@@ -247,7 +247,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     run = hostile_run()
     book = open_book(run, hostile_diagnosis, {})
     write_run(run, folder / "run", book=book)
-    write_run(run, folder / "run", book=book, standalone=True)
+    write_standalone(book, folder / "run" / "report.html")
     render_fixture.write_front(folder, {"run": book})
     return folder, run
 

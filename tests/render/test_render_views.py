@@ -20,14 +20,14 @@ from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.pages import charts, run_text
+from ncu_toolkit.pages import charts
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.family_view import _traffic_chart
-from ncu_toolkit.pages.roofline import Point, roofline
-from ncu_toolkit.pages.roofs import roofs
-from ncu_toolkit.pages.run_view import PAGES, paged, run_view
+from ncu_toolkit.pages.roofline import Spot, roofline, roofs
+from ncu_toolkit.pages.run_view import PAGES, paged, run_summary, run_view
 from ncu_toolkit.render.html import reasons_of, table_csv
+from ncu_toolkit.render.text import RunText
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_traffic_is_told_in_powers_of_two() -> None:
 
 def test_a_path_joins_rungs_of_one_function() -> None:
     points = [
-        Point(name, rate, {"dram": 10.0}, "step", "#000000", True, root)
+        Spot(name, rate, {"dram": 10.0}, "step", "#000000", True, root)
         for name, rate, root in (("a", 1e12, "a"), ("b", 2e12, "a"), ("c", 1e12, "c"))
     ]
     figure = roofline(
@@ -221,7 +221,7 @@ def test_a_path_joins_rungs_of_one_function() -> None:
 
 def test_roofline_labels_do_not_cover_each_other() -> None:
     points = [
-        Point(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step", "#000000")
+        Spot(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step", "#000000")
         for n in range(30)
     ]
     figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
@@ -257,7 +257,7 @@ def test_renderings_agree(view: RunView, book: Book) -> None:
     assert float(line["Registers (count)"]) == rung["registers"]
     shown = {row[0].value: row[1].text for row in ladder(view, "4096").rows}["vectorized"]
     console = Console(width=220, record=True, file=io.StringIO())
-    console.print(run_text.summary(book.run, book=book))
+    console.print(RunText(run_summary(book)))
     assert shown in console.export_text()
 
 
@@ -265,7 +265,7 @@ def test_a_narrow_terminal_loses_columns_and_no_digits(view: RunView, book: Book
     row = next(row for row in ladder(view, "4096").rows if row[0].value == "vectorized")
     for width in (60, 80, 100, 220):
         console = Console(width=width, record=True, file=io.StringIO())
-        console.print(run_text.summary(book.run, book=book))
+        console.print(RunText(run_summary(book)))
         lines = [
             line for line in console.export_text().splitlines() if line.startswith("vectorized")
         ]
@@ -367,16 +367,14 @@ def test_repeated_launches_are_grouped_not_overwritten() -> None:
     assert cells["median"].value == 12
     assert cells["median"].title == "10.0\u2009µs to 14.0\u2009µs"
     assert len({page.slug for page in view.pages}) == 5
-    assert view.repeats is not None
-    assert [row[0].text for row in view.repeats.rows] == ["1", "2", "3", "4", "5"]
-    assert "0.4" in view.repeats.rows[4][0].title
     assert {page.kicker.partition(" in ")[0] for page in view.pages} == {
         f"Launch {n} of 5" for n in range(1, 6)
     }
-    assert {row[0].href for row in view.repeats.rows} == {
-        f"{page.slug}.html" for page in view.pages
-    }
-    assert [row[1].value for row in view.repeats.rows] == [10.0 + n for n in range(5)]
+    assert view.order is not None
+    assert view.order["place"] == [1, 2, 3, 4, 5]
+    assert view.order["row"] == [0] * 5
+    assert view.order["us"] == [10.0 + n for n in range(5)]
+    assert set(view.order["page"]) == {page.slug for page in view.pages}
 
 
 @pytest.mark.slow

@@ -191,3 +191,8 @@ def test_all_origins_are_here() -> None:
         "torch-workers",
     } <= {*NAMES}
     assert len(NAMES) == 60
+
+
+def test_machine_code_is_read_beside_a_source_without_any() -> None:
+    """Two sources have one id: the second holds no machine code, and takes none away."""
+    assert [each.code.instructions for each in report("few-metrics").profiles] == [22, 22, 83]

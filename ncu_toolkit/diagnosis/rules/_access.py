@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel
 from ncu_toolkit.diagnosis.thresholds import BUSY, NEAR_BYTES
 from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, queue_share
 from ncu_toolkit.sass import attribution
@@ -149,10 +149,7 @@ def is_broadcast(k: Kernel) -> bool:
 def global_waiting(k: Kernel) -> float:
     """Share of a warp's time spent waiting on or queueing for global memory (not local, not
     asynchronous copies, not atomics)."""
-    return sum(
-        k.model.waiting(reason) * k.blame(reason, "global", "texture")
-        for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
-    )
+    return k.waiting_for(("global", "texture"), *GLOBAL_WAITS)
 
 
 def gathers(k: Kernel) -> bool:

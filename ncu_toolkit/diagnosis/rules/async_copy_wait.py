@@ -31,13 +31,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules._access import after_copy_wait, barrier_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import SATURATED, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import ACCURACY, RESOURCES, Removal
-from ncu_toolkit.model import Finding, Location, NoFinding
+from ncu_toolkit.diagnosis.time_model import ACCURACY, RESOURCES
+from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import copy_overlap
 from ncu_toolkit.sass.opcodes import BULK
@@ -53,7 +52,7 @@ CODE_RANK: Final = 6
 OVERLAP: Final = 0.1
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     if not k.executed("copy"):
         return k.ruled_out("The kernel makes no asynchronous copies.")
     at_barrier = barrier_part(k)

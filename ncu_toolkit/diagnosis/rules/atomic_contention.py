@@ -31,8 +31,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     atomic_wavefronts,
     queued_behind_atomics,
@@ -40,8 +39,6 @@ from ncu_toolkit.diagnosis.rules._access import (
 )
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "atomic-contention"
 TITLE: Final = "Atomic contention"
@@ -73,7 +70,7 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     count = k.executed("atomic")
     if not count:
         return k.ruled_out("The kernel executes no atomic operations.")
@@ -95,7 +92,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
         return k.ruled_out(
             f"Warps wait for atomic operations for only {percent(waiting)} of their time.",
-            *evidence,
+            evidence,
         )
     stores = k.executed("global", "local") or 0.0
     share_after = max(queued, count / (count + stores))

@@ -33,15 +33,13 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.figures import WARP
-from ncu_toolkit.diagnosis.kernel import Kernel, at, keep
+from ncu_toolkit.diagnosis.kernel import SHARED_WAITS, Kernel, Outcome, Removal, at, keep, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._access import barrier_part, shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Evidence, Finding, Location, NoFinding
+from ncu_toolkit.model import Evidence, Finding, Location
 from ncu_toolkit.sass import attribution
 
 ID: Final = "barrier-imbalance"
@@ -58,40 +56,34 @@ HALF: Final = Threshold(
 )
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     measured = k.stall("barrier", WEAK_STALL)
     products = attribution.waits(k.profile, "barrier").get("tensor", 0.0)
     own = max(0.0, 1 - barrier_part(k) - products)
     waiting = k.model.waiting("barrier") * own
-    beside = (
-        " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
-        if k.model.waiting("barrier") * products >= WEAK_STALL.value
-        else ""
-    )
+    beside = ""
+    if k.model.waiting("barrier") * products >= WEAK_STALL.value:
+        beside = " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
             f"Warps wait at barriers for only {percent(waiting)} of their time.{beside}", measured
         )
     alone = _few_at_work(k)
-    shuffling = sum(
-        k.model.waiting(reason) * k.blame(reason, "shuffle")
-        for reason in ("short_scoreboard", "mio_throttle")
-    )
+    shuffling = k.waiting_for(("shuffle",), *SHARED_WAITS)
     if alone is None and shuffling >= waiting and k.executed("shuffle"):
-        said = (
+        return k.ruled_out(
             f"Warps wait longer for shuffles ({percent(shuffling)} of their time) than at barriers ({percent(waiting)}), "
-            "and come late to these for that."
+            "and come late to these for that.",
+            measured,
+            "stall_share:short_scoreboard kind_share:shuffle",
         )
-        return k.ruled_out(said, measured, "stall_share:short_scoreboard kind_share:shuffle")
-    few = alone[0] if alone else None
-    lone = (
-        f" Only {percent(few.value)} of the warps execute the code where most of the remaining time is spent."
-        if few
-        else ""
-    )
+    few, lone = None, ""
+    if alone:
+        few = alone[0]
+        lone = f" Only {percent(few.value)} of the warps execute the code where most of the remaining time is spent."
     kinds = tuple(kind for kind in (*attribution.KINDS, "other") if kind != "tensor")
     places = k.locate_stall("barrier", kinds)
-    removal = Removal("without waiting at barriers", stalls={"barrier": keep(own, 0.0)})
+    removal = Removal("without waiting at barriers", stalls={"barrier": 1 - own})
     return k.finding(
         f"Warps spend {percent(waiting)} of their time at barriers, waiting for the slowest warp of their block.{beside}{lone}",
         _spread(removal, k, alone[1]) if alone else _shuffled(removal, k),
@@ -105,26 +97,20 @@ def find(k: Kernel) -> Finding | NoFinding:
 
 def _advice(k: Kernel, places: tuple[Location, ...]) -> tuple[str, ...]:
     even = f"Give every warp the same work between barriers. Avoid serial work by one thread or warp while the others wait{at(places)}."
-    product = k.executed("tensor")
-    triton = (
-        ("Use fewer warps per block (num_warps), so that fewer wait for each other.",)
-        if product
-        else (
-            "Reduce once: keep partial results elementwise in the loop, and reduce after it. Triton puts barriers around each reduction.",
-            "Use fewer warps per block (num_warps), so that fewer wait for each other.",
-        )
-    )
+    smaller = "Use smaller blocks, so that other blocks run while one block waits."
+    fewer = "Use fewer warps per block (num_warps), so that fewer wait for each other."
+    once = "Reduce once: keep partial results elementwise in the loop, and reduce after it. Triton puts barriers around each reduction."
     return k.advice(
         even,
         "Replace __syncthreads by __syncwarp or shuffles where only one warp exchanges data.",
-        "Use smaller blocks, so that other blocks run while one block waits.",
-        triton=triton,
+        smaller,
+        triton=(fewer,) if k.executed("tensor") else (once, fewer),
         numba=(
             even,
             "Replace cuda.syncthreads by cuda.syncwarp or shuffles where only one warp exchanges data.",
-            "Use smaller blocks, so that other blocks run while one block waits.",
+            smaller,
         ),
-        warp=(even, "Use smaller blocks, so that other blocks run while one block waits."),
+        warp=(even, smaller),
     )
 
 
@@ -146,7 +132,7 @@ def _spread(removal: Removal, k: Kernel, part: range) -> Removal:
     32, since lanes that share it do in one instruction what each did in one of its own."""
     table = k.instructions
     rows = [row for row in table[part.start : part.stop] if row.executed and row.threads]
-    run = sum(float(row.executed or 0) for row in rows)
+    run = float(sum(row.executed or 0 for row in rows))
     left = sum(float(row.threads or 0) for row in rows) / run / WARP if run else 1.0
     if left >= 1:
         return removal
@@ -170,10 +156,8 @@ def _spread(removal: Removal, k: Kernel, part: range) -> Removal:
             "xu": stays("special"),
         },
         instructions=keep(run / sum(float(row.executed or 0) for row in table), left),
-        basis=(
-            f"The part that few warps run uses {units.significant(left * WARP, 2)} of 32 lanes. Shared by all lanes, "
-            "it takes as many fewer instructions."
-        ),
+        basis=f"The part that few warps run uses {units.significant(left * WARP, 2)} of 32 lanes. Shared by all lanes, "
+        "it takes as many fewer instructions.",
     )
 
 
@@ -195,30 +179,23 @@ def _shuffled(removal: Removal, k: Kernel) -> Removal:
     Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Warp Shuffle
     Functions"."""
     accesses = k.executed("shared")
-    rows = k.rows
-    barriers = sum(row.warps for row in rows if row.base == "BAR")
+    barriers = k.of_base("BAR")
     warps = k.launch.blocks * math.ceil(math.prod(k.launch.block) / WARP)
     if not accesses or barriers < STEPS * warps or accesses > EXCHANGE * barriers:
         return removal
     shuffles = barriers * STEPS_LEFT
     left = min(1.0, shuffles / accesses)
     through_l1 = keep(shared_wavefront_part(k), left)
-    late = {
-        reason: keep(k.blame(reason, "shared"), left)
-        for reason in ("short_scoreboard", "mio_throttle")
-    }
     return replace(
         removal,
-        stalls={**removal.stalls, **late},
+        stalls={**removal.stalls, **k.shrink(left, ("shared",), *SHARED_WAITS)},
         loads={
             "lsu": keep(k.pipe_part("shared", 1.0), left),
             **dict.fromkeys(("l1_data", "l1_writeback"), through_l1),
         },
-        instructions=1 - (barriers + accesses - shuffles) / sum(row.warps for row in rows),
-        basis=(
-            "There is a barrier for every one to three accesses to shared memory, so values are exchanged step by step. "
-            "Shuffles do the steps within a warp, and one warp does the others."
-        ),
+        instructions=1 - (barriers + accesses - shuffles) / k.total,
+        basis="There is a barrier for every one to three accesses to shared memory, so values are exchanged step by step. "
+        "Shuffles do the steps within a warp, and one warp does the others.",
     )
 
 
@@ -244,9 +221,5 @@ def _few_at_work(k: Kernel) -> tuple[Evidence, range] | None:
             or sum(beside[branch + 1 : target]) <= total * HALF.value
         ):
             continue
-        meaning = "Warps that execute the code where most of the remaining time is spent. The others skip it."
-        found = Evidence(
-            FEW, "Warps at work", entered / came, "fraction", meaning, HALF.value, "<=", HALF.source
-        )
-        return found, range(branch + 1, target)
+        return k.stated(FEW, entered / came, "<=", HALF), range(branch + 1, target)
     return None

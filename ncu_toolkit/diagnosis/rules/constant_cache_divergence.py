@@ -33,12 +33,17 @@ import re
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, keep
+from ncu_toolkit.diagnosis.kernel import (
+    COLLECT,
+    SHARED_WAITS,
+    Kernel,
+    Outcome,
+    Removal,
+    percent,
+)
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import SATURATED, Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, Instruction, NoFinding
+from ncu_toolkit.model import Finding, Instruction
 
 ID: Final = "constant-cache-divergence"
 TITLE: Final = "Divergent constant-memory access"
@@ -53,10 +58,9 @@ SERIAL: Final = Threshold(
     4.0,
     "a broadcast of up to 16 bytes takes 1 to 2 cycles; 4 means that lanes are served in several turns",
 )
-REASONS: Final = ("short_scoreboard", "mio_throttle")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     if k.executed("constant") == 0:
         return k.ruled_out("The kernel executes no indexed constant loads.")
     if absent := k.missing("cycles_per_constant_load"):
@@ -65,17 +69,14 @@ def find(k: Kernel) -> Finding | NoFinding:
     measured = k.fact("cycles_per_constant_load", ">=", SERIAL)
     if cycles < SERIAL.value:
         return k.ruled_out("Constant loads are broadcasts.", measured, "constant_cache_active")
-    left = 1 / cycles
-    parts = {reason: k.blame(reason, "constant") for reason in REASONS}
-    removal = Removal(
-        "with the table in shared or global memory",
-        stalls={reason: keep(part, left) for reason, part in parts.items()},
-        loads={"constant": left},
-    )
     return k.finding(
         "Lanes of a warp read different entries of a constant-memory table. The constant cache serves them one at a "
         f"time: {units.significant(cycles)} cycles per load.",
-        removal,
+        Removal(
+            "with the table in shared or global memory",
+            stalls=k.shrink(1 / cycles, ("constant",), *SHARED_WAITS),
+            loads={"constant": 1 / cycles},
+        ),
         (
             measured,
             "constant_cache_active stall_share:short_scoreboard stall_share:mio_throttle",

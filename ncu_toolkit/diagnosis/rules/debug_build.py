@@ -32,13 +32,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import TENTH, Kernel
+from ncu_toolkit.diagnosis.kernel import TENTH, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.diagnosis.time_model import PIPES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import PIPES
+from ncu_toolkit.model import Finding
 
 ID: Final = "debug-build"
 TITLE: Final = "Debug build"
@@ -60,56 +59,38 @@ BARRIERS: Final = Threshold(0.0, "optimised code has an ERRBAR only behind a mem
 COPIES: Final = ("MOV", "R2UR")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    if not k.profile.mix.collected:
-        return _by_code(k)
-    counts: dict[str, float] = {}
-    for row in k.rows:
-        name = row.base
-        counts[name] = counts.get(name, 0.0) + row.warps
-    total = sum(counts.values())
-    share = sum(counts.get(name, 0.0) for name in COPIES) / total if total else 0.0
-    evidence = (
-        Evidence(
-            "mov_share",
-            "Executed copies",
-            share,
-            "fraction",
-            "Part of the executed instructions that copy one register to another (MOV, R2UR).",
-            MOVES.value,
-            ">",
-            MOVES.source,
-        ),
-        Evidence(
-            "errbar",
-            "Executed ERRBAR",
-            counts.get("ERRBAR", 0.0),
-            "count",
-            "Error barriers: each warp of a debug build ends with one.",
-            BARRIERS.value,
-            ">",
-            BARRIERS.source,
-        ),
-    )
+def find(k: Kernel) -> Outcome:
+    code, counted = k.profile.code, k.profile.mix.collected
+    without = None
+    if counted:
+        share = k.of_base(*COPIES) / k.total if k.total else 0.0
+        evidence = (
+            k.stated("mov_share", share, ">", MOVES),
+            k.stated("errbar", k.of_base("ERRBAR"), ">", BARRIERS),
+        )
+        shown = f". {percent(share)} of the executed instructions"
+        without = k.model.without(_optimised(k, share))
+    else:  # by the machine code in the report
+        if not code.instructions:
+            return k.abstain("opcodes")
+        evidence = (
+            k.stated("static:copies", code.part(*COPIES), ">", IN_CODE),
+            k.stated("static:errbar", code.opcodes.get("ERRBAR", 0), ">", BARRIERS),
+        )
+        shown = f": {percent(code.part(*COPIES))} of the instructions in its code"
     if not all(fact.holds for fact in evidence):
-        return k.ruled_out("The code was compiled with optimisation.", *evidence)
-    prediction = k.model.without(_optimised(k, share))
-    told = prediction.quantified and prediction.saved >= TENTH
+        return k.ruled_out("The code was compiled with optimisation.", evidence)
+    if without and not (without.quantified and without.saved >= TENTH):
+        without = None
+    unknown = ("No estimate. Only a profile of the optimised code can show the gain.",)
     return Finding(
         ID,
-        (
-            f"The kernel was compiled for a debugger (-G), without optimisation. {percent(share)} of the executed "
-            "instructions only copy registers."
-        ),
+        f"The kernel was compiled for a debugger (-G), without optimisation{shown} only copy registers.",
         "high",
         evidence,
-        prediction.speedup if told else None,
+        without.speedup if without else None,
         (
-            *(
-                prediction.arithmetic
-                if told
-                else ("No estimate. Only a profile of the optimised code can show the gain.",)
-            ),
+            *(without.arithmetic if without else unknown),
             "The other findings apply only to this debug build.",
         ),
         k.advice(
@@ -125,65 +106,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             ),
         ),
         "Hardly any MOV and ERRBAR among the executed instructions.",
-        relieves=prediction.relieves if told else {},
-    )
-
-
-def _by_code(k: Kernel) -> Finding | NoFinding:
-    """By the machine code in the report, where executions were not counted."""
-    code = k.profile.code
-    if not code.instructions:
-        return k.abstain("opcodes")
-    evidence = (
-        Evidence(
-            "static:copies",
-            "Copies in the code",
-            code.part(*COPIES),
-            "fraction",
-            "Part of the kernel's instructions that copy one register to another (MOV, R2UR). How often they run was not counted.",
-            IN_CODE.value,
-            ">",
-            IN_CODE.source,
-        ),
-        Evidence(
-            "static:errbar",
-            "ERRBAR in the code",
-            float(code.opcodes.get("ERRBAR", 0)),
-            "count",
-            "Error barriers: a debug build has one before each exit.",
-            BARRIERS.value,
-            ">",
-            BARRIERS.source,
-        ),
-    )
-    if not all(fact.holds for fact in evidence):
-        return k.ruled_out("The code was compiled with optimisation.", *evidence)
-    return Finding(
-        ID,
-        (
-            f"The kernel was compiled for a debugger (-G), without optimisation: {percent(code.part(*COPIES))} of the "
-            "instructions in its code only copy registers."
-        ),
-        "high",
-        evidence,
-        None,
-        (
-            "No estimate. Only a profile of the optimised code can show the gain.",
-            "The other findings apply only to this debug build.",
-        ),
-        k.advice(
-            "Compile without -G (CMake: a Release build, Numba: no debug=True). Then profile again before any other change.",
-            "Use -lineinfo for source lines in the profile. It costs no time.",
-            numba=(
-                "Remove debug=True and opt=False from @cuda.jit, and unset NUMBA_CUDA_DEBUGINFO. Then profile again before any other change.",
-                "Use @cuda.jit(lineinfo=True) for source lines in the profile. It costs no time.",
-            ),
-            warp=(
-                'Set wp.config.mode to "release". Then profile again before any other change.',
-                "Use wp.config.lineinfo = True for source lines in the profile. It costs no time.",
-            ),
-        ),
-        "Hardly any MOV and ERRBAR among the executed instructions.",
+        relieves=without.relieves if without else {},
     )
 
 
@@ -205,10 +128,8 @@ def _optimised(k: Kernel, copies: float) -> Removal:
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill", "dram"), kept)
         | dict.fromkeys(PIPES, left),
         instructions=left,
-        basis=(
-            "Optimised code keeps variables in registers: the copies go, and with them local memory and the barrier at the "
-            "end. What else the compiler would do is not counted."
-        ),
+        basis="Optimised code keeps variables in registers: the copies go, and with them local memory and the barrier at the "
+        "end. What else the compiler would do is not counted.",
     )
 
 

@@ -31,15 +31,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.figures import WARP
-from ncu_toolkit.diagnosis.kernel import WORTH, Kernel, keep
+from ncu_toolkit.diagnosis.kernel import WORTH, Given, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._arithmetic import is_conversion, is_double
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, cycles, evidence, place
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES, Removal
+from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES
 from ncu_toolkit.hardware.specs import spec
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.model import Finding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import unit_cycles
 
@@ -80,8 +79,13 @@ SHARED_UNIT: Final = 1 / 32
 #: Below this the pipe is not what limits, where nothing else is known of the launch: the lower
 #: threshold of Nsight Compute's SpeedOfLight rule.
 ALONE: Final = BUSY
-
-
+#: Advice where double precision is no accident, and where it is.
+MEANT: Final = (
+    "Use float if it is accurate enough.",
+    "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has them.",
+)
+KEEP: Final = "Keep double only where the result needs it, for example in a final sum."
+LOOK_FOR: Final = "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work."
 CALL: Final = {
     "torch": (
         "Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
@@ -99,22 +103,18 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     if not k.profile.mix.collected:
         return _by_pipe(k)
     counts = {row.opcode: row.warps for row in k.rows if is_double(row.opcode)}
     arithmetic = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "fp64")
     if not counts or not arithmetic:
         return k.ruled_out("The kernel does no double-precision arithmetic.")
-    total = k.total
-    special = sum(row.warps for row in k.rows if attribution.kind(row.opcode) == "special")
     converting = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "special")
+    special, shared = k.executed("special"), _shared_unit(k)
     part = converting / special if special else 0.0
-    shared = _shared_unit(k)
-    waits_special = {
-        reason: k.blame(reason, "special") * part
-        for reason in (*SPECIAL_WAITS, *(("tex_throttle",) if shared else ()))
-    }
+    reasons = (*SPECIAL_WAITS, "tex_throttle") if shared else SPECIAL_WAITS
+    waits_special = {reason: k.blame(reason, "special") * part for reason in reasons}
     if attribution.waits(k.profile, "math_pipe_throttle"):
         waits_double = {reason: k.blame(reason, "fp64") for reason in waits_special}
     else:
@@ -131,7 +131,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     evidence = (
         "fp64_pipe_active kind_share:fp64 xu_pipe_active stall_share:math_pipe_throttle",
         "stall_share:short_scoreboard stall_share:mio_throttle",
-        *((k.stall("tex_throttle"), k.stall("long_scoreboard")) if shared else ()),
+        "stall_share:tex_throttle stall_share:long_scoreboard" if shared else None,
     )
     accident = converting >= arithmetic / 4 or not _wide(k)
     lanes = spec(k.device.cc, "fp32") or FP32_LANES
@@ -141,75 +141,56 @@ def find(k: Kernel) -> Finding | NoFinding:
     literals = _literals(k, arithmetic)
     terms = literals / LITERAL_MOVES * (1 - TERMS_LEFT)
     replaced *= 1 - terms / arithmetic
-    instructions = 1 - (converting + literals + terms) / total
-    removal = Removal(
-        "in single precision",
-        stalls={reason: keep(share, 0.0) for reason, share in claimed.items()}
-        | {"wait": instructions * keep(k.blame("wait", "fp64"), WAIT_LEFT)},
-        loads={"fp64": 0.0, "xu": keep(part, 0.0)},
-        instructions=instructions,
-        added={"fma": replaced} if "fma" in k.model.loads else {},
+    instructions = 1 - (converting + literals + terms) / k.total
+    wait = instructions * keep(k.blame("wait", "fp64"), WAIT_LEFT)
+    prediction = k.model.without(
+        Removal(
+            "in single precision",
+            stalls={reason: 1 - share for reason, share in claimed.items()} | {"wait": wait},
+            loads={"fp64": 0.0, "xu": 1 - part},
+            instructions=instructions,
+            added={"fma": replaced} if "fma" in k.model.loads else {},
+        )
     )
-    prediction = k.model.without(removal)
     weak = waiting < WEAK_STALL.value and busy < 0.5
     # Conversions that nobody meant are told where they cost little too: one letter removes them.
     if weak and not (converting and accident and prediction.saved > NOISE):
-        return k.ruled_out(
-            f"There is some double precision, but its pipes are at most {percent(busy)} busy.",
-            *evidence,
-        )
-    reason = (
-        f"with {percent(converting / total)} of all instructions converting between double and float"
-        if converting
-        else "on the FP64 pipe"
+        return _little(k, busy, evidence)
+    reason = "on the FP64 pipe"
+    if converting:
+        reason = f"with {percent(converting / k.total)} of all instructions converting between double and float"
+    meant = (
+        ". The data are single precision, so this is probably not intended." if accident else "."
     )
     return k.finding(
-        f"The kernel computes in double precision, {reason}"
-        + (
-            ". The data are single precision, so this is probably not intended."
-            if accident
-            else "."
-        )
-        + (_at_rate(k) if shared else ""),
+        f"The kernel computes in double precision, {reason}{meant}{_at_rate(k)}",
         prediction,
-        (
-            *evidence,
-            Evidence(
-                "conversions",
-                "Conversions",
-                converting / total,
-                "fraction",
-                "Part of the executed warp instructions that convert between double and float.",
-            ),
-        ),
+        (evidence, k.stated("conversions", converting / k.total)),
         k.advice(
             "Write float literals and functions (0.5f, sqrtf, sinf). One double literal turns the whole expression into double.",
-            "Keep double only where the result needs it, for example in a final sum.",
+            KEEP,
             triton=(
                 "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
-                "Keep double only where the result needs it, for example in a final sum.",
+                KEEP,
             ),
             numba=(
                 "Write np.float32(0.5) for literals, and pass float32 scalars and arrays. Python's and NumPy's floats are double.",
-                "Keep double only where the result needs it, for example in a final sum.",
+                KEEP,
             ),
             warp=(
                 "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
-                "Keep double only where the result needs it, for example in a final sum.",
+                KEEP,
             ),
         )
         if accident
-        else (
-            "Use float if it is accurate enough.",
-            "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has them.",
-        ),
-        "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work.",
+        else MEANT,
+        LOOK_FOR,
         confidence="high" if accident else "medium",
         locations=k.locate_executed(is_double, "double-precision instructions"),
     )
 
 
-def _by_pipe(k: Kernel) -> Finding | NoFinding:
+def _by_pipe(k: Kernel) -> Outcome:
     """What the busy FP64 pipe alone tells, without counts of instructions: each instruction on it
     becomes one of the FP32 pipe."""
     if absent := k.missing("fp64_pipe_active"):
@@ -218,38 +199,33 @@ def _by_pipe(k: Kernel) -> Finding | NoFinding:
     measured = k.fact("fp64_pipe_active", ">=", ALONE)
     share = _rate(k)
     if busy < ALONE.value or share is None:
-        return k.ruled_out(
-            f"There is some double precision, but its pipes are at most {percent(busy)} busy.",
-            measured,
-        )
+        return _little(k, busy, measured)
     fp32 = k.model.loads["fp64"] * share
     prediction = k.model.without(
         Removal("in single precision", loads={"fp64": 0.0}, added={"fma": fp32})
     )
     unit, other = k.model.busiest(*(name for name in k.model.loads if name != "fp64"))
     if prediction.saved < WORTH or not unit:
-        return k.ruled_out(
-            f"There is some double precision, but its pipes are at most {percent(busy)} busy.",
-            measured,
-        )
+        return _little(k, busy, measured)
     return Finding(
         ID,
-        (
-            f"The FP64 pipe is {percent(busy)} busy.{_at_rate(k) if _shared_unit(k) else ''} In single precision the "
-            f"same instructions would take {percent(min(1.0, busy * share))} of the time on the FP32 pipe. The busiest "
-            f"other unit is {RESOURCES[unit][2]}, at {percent(other)}."
-        ),
+        f"The FP64 pipe is {percent(busy)} busy.{_at_rate(k)} In single precision the "
+        f"same instructions would take {percent(min(1.0, busy * share))} of the time on the FP32 pipe. The busiest "
+        f"other unit is {RESOURCES[unit][2]}, at {percent(other)}.",
         "high" if _shared_unit(k) else "medium",
-        k.facts(measured, k.fact("issue_active"), k.fact("memory_throughput")),
+        k.facts(measured, "issue_active memory_throughput"),
         None,
         ("The report does not show what else warps wait for, so the gain is not known.",),
-        (
-            "Use float if it is accurate enough.",
-            "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has them.",
-        ),
-        "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work.",
+        MEANT,
+        LOOK_FOR,
         relieves=prediction.relieves,
         weight=prediction.saved,
+    )
+
+
+def _little(k: Kernel, busy: float, evidence: Given) -> Outcome:
+    return k.ruled_out(
+        f"There is some double precision, but its pipes are at most {percent(busy)} busy.", evidence
     )
 
 
@@ -271,6 +247,8 @@ def _shared_unit(k: Kernel) -> bool:
 
 
 def _at_rate(k: Kernel) -> str:
+    if not _shared_unit(k):
+        return ""
     return f" This GPU does them at 1/{round(1 / (_rate(k) or 1.0))} of its FP32 rate."
 
 
@@ -281,14 +259,13 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     # Conversions take the special-function pipe: they belong to the double precision that needs
     # them.
     for_double = unit_cycles(converted, facts.cc, region.conditional).get("special", 0.0)
-    others = max(
-        [
-            region.cycles.get("special", 0.0) - for_double,
-            *(c for unit, c in region.cycles.items() if unit not in ("special", "fp64")),
-        ]
-    )
+    others = [c for unit, c in region.cycles.items() if unit not in ("special", "fp64")]
     busy = max(region.cycles.get("fp64", 0.0), for_double)
-    if facts.dtype == "float64" or not double or busy < others:
+    if (
+        facts.dtype == "float64"
+        or not double
+        or busy < max(region.cycles.get("special", 0.0) - for_double, *others, -1.0)
+    ):
         return None
     return facts.finding(
         "likely",
@@ -309,18 +286,12 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _wide(k: Kernel) -> float:
     """Executed loads and stores of global memory that move 8 bytes a lane, as those of doubles do."""
-    return sum(
-        n
-        for opcode, n in k.profile.mix.opcodes.items()
-        if attribution.base(opcode) in ("LDG", "STG") and ".64" in opcode
-    )
+    return sum(r.warps for r in k.rows if r.base in ("LDG", "STG") and ".64" in r.opcode)
 
 
 def _literals(k: Kernel, arithmetic: float) -> float:
     """Moves of literals, at most one pair for each FP64 instruction: a float's literal is part of
     its instruction, a double's is moved into a pair of registers first. 0 where instructions were
     not counted one by one."""
-    moves = sum(
-        row.executed for row in k.instructions if row.executed and LITERAL_MOVE.search(row.sass)
-    )
+    moves = sum(r.executed or 0 for r in k.instructions if LITERAL_MOVE.search(r.sass))
     return min(float(moves), LITERAL_MOVES * arithmetic)

@@ -31,16 +31,13 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES, SATURATED, Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "dram-bandwidth"
 TITLE: Final = "DRAM bandwidth"
@@ -72,20 +69,18 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     if "dram" not in k.model.loads:
         return k.abstain(*k.missing("dram_utilization"))
     busy, counted = k.model.busy("dram"), percent(k.model.counted("dram"))
     name = "dram_utilization" if k["dram_utilization"] is not None else "dram_bus_active"
     # Memory that is only read reaches more, a launch that leaves its writes in L2 less.
-    near = (
-        Threshold(
-            0.9 * k.model.peaks["dram"],
+    near, peak = NEAR_BYTES, k.model.peaks.get("dram")
+    if peak is not None:
+        near = Threshold(
+            0.9 * peak,
             "90% of what kernels with the same share of writes, and as many bytes left in L2, reach",
         )
-        if "dram" in k.model.peaks
-        else NEAR_BYTES
-    )
     measured = k.fact(name)
     excess = _excess(k)
     saturated = busy >= SATURATED.value or streams(k)
@@ -103,7 +98,6 @@ def find(k: Kernel) -> Finding | NoFinding:
     if not at_roof:
         return k.ruled_out(f"Device memory is {counted} busy.", measured)
     wasteful, sure = _waste(k)
-    known = k.missing(*USEFULNESS)
     evidence = (
         k.load("dram", near),
         measured,
@@ -111,11 +105,11 @@ def find(k: Kernel) -> Finding | NoFinding:
         k.fact("dram_per_compulsory", "<=", COMPULSORY),
         "global_sector_excess lane_bytes",
     )
-    if not sure and len(known) == len(USEFULNESS):
+    if not sure and k.knows_none(*USEFULNESS):
         return k.roof(
             f"Device memory is {counted} busy, near its limit. The report does not show whether all these bytes are needed.",
             evidence,
-            (f"Collect ncu-toolkit's own set, to see whether the traffic is needed: {COLLECT}",),
+            k.collect("to see whether the traffic is needed"),
             "Bytes per memory level, and sectors per request.",
             confidence="low",
         )
@@ -123,51 +117,40 @@ def find(k: Kernel) -> Finding | NoFinding:
         found = k.roof(
             f"Device memory is {counted} busy, but {wasteful}.",
             evidence,
-            (
-                "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which applies.",
-            ),
+            "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which applies.",
             "Fewer DRAM bytes for the same result.",
         )
         if excess is None:
             return found
-        removal = Removal(
-            "with only the needed bytes",
-            loads={"dram": 1 / excess},
-            stalls=dict.fromkeys(("long_scoreboard", "lg_throttle"), 1 / excess),
-            basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",
+        without = k.model.without(
+            Removal(
+                "with only the needed bytes",
+                loads={"dram": 1 / excess},
+                stalls=dict.fromkeys(("long_scoreboard", "lg_throttle"), 1 / excess),
+                basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",
+            )
         )
-        prediction = k.model.without(removal)
         return replace(
             found,
-            speedup=prediction.speedup,
-            arithmetic=prediction.arithmetic,
-            relieves=prediction.relieves,
+            speedup=without.speedup,
+            arithmetic=without.arithmetic,
+            relieves=without.relieves,
         )
-    moved = k["dram_bytes"]
-    # Without the bytes left in L2 every launch reaches SATURATED.
-    reach = (
-        ". Launches that leave so much of their output in L2 reach little more"
-        if k.model.peaks.get("dram", 1.0) < SATURATED.value
-        else ""
-    )
-    advice: tuple[str, ...]
-    if sure or not moved:
-        verdict = f"it runs at {counted} of peak DRAM bandwidth and moves only the bytes that it must{reach}"
-        advice = ("Move fewer bytes: fuse the kernel with its neighbours, or use a smaller type.",)
-        near_what = "the compulsory ones"
-    else:
-        verdict = f"it runs at {counted} of peak DRAM bandwidth and moves only what its threads request{reach}"
-        advice = (
-            (
-                f"Compare the {units.si(moved, 'B')} that memory moved with the size of the arrays. If it is more, several blocks "
-                "read the same bytes. Let one block serve them all, or schedule the blocks that share data together, so that L2 "
-                "still holds it."
-            ),
-            "Otherwise move fewer bytes: fuse the kernel with its neighbours, or use a smaller type.",
-        )
-        near_what = "the size of the arrays"
+    moved, reach = k["dram_bytes"], "."
+    if (peak or 1.0) < SATURATED.value:  # without the bytes left in L2 every launch reaches that
+        reach = ". Launches that leave so much of their output in L2 reach little more."
+    what, near_what = "the bytes that it must", "the compulsory ones"
+    advice = ["Move fewer bytes: fuse the kernel with its neighbours, or use a smaller type."]
+    if moved and not sure:
+        what, near_what = "what its threads request", "the size of the arrays"
+        advice = [
+            f"Compare the {units.si(moved, 'B')} that memory moved with the size of the arrays. If it is more, several blocks "
+            "read the same bytes. Let one block serve them all, or schedule the blocks that share data together, so that L2 "
+            "still holds it.",
+            f"Otherwise m{advice[0][1:]}",
+        ]
     return k.roof(
-        f"{verdict}.",
+        f"it runs at {counted} of peak DRAM bandwidth and moves only {what}{reach}",
         evidence,
         advice,
         f"DRAM throughput near 90 % of peak, bytes near {near_what}.",
@@ -189,28 +172,21 @@ def _excess(k: Kernel) -> float | None:
 def _waste(k: Kernel) -> tuple[str, bool]:
     """What makes the traffic more than needed ("" where nothing does), and whether that could be
     told from the problem itself."""
-    if k.profile.context and k.is_chain:
-        return (
-            f"{k.profile.context.launch_count} launches pass data through memory that one launch could keep in registers",
-            True,
+    if k.is_chain:
+        launches = k.context.launch_count
+        said = (
+            f"{launches} launches pass data through memory that one launch could keep in registers"
         )
-    ratio = k["dram_per_compulsory"]
-    if ratio is not None:
-        return (
-            f"the traffic is {units.ratio(ratio)} the bytes that the problem needs"
-            if ratio > COMPULSORY.value
-            else ""
-        ), True
-    excess = k["global_sector_excess"]
-    local = k["local_sectors"]
+        return said, True
+    if (ratio := k["dram_per_compulsory"]) is not None:
+        said = f"the traffic is {units.ratio(ratio)} the bytes that the problem needs"
+        return said if ratio > COMPULSORY.value else "", True
+    said, excess, local = "", k["global_sector_excess"], k["local_sectors"]
     moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
     if excess is not None and excess > COALESCED:
-        return (
-            f"{percent(excess)} of the sectors are wasted because lanes are not contiguous",
-            False,
-        )
-    if local and local * SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
-        return "a large part of the traffic is spilled or indexed local variables", False
-    if moved and asked and moved > asked * COMPULSORY.value:
-        return f"memory moves {units.ratio(moved / asked)} the bytes that threads request", False
-    return "", False
+        said = f"{percent(excess)} of the sectors are wasted because lanes are not contiguous"
+    elif local and local * SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
+        said = "a large part of the traffic is spilled or indexed local variables"
+    elif moved and asked and moved > asked * COMPULSORY.value:
+        said = f"memory moves {units.ratio(moved / asked)} the bytes that threads request"
+    return said, False

@@ -34,8 +34,15 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, WORTH, Kernel, keep
+from ncu_toolkit.diagnosis.kernel import (
+    TENTH,
+    WORTH,
+    Kernel,
+    Outcome,
+    Removal,
+    keep,
+    percent,
+)
 from ncu_toolkit.diagnosis.rules import Roof
 from ncu_toolkit.diagnosis.rules._arithmetic import computing, is_fp32_product, is_multiply_add
 from ncu_toolkit.diagnosis.thresholds import (
@@ -47,9 +54,9 @@ from ncu_toolkit.diagnosis.thresholds import (
     WORKING,
     Threshold,
 )
-from ncu_toolkit.diagnosis.time_model import NOISE, SUSTAINED, Removal
+from ncu_toolkit.diagnosis.time_model import NOISE, SUSTAINED
 from ncu_toolkit.hardware.specs import spec
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.model import Finding
 
 ID: Final = "fp32-pipe"
 TITLE: Final = "FP32 pipe"
@@ -93,7 +100,7 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     busy, issuing = k.model.busy("fma"), k.model.busy("issue")
     measured = k.fact("fma_pipe_active", ">=", VENDOR)
     pipes = ("fma", "alu", "fp64", "fp16", "xu", "tensor", "lsu", "l1_data", "l2", "fill", "dram")
@@ -107,12 +114,11 @@ def find(k: Kernel) -> Finding | NoFinding:
             measured,
         )
     floats = k.executed("fp32")
-    integers = sum(row.warps for row in k.rows if row.opcode.split(".")[0] == "IMAD")
-    if floats is not None and integers > floats:
+    if floats is not None and k.of_base("IMAD") > floats:
         return k.ruled_out(
             "The pipe is busy with integer multiply-adds.", measured, "kind_share:integer"
         )
-    if k.profile.context and k.profile.context.dtype in ("float16", "bfloat16"):
+    if k.context.dtype in ("float16", "bfloat16"):
         return k.ruled_out(
             "The data are 16-bit. The tensor cores would be many times faster.", measured
         )
@@ -121,36 +127,33 @@ def find(k: Kernel) -> Finding | NoFinding:
     lanes = k["lanes_predicated_on"] or k["lanes_per_instruction"]
     waste = ""
     if executed and needed and executed > needed * COMPULSORY.value:
-        waste = (
-            f"it executes {units.ratio(executed / needed)} the operations that the problem needs"
-        )
+        times = units.ratio(executed / needed)
+        waste = f"it executes {times} the operations that the problem needs"
     elif lanes is not None and lanes < LANES.value:
         waste = f"only {units.significant(lanes)} of 32 lanes do useful work"
-    held_back = k.model.waiting("dispatch_stall")
+    held_back = k.model.waiting("dispatch_stall") >= WEAK_STALL.value
     evidence = (
         measured,
         "issue_active flops_fp32 lanes_predicated_on",
-        k.stall("dispatch_stall", WEAK_STALL) if held_back >= WEAK_STALL.value else None,
+        k.stall("dispatch_stall", WEAK_STALL) if held_back else None,
     )
     if waste:
         return k.roof(
             f"The FP32 pipe is {percent(busy)} busy, but {waste}.",
             evidence,
-            ("Remove the redundant operations. The other findings say which.",),
+            "Remove the redundant operations. The other findings say which.",
             "Fewer FFMA.",
         )
     if lanes is None and not needed:
         return k.roof(
             f"The FP32 pipe is {percent(busy)} busy. The report does not show how many lanes do useful work.",
             evidence,
-            (
-                f"Collect ncu-toolkit's own set, which counts active lanes and instructions: {COLLECT}",
-            ),
+            k.collect("which counts active lanes and instructions"),
             "Active lanes per instruction, and the instruction mix.",
             confidence="low",
         )
     below = 1 - busy / BEST.value
-    if busy < VENDOR.value or (held_back >= WEAK_STALL.value and below >= WORTH):
+    if busy < VENDOR.value or (held_back and below >= WORTH):
         removal = Removal(
             "with no overhead around the arithmetic",
             stalls=dict.fromkeys(k.model.stalls, min(1.0, busy / BEST.value)),
@@ -175,23 +178,20 @@ def find(k: Kernel) -> Finding | NoFinding:
             f"The FMA pipe reaches {percent(BEST.value, 2)}. "
             + (
                 "Fewer dispatch stalls."
-                if held_back >= WEAK_STALL.value
+                if held_back
                 else "FFMA is a larger share of the instructions."
             ),
             confidence="medium",
-            locations=k.locate_stall("dispatch_stall") if held_back >= WEAK_STALL.value else (),
+            locations=k.locate_stall("dispatch_stall") if held_back else (),
         )
+    overhead = f"Remove the remaining overhead to match the best kernels. {_between(k, busy)}."
     at_roof = k.roof(
         f"the FP32 pipe is {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
         evidence,
         (
             *_precision(k),
             "Only fewer operations, or a type that tensor cores support, would be much faster.",
-            *(
-                (f"Remove the remaining overhead to match the best kernels. {_between(k, busy)}.",)
-                if below >= WORTH
-                else ()
-            ),
+            *((overhead,) if below >= WORTH else ()),
         ),
         "Most instructions are FFMA, and the FMA pipe is near its peak.",
         good=True,
@@ -218,32 +218,27 @@ def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
     wide = k.device.cc in WIDE_TENSOR and is_fp32_product(k)
     if k.profile.context or not wide or not rate or not sms or not fused:
         return at_roof
+    # The rate of tensor cores is in operations on 16-bit operands.
+    faster = rate / 2 / FLOPS / (spec(k.device.cc, "fp32") or 1.0)
     prediction = k.model.without(
         Removal(
             "on tensor cores in TF32",
             stalls=dict.fromkeys(k.model.stalls, 0.0),
             loads=dict.fromkeys(ON_SM, 0.0),
             added={"tensor": fused * FLOPS / (rate / 2) / sms},
-            basis=f"Tensor cores multiply TF32 at {units.ratio(_ratio(k, rate))} the rate of the FMA pipe.",
+            basis=f"Tensor cores multiply TF32 at {units.ratio(faster)} the rate of the FMA pipe.",
         )
     )
     if prediction.saved <= TENTH:
         return at_roof
     return replace(
         at_roof,
-        summary=at_roof.summary
-        + " "
-        + f"On tensor cores it would be about {units.ratio(prediction.speedup)} faster in TF32, if its 10-bit mantissa is accurate enough.",
+        summary=f"{at_roof.summary} On tensor cores it would be about {units.ratio(prediction.speedup)} faster in TF32, "
+        "if its 10-bit mantissa is accurate enough.",
         speedup=prediction.speedup,
         # All waiting is taken to go: the sum over its reasons says nothing.
         arithmetic=(*at_roof.arithmetic, *prediction.arithmetic[:2], *prediction.arithmetic[-3:]),
     )
-
-
-def _ratio(k: Kernel, rate: float) -> float:
-    """How many times the FMA pipe's rate that of tensor cores in TF32 is; `rate` is theirs for
-    16-bit operands, in operations."""
-    return rate / 2 / FLOPS / (spec(k.device.cc, "fp32") or 1.0)
 
 
 #: Floating-point operations of a multiply-add.
@@ -260,37 +255,29 @@ def _precision(k: Kernel) -> tuple[str, ...]:
     if k.device.cc < (8, 0) or not is_fp32_product(k):
         return ()
     if k.language == "triton":
-        return (
-            'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot.',
-        )
-    gain = "several times faster" if k.device.cc in WIDE_TENSOR else "faster"
-    return (
-        (
+        said = 'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot.'
+    else:
+        gain = "several times faster" if k.device.cc in WIDE_TENSOR else "faster"
+        said = (
             "If TF32 (10-bit mantissa) or BF16 (7-bit) products are accurate enough, use the tensor cores. They sum in FP32 "
             f"and are {gain} on this GPU."
-        ),
-    )
+        )
+    return (said,)
 
 
 def _between(k: Kernel, busy: float) -> str:
     """What keeps the pipe from being busier, as far as the profile tells."""
     issuing, held_back = k.model.busy("issue"), k.model.waiting("dispatch_stall")
-    others = (
-        f"Instructions other than FP32 arithmetic take {percent(1 - busy / issuing)} of the used issue slots"
-        if issuing
-        else ""
+    others = ""
+    if issuing and busy < issuing:
+        others = f"Instructions other than FP32 arithmetic take {percent(1 - busy / issuing)} of the used issue slots"
+    if held_back < WEAK_STALL.value:
+        return others or "The rest is overhead between the multiply-adds"
+    words = (
+        f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but its "
+        "operands may share a register bank"
     )
-    if held_back >= WEAK_STALL.value:
-        words = (
-            f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but its "
-            "operands may share a register bank"
-        )
-        return f"{words}. {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
-    return (
-        f"{others}"
-        if others and busy < issuing
-        else "The rest is overhead between the multiply-adds"
-    )
+    return f"{words}. {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
 
 
 def _advice(k: Kernel) -> tuple[str, ...]:

@@ -29,8 +29,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     COALESCED,
     is_broadcast,
@@ -39,8 +38,7 @@ from ncu_toolkit.diagnosis.rules._access import (
     queued_excess,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import ON_CHIP
 
 ID: Final = "global-instruction-pressure"
 TITLE: Final = "Global-memory instruction pressure"
@@ -55,22 +53,16 @@ STEP: Final = 0.5
 them."""
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     kinds = ("global", "copy")
     part = k.blame("lg_throttle", *kinds)
     # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the
     # busy unit and each brings one value for all lanes.
-    queued = (
-        is_broadcast(k)
-        and k.model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback")[1] >= BUSY.value
-    )
+    queued = is_broadcast(k) and k.model.busiest(*ON_CHIP)[1] >= BUSY.value
     late = k.blame("long_scoreboard", *kinds) if queued else 0.0
     throttled = k.blame("mio_throttle", *kinds)
-    waiting = (
-        k.model.waiting("lg_throttle") * part
-        + k.model.waiting("long_scoreboard") * late
-        + k.model.waiting("mio_throttle") * throttled
-    )
+    parts = {"lg_throttle": part, "long_scoreboard": late, "mio_throttle": throttled}
+    waiting = sum(k.model.waiting(reason) * share for reason, share in parts.items())
     measured = k.stall("lg_throttle", WEAK_STALL)
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
@@ -85,17 +77,20 @@ def find(k: Kernel) -> Finding | NoFinding:
         return k.ruled_out("Atomic updates fill the queue: see Atomic contention.", measured)
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"] or WIDEST
     left = min(STEP, max(0.25, width / WIDEST))
-    memory = k["kind_share:global"] or 0.0
     removal = Removal(
         f"with {percent(1 - left, 2)} fewer global-memory instructions",
-        stalls={
-            "lg_throttle": keep(part, left),
-            "long_scoreboard": keep(late, left),
-            "mio_throttle": keep(throttled, left),
-        },
+        stalls={reason: keep(share, left) for reason, share in parts.items()},
         loads=dict.fromkeys(("lsu", "l1_tag"), left)
         | (dict.fromkeys(("l1_data", "l1_writeback", "l1"), left) if queued else {}),
-        instructions=keep(memory, left),
+        instructions=keep(k["kind_share:global"] or 0.0, left),
+    )
+    wider = k.advice(
+        "Load and store 16 bytes per lane (float4).",
+        triton=(
+            "Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
+        ),
+        numba=(),
+        warp=(),
     )
     return k.finding(
         "Threads issue global-memory instructions faster than the load/store unit accepts them. Warps spend "
@@ -107,22 +102,11 @@ def find(k: Kernel) -> Finding | NoFinding:
             "load_bytes_per_lane lsu_pipe_active global_sector_excess",
         ),
         (
-            *(
-                k.advice(
-                    "Load and store 16 bytes per lane (float4).",
-                    triton=(
-                        "Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
-                    ),
-                    numba=(),
-                    warp=(),
-                )
-                if width < WIDEST
-                else ()
-            ),
+            *(wider if width < WIDEST else ()),
             "Keep values that are loaded repeatedly in registers or shared memory.",
             "Let each thread do more work per computed address.",
         ),
         "Fewer LDG and STG for the same bytes, and fewer LG throttle stalls.",
         confidence="medium",
-        locations=k.locate_stall("lg_throttle", ("global", "copy")),
+        locations=k.locate_stall("lg_throttle", kinds),
     )

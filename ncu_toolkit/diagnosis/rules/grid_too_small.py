@@ -30,13 +30,12 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel
+from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
-from ncu_toolkit.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING, Threshold
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.model import Finding
 
 ID: Final = "grid-too-small"
 TITLE: Final = "Grid too small"
@@ -65,7 +64,7 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     waves = k["waves"] or 0.0
     measured = k.fact("waves", "<", ONE_WAVE)
     if waves >= ONE_WAVE.value:
@@ -77,11 +76,6 @@ def find(k: Kernel) -> Finding | NoFinding:
     even = 1 / k.by_grid
     balance = min(even, k.model.active) if spread < 1 else max(even, k.model.active)
     busiest, busy = k.model.busiest()
-    if spread == 1.0 and busy >= SATURATED.value:
-        return k.ruled_out(
-            f"Every SM has a block, and a unit is near its peak ({RESOURCES[busiest][2]}, {percent(busy)} busy). More warps would not help.",
-            measured,
-        )
     # Where there is a block for each SM, the SM still has room for more: the warps of a full SM
     # hide each other's waiting, where they wait.
     hidden = sum(
@@ -89,48 +83,42 @@ def find(k: Kernel) -> Finding | NoFinding:
         for reason, share in k.model.stalls.items()
         if reason in HIDDEN_BY_WARPS
     )
-    if spread == 1.0 and not k.model.stalls:
-        return k.ruled_out(
-            "Every SM has a block, and the report does not show whether warps wait for what more warps would hide.",
-            measured,
+    why = ""
+    if busy >= SATURATED.value:
+        why = f"a unit is near its peak ({RESOURCES[busiest][2]}, {percent(busy)} busy). More warps would not help."
+    elif not k.model.stalls:
+        why = "the report does not show whether warps wait for what more warps would hide."
+    elif hidden < STALL.value:
+        why = (
+            f"warps wait {percent(hidden)} of their time for what more warps would hide: too little to call the grid "
+            "the cause."
         )
-    if spread == 1.0 and hidden < STALL.value:
-        return k.ruled_out(
-            f"Every SM has a block, and warps wait {percent(hidden)} of their time for what more warps would hide: too "
-            "little to call the grid the cause.",
-            measured,
-        )
+    if spread == 1.0 and why:
+        return k.ruled_out(f"Every SM has a block, and {why}", measured)
     room = max(1.0, spread / waves) if waves else 1.0
-    counted = Evidence(
-        "grid_size",
-        "Blocks",
-        float(blocks),
-        "count",
-        f"Blocks of the launch, for {sms} SMs.",
-        float(sms) if sms else None,
-        "<" if sms else "",
-        "one per SM",
-    )
-    removal = Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room)
-    few = units.counted(blocks, "block")
+    few, one_each = units.counted(blocks, "block"), Threshold(float(sms), "one per SM")
+    batch = "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams."
+    # With a block on nearly every SM what is gained is room in busy SMs, not idle ones.
+    idle = spread < WORKING.value
+    counted = k.stated("grid_size", blocks, "<", one_each, f"Blocks of the launch, for {sms} SMs.")
     return k.finding(
         f"The grid is too small: {few} for {sms} SMs leave the others without work."
-        if spread < WORKING.value
+        if idle
         else f"The grid is too small: {few} fill {percent(waves)} of the block slots of the SMs, which have room for more warps.",
-        removal,
+        Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room),
         (measured, counted, "active_fraction achieved_occupancy theoretical_occupancy"),
         k.advice(
             "Split the work into more and smaller blocks: at least one per SM, better several.",
             "Split a long loop (over K, or over elements) across blocks, and combine the partial results.",
-            "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
+            batch,
             triton=(
                 "Use more programs: a smaller block for each, at least one program per SM, better several.",
                 "Split a long loop (over K, or over elements) across programs, and combine the partial results.",
-                "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
+                batch,
             ),
         ),
         "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one.",
-        confidence="high" if spread < WORKING.value else "medium",
+        confidence="high" if idle else "medium",
     )
 
 

@@ -32,12 +32,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.thresholds import BUSY, STALL, Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.hardware.specs import Link, host_link
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.hardware.specs import host_link
+from ncu_toolkit.model import Finding
 
 ID: Final = "host-memory"
 TITLE: Final = "Host memory"
@@ -63,7 +61,7 @@ LOOKUPS: Final = Threshold(
 WAITING: Final = ("long_scoreboard", "lg_throttle", "drain", "membar")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     part, rate = k["host_part"], k["host_rate"]
     link = host_link(k.device.name, k.device.cc)
     moved = k["host_bytes"] or 0.0
@@ -71,35 +69,35 @@ def find(k: Kernel) -> Finding | NoFinding:
         k.fact("host_part", ">=", PART),
         k.fact("host_bytes", ">=", LEAST),
         k.fact("host_lookups", ">=", LOOKUPS),
-        "host_rate dram_utilization",
-        *(k.stall(reason) for reason in WAITING[:2]),
+        "host_rate dram_utilization stall_share:long_scoreboard stall_share:lg_throttle",
     )
     if link is None:
-        return k.ruled_out("This GPU and the host share one memory.", *evidence)
+        return k.ruled_out("This GPU and the host share one memory.", evidence)
     lookups = k["host_lookups"]
     few = lookups is not None and lookups < LOOKUPS.value
     if part is None or rate is None or part < PART.value or moved < LEAST.value or few:
-        return k.ruled_out("The kernel works on data in device memory or L2.", *evidence)
-    if why := _not_the_limit(rate, link, k):
-        return k.ruled_out(why, *evidence)
+        return k.ruled_out("The kernel works on data in device memory or L2.", evidence)
+    busiest, why = k.model.busiest()[1], ""
+    if link.name != "PCIe" and rate < BUSY.value * link.bandwidth:
+        why = f"Host memory is fast here: {_rate(rate)} of the {_rate(link.bandwidth)} that {link.name} can move."
+    elif k.model.stalls and k.model.waiting(*WAITING) < STALL.value:
+        why = "Warps wait little for memory."
+    elif not k.model.stalls and busiest >= BUSY.value:
+        why = "Other units are busy enough to be the limit."
+    if why:
+        return k.ruled_out(why, evidence)
     prediction = k.model.without(
         Removal(
             "with the data in device memory",
-            stalls={
-                reason: keep(k.blame(reason, "global", "atomic", "copy", "texture"), LEFT)
-                for reason in WAITING
-            },
+            stalls=k.shrink(LEFT, ("global", "atomic", "copy", "texture"), *WAITING),
             basis="Device memory answers in a quarter of the time that the host takes.",
         )
     )
     told = prediction if k.model.stalls and prediction.quantified else None
-    busiest = k.model.busiest()[1]
     return Finding(
         ID,
-        (
-            f"{percent(part)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at "
-            f"{_rate(rate)}. The link moves {_rate(link.bandwidth)} at most."
-        ),
+        f"{percent(part)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at "
+        f"{_rate(rate)}. The link moves {_rate(link.bandwidth)} at most.",
         "high",
         k.facts(*evidence),
         told.speedup if told else None,
@@ -132,17 +130,6 @@ def find(k: Kernel) -> Finding | NoFinding:
         k.locate_stall("long_scoreboard", ("global", "atomic")),
         # Without stall reasons only busy units tell what is left.
         weight=prediction.saved if k.model.stalls else max(0.0, 1 - busiest),
-    )
-
-
-def _not_the_limit(rate: float, link: Link, k: Kernel) -> str:
-    """Why host memory is no cause although most comes from there; empty where it is one."""
-    if link.name != "PCIe" and rate < BUSY.value * link.bandwidth:
-        return f"Host memory is fast here: {_rate(rate)} of the {_rate(link.bandwidth)} that {link.name} can move."
-    if k.model.stalls:
-        return "" if k.model.waiting(*WAITING) >= STALL.value else "Warps wait little for memory."
-    return (
-        "Other units are busy enough to be the limit." if k.model.busiest()[1] >= BUSY.value else ""
     )
 
 

@@ -36,13 +36,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis.figures import WARP
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import _lanes
 from ncu_toolkit.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Evidence, Finding, Location, NoFinding
 
 ID: Final = "idle-threads"
 TITLE: Final = "Threads without work"
@@ -69,111 +66,81 @@ SLOW: Final = Threshold(
 )
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    filled, gone = _lanes.filled(k), _lanes.left(k)
-    if k.launch.blocks <= 1:
+def find(k: Kernel) -> Outcome:
+    launch, waves = k.launch, k["waves"] or 0.0
+    measured: Given = (
+        k.fact("lanes_per_instruction", "<", LANES),
+        "branch_uniformity occupancy_fill waves",
+    )
+    if launch.blocks <= 1:
         return k.ruled_out(
             "The launch is one block: its size matters less than that there are no others.",
-            *_measured(k),
+            measured,
         )
-    if filled < LANES.value:
-        return _part_filled(k, filled)
-    active = k["lanes_per_instruction"]
+    filled, gone = _lanes.filled(k), _lanes.left(k)
+    active, shape = k["lanes_per_instruction"], "×".join(map(str, launch.block))
+    fits = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
+    fewer = (
+        "Launch as many threads as there are results: smaller blocks, or a grid sized by the work."
+    )
     past = gone is not None and gone.edge and gone.lanes < LANES.value
-    if gone and past and active is not None and active >= _lanes.NEARLY * gone.lanes:
-        return _past_edge(k, gone)
-    several = (k["waves"] or 0.0) >= ONE_WAVE.value
-    if gone is not None and gone.warps < HALF.value and several:
-        return _leaving(
-            k,
-            f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for.",
-            gone,
+    # Without the warps that leave the SMs have room for as many more that stay.
+    staying = Removal(
+        "with working warps alone", parallelism=max(1.0, 1 / (k["occupancy_fill"] or 1.0))
+    )
+    advice, sure = (fewer, fits), True
+    if filled < LANES.value:
+        # Of full blocks as many run at a time, each with more lanes at work.
+        gone, left = None, filled / WARP
+        summary = (
+            f"Blocks of {units.counted(launch.threads_per_block, 'thread')} ({shape}) fill {units.significant(filled)} of the 32 "
+            "lanes of a warp. The others are empty in every instruction."
         )
-    if not k.instructions and _vanish(k):
-        said = (
+        removal = Removal(
+            "with full warps",
+            stalls=dict.fromkeys(("not_selected", "math_pipe_throttle", "dispatch_stall"), left),
+            loads=dict.fromkeys(COMPUTE, left),
+            parallelism=1 / left,
+            basis=f"Full warps have {units.ratio(1 / left)} the lanes at work, at the same number of warps.",
+        )
+        one_warp = Threshold(float(WARP), "one warp")
+        measured = (k.stated("block_size", launch.threads_per_block, "<", one_warp), measured)
+        multiple = "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
+        advice = (multiple, fits)
+    elif gone and past and active is not None and active >= _lanes.NEARLY * gone.lanes:
+        # Full warps are fewer, with fewer instructions; what they move and wait for stays.
+        left = gone.lanes / WARP
+        wide, high = (units.count(launch.grid[at] * launch.block[at]) for at in (0, 1))
+        summary = (
+            f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
+            f"32 lanes work: blocks are {shape} threads, the grid is {wide} threads wide and {high} high."
+        )
+        removal = Removal("with full warps", loads=dict.fromkeys(COMPUTE, left), instructions=left)
+        advice = (fits, fewer)
+    elif gone is not None and gone.warps < HALF.value and waves >= ONE_WAVE.value:
+        summary = f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for."
+        removal, measured = staying, (measured, "achieved_occupancy theoretical_occupancy")
+    elif not k.instructions and _vanish(k):
+        summary = (
             f"Warps fill only {percent(k['achieved_occupancy'] or 0.0)} of the SMs although the launch allows "
-            f"{percent(k['theoretical_occupancy'] or 0.0)}, over {units.significant(k['waves'] or 0.0, 2)} waves in "
+            f"{percent(k['theoretical_occupancy'] or 0.0)}, over {units.significant(waves, 2)} waves in "
             "which the SMs work. Most warps of a block leave long before its last one."
         )
-        return _leaving(k, said, None)
-    return k.ruled_out("The launch has work for nearly all of its threads.", *_measured(k))
-
-
-def _measured(k: Kernel) -> tuple[Evidence, ...]:
-    return k.facts(
-        k.fact("lanes_per_instruction", "<", LANES),
-        k.fact("branch_uniformity"),
-        k.fact("occupancy_fill"),
-        k.fact("waves"),
-    )
-
-
-def _part_filled(k: Kernel, lanes: float) -> Finding | NoFinding:
-    """Blocks that fill no warp: of full ones as many run at a time, each with more lanes at work."""
-    threads, left = k.launch.threads_per_block, lanes / WARP
-    empty = Evidence(
-        "block_size",
-        "Threads a block",
-        float(threads),
-        "count",
-        "A block takes whole warps of 32 lanes.",
-        float(WARP),
-        "<",
-        "one warp",
-    )
-    removal = Removal(
-        "with full warps",
-        stalls=dict.fromkeys(("not_selected", "math_pipe_throttle", "dispatch_stall"), left),
-        loads=dict.fromkeys(COMPUTE, left),
-        parallelism=1 / left,
-        basis=f"Full warps have {units.ratio(1 / left)} the lanes at work, at the same number of warps.",
-    )
-    return k.finding(
-        f"Blocks of {units.counted(threads, 'thread')} ({_shape(k)}) fill {units.significant(lanes)} of the 32 lanes of a "
-        "warp. The others are empty in every instruction.",
-        removal,
-        (empty, *_measured(k)),
-        (
-            "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size.",
-            "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns.",
-        ),
-        "Active lanes near 32, and achieved occupancy near the theoretical one.",
-    )
-
-
-def _past_edge(k: Kernel, gone: _lanes.Left) -> Finding | NoFinding:
-    """Full warps are fewer, with fewer instructions; what they move and wait for stays."""
-    left = gone.lanes / WARP
-    grid, block = k.launch.grid, k.launch.block
-    return k.finding(
-        f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
-        f"32 lanes work: blocks are {_shape(k)} threads, the grid is {units.count(grid[0] * block[0])} threads wide and "
-        f"{units.count(grid[1] * block[1])} high.",
-        Removal("with full warps", loads=dict.fromkeys(COMPUTE, left), instructions=left),
-        _measured(k),
-        (
-            "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns.",
-            "Launch as many threads as there are results: smaller blocks, or a grid sized by the work.",
-        ),
-        "Active lanes near 32, and achieved occupancy near the theoretical one.",
-        locations=_places(k, gone),
-    )
-
-
-def _leaving(k: Kernel, summary: str, gone: _lanes.Left | None) -> Finding | NoFinding:
-    """Blocks without the warps that leave: the SMs have room for as many more that stay."""
-    fill = k["occupancy_fill"] or 1.0
+        removal, measured = staying, (measured, "achieved_occupancy theoretical_occupancy")
+        sure = False
+    else:
+        return k.ruled_out("The launch has work for nearly all of its threads.", measured)
+    test = k.instructions[gone.at] if gone else None
     return k.finding(
         summary,
-        Removal("with working warps alone", parallelism=max(1.0, 1 / fill)),
-        (*_measured(k), "achieved_occupancy theoretical_occupancy"),
-        (
-            "Launch as many threads as there are results: smaller blocks, or a grid sized by the work.",
-            "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns.",
-        ),
+        removal,
+        measured,
+        advice,
         "Active lanes near 32, and achieved occupancy near the theoretical one.",
-        confidence="high" if gone is not None else "medium",
-        locations=_places(k, gone) if gone is not None else (),
+        confidence="high" if sure else "medium",
+        locations=k.locate(
+            lambda row: float(row is test), "the tests by which lanes leave at once"
+        ),
     )
 
 
@@ -190,12 +157,3 @@ def _vanish(k: Kernel) -> bool:
         and k.model.busy("blocks") < SLOW.value
         and k.model.busiest()[1] < BUSY.value
     )
-
-
-def _places(k: Kernel, gone: _lanes.Left) -> tuple[Location, ...]:
-    test = k.instructions[gone.at]
-    return k.locate(lambda row: float(row is test), "the tests by which lanes leave at once")
-
-
-def _shape(k: Kernel) -> str:
-    return "×".join(map(str, k.launch.block))

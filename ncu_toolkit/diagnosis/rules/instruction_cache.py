@@ -30,12 +30,9 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.thresholds import WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 
 ID: Final = "instruction-cache"
 TITLE: Final = "Instruction-cache misses"
@@ -55,7 +52,7 @@ L1_BYTES: Final = 128 * 1024
 REPEATS: Final = 4
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     waiting = k.model.waiting("no_instruction")
     measured = k.stall("no_instruction", WEAK_STALL)
     if waiting < WEAK_STALL.value:
@@ -71,16 +68,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             "Each warp runs the code about once, so the wait is for the first fetch. The loop fits the cache.",
             measured,
         )
-    size = Evidence(
-        "hot_code_bytes",
-        "Hot code",
-        float(hot),
-        "B",
-        "Code executed at least half as often as the hottest instruction.",
-        float(L0_BYTES),
-        ">",
-        "a scheduler's cache",
-    )
+    size = k.stated("hot_code_bytes", hot, ">", Threshold(float(L0_BYTES), "a scheduler's cache"))
     small = bool(executed) and hot <= L0_BYTES
     return k.finding(
         f"Warps spend {percent(waiting)} of their time waiting for instruction fetches. The hot code does not fit "

@@ -32,12 +32,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import BUSY, SATURATED, STALL, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass.cost import SCHEDULERS
 
 ID: Final = "instruction-dependency"
@@ -54,15 +52,13 @@ CHAINS: Final = 4
 START: Final = 0.1
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     part = k.blame("short_scoreboard", "special", "fp64", "shuffle")
     # A constant that a chain needs is fetched once for several chains. What a launch waits for its
     # parameters is another matter, and short.
-    constants = (
-        k.model.waiting("imc_miss")
-        if k.model.waiting("imc_miss") >= WEAK_STALL.value and k.model.ramp < START
-        else 0.0
-    )
+    constants = k.model.waiting("imc_miss")
+    if constants < WEAK_STALL.value or k.model.ramp >= START:
+        constants = 0.0
     waiting = k.model.waiting("wait") + k.model.waiting("short_scoreboard") * part + constants
     measured = k.stall("wait", STALL)
     if waiting < STALL.value:
@@ -76,28 +72,29 @@ def find(k: Kernel) -> Finding | NoFinding:
             f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {percent(busy)} busy).",
             measured,
         )
-    stalls = {"wait": _gap_left(k), "short_scoreboard": keep(part, 1 / CHAINS)} | (
-        {"imc_miss": 1 / CHAINS} if constants else {}
-    )
-    fetched = _constant_loads(k) if constants else 0.0
-    removal = Removal(
-        f"with {CHAINS} independent chains", stalls=stalls, instructions=keep(fetched, 1 / CHAINS)
-    )
+    stalls = {"wait": _gap_left(k), "short_scoreboard": keep(part, 1 / CHAINS)}
+    of_it, fetched, first = "", 0.0, []
+    if constants:
+        stalls["imc_miss"] = 1 / CHAINS
+        of_it = f", {percent(constants)} of it for constants"
+        first = ["Apply each constant to several elements before fetching the next one."]
+        # Instructions that fetch constants, for one chain at a time.
+        fetched = k.of_base("ULDC", "LDC") / k.total if k.total else 0.0
     return k.finding(
-        f"Each instruction needs the result of the one before it. Warps spend {percent(waiting)} of their time waiting for such results"
-        + (f", {percent(constants)} of it for constants." if constants else "."),
-        removal,
+        "Each instruction needs the result of the one before it. Warps spend "
+        f"{percent(waiting)} of their time waiting for such results{of_it}.",
+        Removal(
+            f"with {CHAINS} independent chains",
+            stalls=stalls,
+            instructions=keep(fetched, 1 / CHAINS),
+        ),
         (
             measured,
             k.stall("imc_miss") if constants else None,
             "stall_share:short_scoreboard issue_active active_warps eligible_warps",
         ),
         (
-            *(
-                ("Apply each constant to several elements before fetching the next one.",)
-                if constants
-                else ()
-            ),
+            *first,
             "Use four or more independent accumulators, and add them up at the end.",
             *k.advice(
                 "Process several independent elements per thread, and unroll, so that the compiler can interleave them.",
@@ -143,9 +140,3 @@ def _gap_left(k: Kernel) -> float:
         return 1 / CHAINS
     gap = k.model.waiting("wait") / issued  # each instruction is selected for one cycle
     return max(0.0, (1 + gap) / CHAINS - 1) / gap
-
-
-def _constant_loads(k: Kernel) -> float:
-    """Part of the executed instructions that fetch constants, for one chain at a time."""
-    total = k.total
-    return sum(row.warps for row in k.rows if row.base in ("ULDC", "LDC")) / total if total else 0.0

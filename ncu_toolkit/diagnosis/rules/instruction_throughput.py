@@ -30,11 +30,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, percent
 from ncu_toolkit.diagnosis.thresholds import SATURATED
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "instruction-throughput"
 TITLE: Final = "Instruction throughput"
@@ -53,7 +51,7 @@ PIPES: Final = ("issue", "alu", "fmaheavy", "fp16", "uniform")
 UNITS: Final = (*PIPES, "constant")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     """Never a finding by itself: a cause that says more may keep these units busy. The engine
     names them where no such cause is found (`engine.nearest`)."""
     unit, busy = k.model.busiest(*PIPES)

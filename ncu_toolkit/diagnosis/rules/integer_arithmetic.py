@@ -33,8 +33,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._code import (
     KernelFacts,
     StaticFinding,
@@ -44,8 +43,8 @@ from ncu_toolkit.diagnosis.rules._code import (
     place,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, Threshold
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.model import Evidence, Finding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "integer-arithmetic"
@@ -56,9 +55,6 @@ OPTIONAL: Final = ("alu_pipe_active", "fmaheavy_pipe_active", "issue_active", "s
 NCU: Final = (("CPIStall", "math pipe throttle"),)
 CODE_RANK: Final = 12
 MANY: Final = Threshold(0.5, "more integer instructions than all others together")
-#: Integer instructions that useful work may bring along, one for each memory, floating-point,
-#: shuffle or matrix instruction: an address step or a loop step.
-ALLOWED_FOR_EACH: Final = 1.0
 #: Instructions of a 32-bit unsigned division or modulo by an unknown number, conversions included,
 #: as compiled for sm_90; and of one by a number whose reciprocal is known, with the remainder
 #: (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1).
@@ -68,84 +64,68 @@ BITS: Final = ("LOP", "LOP3", "LOP32I", "SHF", "SHL", "SHR", "PRMT", "BMSK", "SG
 USEFUL: Final = (
     "global", "copy", "shared", "atomic", "texture", "fp32", "fp64", "fp16", "tensor", "shuffle",
 )  # fmt: skip
+OPERATIONS: Final = "divisions or modulo operations"
 #: From this part of its time on, the tensor pipe's work is worth a word beside integers.
 BESIDE: Final = 0.1
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    total = k.total
-    divisions = _divisions(k)
-    integer = k.executed("integer") or 0.0
+def find(k: Kernel) -> Outcome:
+    total, count, integer = k.total, _divisions(k), k.executed("integer") or 0.0
+    divisions = count * 40 > integer > 0  # enough of the integer arithmetic to be worth naming
     pipe, busy = k.model.busiest()
     limits = pipe in ("alu", "fmaheavy") and busy >= BUSY.value
     measured = k.fact("kind_share:integer", ">=", MANY)
     special = (k.executed("special") or 0.0) if divisions else 0.0
     enough = total * (MANY.value / 2 if divisions else MANY.value)
+    few = "Index arithmetic is less than half of the executed instructions."
     if not total or integer + special < enough:
-        return k.ruled_out(
-            "Index arithmetic is less than half of the executed instructions.", measured
-        )
+        return k.ruled_out(few, measured)
     # Integers that come from memory are what some kernels compute with: worth a remark where they
     # divide, or where their pipe is the limit.
     data = _on_data(k)
     on_data = None if limits else data
     overhead = integer + special if divisions else integer * (1 - (on_data or 0.0))
     if overhead < enough:
-        return k.ruled_out(
-            "Index arithmetic is less than half of the executed instructions.", measured
-        )
-    useful = k.executed(*USEFUL) or 0.0
-    if limits and not divisions and data is not None and data > 0.5:
+        return k.ruled_out(few, measured)
+    from_memory = data is not None and data > 0.5
+    if limits and not divisions and from_memory:
         return _work(k, pipe, busy, measured)
-    kept = min(overhead, ALLOWED_FOR_EACH * useful)
-    reciprocal = bool(divisions) and data is not None and data > 0.5
-    if reciprocal:
-        # Numbers that come from memory must be divided: by a reciprocal, not by another index.
-        kept = max(kept, overhead - _count(k) * (DIVISION - BY_RECIPROCAL))
-    gone = (overhead - kept) / total
-    left = kept / overhead if overhead else 1.0
-    removal = Removal(
-        "with reciprocals in place of divisions"
-        if reciprocal
-        else "with one integer instruction per useful one",
-        stalls={
-            "short_scoreboard": keep(
-                k.blame("short_scoreboard", "special") if divisions else 0.0, left
-            ),
-            "math_pipe_throttle": left,
-        },
-        loads={
-            "alu": left,
-            "fmaheavy": left,
-            "xu": left if divisions else 1.0,
-            "fma": keep(_on_fma(k), left),
-        },
-        instructions=1 - gone,
-    )
-    how = "divisions or modulo operations" if divisions else _what_for(k)
+    # Useful work may bring along one for each memory, floating-point, shuffle or matrix instruction:
+    # an address step or a loop step.
+    kept, what = min(overhead, k.executed(*USEFUL) or 0.0), "one integer instruction per useful one"
+    first, how, waits = [], _what_for(k), 0.0
+    if divisions:
+        how, waits = OPERATIONS, k.blame("short_scoreboard", "special")
+        first = [
+            "Replace division and modulo by shifts and masks, by compile-time constants, or by 2-D and 3-D indices.",
+            "If many numbers are divided by a value known before the launch, multiply by its reciprocal (fast division).",
+        ]
+        if from_memory:
+            # Numbers that come from memory must be divided: by a reciprocal, not by another index.
+            kept = max(kept, overhead - count * (DIVISION - BY_RECIPROCAL))
+            what = "reciprocals in place of divisions"
+    left, multiplied = kept / overhead if overhead else 1.0, k.of_base("IMAD")
+    on_fma = multiplied / (multiplied + (k.executed("fp32") or 0.0)) if multiplied else 0.0
     return k.finding(
         f"{percent(overhead / total)} of the instructions are integer overhead around the actual work, {how}.",
-        removal,
+        Removal(
+            f"with {what}",
+            stalls={"short_scoreboard": keep(waits, left), "math_pipe_throttle": left},
+            loads={
+                "alu": left,
+                "fmaheavy": left,
+                "xu": left if divisions else 1.0,
+                "fma": keep(on_fma, left),
+            },
+            instructions=1 - (overhead - kept) / total,
+        ),
         (
             measured,
-            Evidence(
-                "integer_overhead",
-                "Integer instructions around the work",
-                overhead / total,
-                "fraction",
-                "Part of the executed warp instructions that are integer arithmetic on indices.",
-            ),
+            k.stated("integer_overhead", overhead / total),
             "kind_share:special alu_pipe_active issue_active stall_share:wait",
         ),
         (
-            *(
-                (
-                    "Replace division and modulo by shifts and masks, by compile-time constants, or by 2-D and 3-D indices.",
-                    "If many numbers are divided by a value known before the launch, multiply by its reciprocal (fast division).",
-                )
-                if divisions
-                else ()
-            ),
+            *first,
             "Compute the base address once before the loop, and step it by a constant. Use 32-bit indices if they are large enough.",
             "Unroll, so that several elements share one address computation.",
         ),
@@ -157,9 +137,8 @@ def find(k: Kernel) -> Finding | NoFinding:
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
-    if facts.dtype.startswith(("int", "uint")) or (
-        region.flops and region.limit not in ("issue", "alu", "special")
-    ):
+    floats = region.flops and region.limit not in ("issue", "alu", "special")
+    if facts.dtype.startswith(("int", "uint")) or floats:
         return None
     divisions = min(
         sum(i.base == "F2I" for i in region.code),
@@ -172,9 +151,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     if share < threshold or busiest < region.memory_cycles:
         return None
     rows = [i for i in region.code if attribution.kind(i.opcode) == "integer"]
-    counted = units.counted(
-        divisions, "division or modulo operation", "divisions or modulo operations"
-    )
+    counted = units.counted(divisions, "division or modulo operation", OPERATIONS)
     return facts.finding(
         "likely" if divisions else "possible",
         f"{percent(share)} of the instructions in the {place(region)} are integer arithmetic"
@@ -208,7 +185,7 @@ def _on_data(k: Kernel) -> float | None:
     return sum(n for i, n in rows if i in data) / total
 
 
-def _count(k: Kernel) -> int:
+def _divisions(k: Kernel) -> int:
     """Divisions by an unknown integer: a reciprocal is made from an integer (I2F, MUFU.RCP) and
     turned back (F2I), all three in the mix."""
     return min(
@@ -217,38 +194,22 @@ def _count(k: Kernel) -> int:
     )
 
 
-def _divisions(k: Kernel) -> bool:
-    """Whether divisions are a part of the integer arithmetic worth naming."""
-    return _count(k) * 40 > (k.executed("integer") or 0.0) > 0
-
-
 def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Finding:
     """Integers from memory are what the kernel computes with, and their pipe is the limit: a roof,
     whose height only the algorithm changes."""
-    tensor = k.model.busy("tensor")
+    tensor, beside, shown = k.model.busy("tensor"), "", None
+    what = "Use instructions that do more: LOP3 for three operands, PRMT for bytes, DP4A for byte products."
+    if tensor >= BESIDE:
+        beside = f" The tensor cores work beside them: their pipe is {percent(tensor)} busy."
+        what = "Unpack and pack several values at once: LOP3 for three operands, PRMT for bytes."
+        shown = "tensor_pipe_active"
     return k.roof(
-        (
-            f"The kernel computes with integers, {_what_for(k, 'additions and multiplications')}. They keep "
-            f"{RESOURCES[pipe][2]} {percent(busy)} busy."
-        )
-        + (
-            f" The tensor cores work beside them: their pipe is {percent(tensor)} busy."
-            if tensor >= BESIDE
-            else ""
-        ),
-        (
-            measured,
-            k.fact("tensor_pipe_active") if tensor >= BESIDE else None,
-            "alu_pipe_active fmaheavy_pipe_active issue_active",
-        ),
+        f"The kernel computes with integers, {_what_for(k, 'additions and multiplications')}. They keep "
+        f"{RESOURCES[pipe][2]} {percent(busy)} busy.{beside}",
+        (measured, shown, "alu_pipe_active fmaheavy_pipe_active issue_active"),
         (
             "Use the pipe that has room: shifts and logic run on the ALU, multiply-adds on the FMA pipe.",
-            "Unpack and pack several values at once: LOP3 for three operands, PRMT for bytes. Prefer 32-bit to 64-bit products.",
-        )
-        if tensor >= BESIDE
-        else (
-            "Use the pipe that has room: shifts and logic run on the ALU, multiply-adds on the FMA pipe.",
-            "Use instructions that do more: LOP3 for three operands, PRMT for bytes, DP4A for byte products. Prefer 32-bit to 64-bit products.",
+            f"{what} Prefer 32-bit to 64-bit products.",
         ),
         "Fewer integer instructions for the same result.",
     )
@@ -257,17 +218,6 @@ def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Findi
 def _what_for(k: Kernel, else_: str = "addresses and indices") -> str:
     """What integer instructions do: multiply-adds and additions make addresses and indices; logic,
     shifts and selections take values apart."""
-    bits = k.of_base(*BITS)
-    integer = k.executed("integer") or 0.0
-    return (
-        "mostly logic and shifts, as in packing, hashing and conversion"
-        if bits > integer / 2
-        else f"mostly {else_}"
-    )
-
-
-def _on_fma(k: Kernel) -> float:
-    """Part of the FMA pipe's instructions that are integer multiply-adds."""
-    multiply = sum(row.warps for row in k.rows if row.opcode.split(".")[0] == "IMAD")
-    floats = k.executed("fp32") or 0.0
-    return multiply / (multiply + floats) if multiply else 0.0
+    if k.of_base(*BITS) > (k.executed("integer") or 0.0) / 2:
+        return "mostly logic and shifts, as in packing, hashing and conversion"
+    return f"mostly {else_}"

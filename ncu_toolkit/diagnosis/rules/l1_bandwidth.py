@@ -29,14 +29,12 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, capital
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, capital, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
@@ -49,8 +47,6 @@ COUNTERS: Final = {"l1_throughput": "L1", "tex_pipe_active": "the texture pipe"}
 WAITS: Final = {"tex_throttle": ""}
 open_in_code = memory_levels
 
-#: Bytes of a lane's widest access.
-WIDEST: Final = 16.0
 PASSES: Final = Threshold(
     4.0, "the widest access of a warp, 16 bytes a lane, takes four passes of 128 bytes"
 )
@@ -62,8 +58,8 @@ USEFULNESS: Final = (
 )  # fmt: skip
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    name, busy = k.model.busiest("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")
+def find(k: Kernel) -> Outcome:
+    name, busy = k.model.busiest(*UNITS)
     if not name:
         return k.abstain(*k.missing("lsu_pipe_active", "l1_data_active"))
     evidence = (
@@ -74,52 +70,48 @@ def find(k: Kernel) -> Finding | NoFinding:
         "shared_conflict_excess global_sector_excess",
     )
     if busy < NEAR.value:
-        return k.ruled_out(f"L1 and shared memory are at most {percent(busy)} busy.", *evidence)
+        return k.ruled_out(f"L1 and shared memory are at most {percent(busy)} busy.", evidence)
     if k.model.working < WORKING.value:
         return k.ruled_out(
             f"L1 is busy while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
-            *evidence,
+            evidence,
         )
     if max(k.model.busy("dram"), k.model.busy("l2"), k.model.busy("fill")) >= busy:
-        return k.ruled_out("L2 or device memory is busier.", *evidence)
+        return k.ruled_out("L2 or device memory is busier.", evidence)
     compulsory = k.context.compulsory_bytes
-    asked = k["l1_global_bytes"]
-    excess = k["global_sector_excess"]
-    width = k["load_bytes_per_lane"]
+    asked, excess = k["l1_global_bytes"], k["global_sector_excess"]
     useful = (
         compulsory is not None
         and asked is not None
         and asked <= compulsory * COMPULSORY.value
         and not (k["shared_conflict_excess"] or 0.0) > 0.1
     )
-    gathered = gathers(k) and (excess is None or excess <= COALESCED) and (width or 0.0) >= WIDEST
+    wide = (k["load_bytes_per_lane"] or 0.0) >= 16  # the widest access of a lane
+    gathered = gathers(k) and (excess is None or excess <= COALESCED) and wide
+    unit = RESOURCES[name][2]
     if useful or gathered:
-        what = (
-            "Each byte passes L1 once."
-            if useful
-            else "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
-        )
+        what = "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
+        if useful:
+            what = "Each byte passes L1 once."
         return k.roof(
-            f"{RESOURCES[name][2]} is {percent(busy)} busy with useful data while SMs have work. {what}",
+            f"{unit} is {percent(busy)} busy with useful data while SMs have work. {what}",
             evidence,
-            ("Use wider accesses, or move fewer bytes.",),
+            "Use wider accesses, or move fewer bytes.",
             "The same unit is still the busiest.",
             good=True,
         )
-    if len(k.missing(*USEFULNESS)) == len(USEFULNESS):
+    if k.knows_none(*USEFULNESS):
         return k.roof(
-            f"{capital(RESOURCES[name][2])} is {percent(busy)} busy. The report does not show why. {_candidates(k)}",
+            f"{capital(unit)} is {percent(busy)} busy. The report does not show why. {_candidates(k)}",
             evidence,
-            (f"Collect ncu-toolkit's own set, which shows the cause: {COLLECT}",),
+            k.collect("which shows the cause"),
             "Sectors per request, wavefronts beyond the ideal, and stall reasons.",
             confidence="low",
         )
     return k.roof(
-        f"{capital(RESOURCES[name][2])} is {percent(busy)} busy while SMs have work, so L1 and shared memory are at their limit.",
+        f"{capital(unit)} is {percent(busy)} busy while SMs have work, so L1 and shared memory are at their limit.",
         evidence,
-        (
-            "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by shuffles.",
-        ),
+        "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by shuffles.",
         "Fewer load and store instructions for the same arithmetic.",
     )
 
@@ -137,11 +129,9 @@ def _candidates(k: Kernel) -> str:
             f"Each request takes {units.significant(passes)} wavefronts, the widest coalesced access only {PASSES.value:g}. "
             "Lanes are scattered in global memory, share banks of shared memory, or update one address."
         )
-    few = (
-        "little more than one wavefront"
-        if passes < SINGLE
-        else f"{units.significant(passes)} wavefronts, as wide accesses and mild conflicts do"
-    )
+    few = f"{units.significant(passes)} wavefronts, as wide accesses and mild conflicts do"
+    if passes < SINGLE:
+        few = "little more than one wavefront"
     return (
         f"A request takes {few}, so there are too many requests. Operands may be reloaded instead of kept in registers, "
         "or live in local memory."

@@ -27,16 +27,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.rules._code import memory_levels
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 
 ID: Final = "l2-bandwidth"
 TITLE: Final = "L2 bandwidth"
@@ -49,16 +47,9 @@ OPTIONAL: Final = (
 ROOF: Final = Roof("L2 bandwidth", "", "bytes")
 UNITS: Final = ("l2", "fill")
 open_in_code = memory_levels
-#: What stays when the tile grows by two in each direction: each operand is fetched half as often.
-LARGER_TILE: Final = 0.5
-#: Figures that tell what L2 is busy with.
-USEFULNESS: Final = ("global_sector_excess", "load_reuse", "lane_bytes")
-
-#: What can be said of the bytes where the problem is not known: blocks may ask for the same ones.
-_MOVED: Final = "Each SM loads its bytes once, in whole sectors."
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     name, busy = k.model.busiest("l2", "fill")
     if not name:
         return k.abstain(*k.missing("l2_utilization", "l1_fill_active"))
@@ -68,55 +59,59 @@ def find(k: Kernel) -> Finding | NoFinding:
         "l2_utilization l2_throughput l1_fill_active l2_to_sm_active l2_bytes l2_hit_rate",
     )
     if busy < NEAR_BYTES.value:
-        return k.ruled_out(f"L2 and its link are at most {percent(busy)} busy.", *evidence)
+        return k.ruled_out(f"L2 and its link are at most {percent(busy)} busy.", evidence)
     if k.model.busy("dram") >= busy:
-        return k.ruled_out("Device memory is busier.", *evidence)
+        return k.ruled_out("Device memory is busier.", evidence)
     if name == "l2" and streams(k):
         return k.ruled_out(
             "It is active because of the traffic of device memory, which is busier than L2's own work.",
-            *evidence,
+            evidence,
         )
-    compulsory = k.context.compulsory_bytes
+    unit, compulsory = RESOURCES[name][2], k.context.compulsory_bytes
     moved = k["l2_bytes"]
     floor = compulsory or figures.asked_bytes(k.profile)
     excess = k["global_sector_excess"] or 0.0
-    reuse = k["load_reuse"]
     once = (
         moved is not None
         and floor is not None
         and moved <= floor * COMPULSORY.value
         and excess <= 0.1
-        and (compulsory is not None or (reuse or 1.0) < 2)
+        and (compulsory is not None or (k["load_reuse"] or 1.0) < 2)
     )
     gathered = gathers(k) and excess <= 0.1
     if (once or gathered) and not k.is_chain:
-        loaded = "It moves each byte once." if compulsory else _MOVED
-        what = loaded if once else "It gathers whole sectors at data-dependent addresses."
+        what = "It gathers whole sectors at data-dependent addresses."
+        if once:  # where the problem is not known, blocks may ask for the same bytes
+            what = (
+                "It moves each byte once."
+                if compulsory
+                else "Each SM loads its bytes once, in whole sectors."
+            )
         return k.roof(
-            f"{RESOURCES[name][2]} runs at {counted} of its peak rate. {what}",
+            f"{unit} runs at {counted} of its peak rate. {what}",
             evidence,
-            ("Fuse the kernel with its neighbours, to move fewer bytes.",),
+            "Fuse the kernel with its neighbours, to move fewer bytes.",
             "The same bytes, and L2 is still the busiest.",
             good=True,
             confidence="high" if once and compulsory else "medium",
         )
-    if len(k.missing(*USEFULNESS)) == len(USEFULNESS):
+    if k.knows_none("global_sector_excess", "load_reuse", "lane_bytes"):
         return k.roof(
-            f"{RESOURCES[name][2]} is {counted} busy. The report does not show why. Useful data, scattered accesses, register "
+            f"{unit} is {counted} busy. The report does not show why. Useful data, scattered accesses, register "
             "spills and repeated fetches look alike here.",
             evidence,
-            (f"Collect ncu-toolkit's own set, which shows the cause: {COLLECT}",),
+            k.collect("which shows the cause"),
             "Sectors per request, local memory, and bytes moved over bytes needed.",
             confidence="low",
         )
-    removal = Removal(
-        "with tiles twice as large in each direction",
-        loads={"l2": LARGER_TILE, "fill": LARGER_TILE},
-        stalls={"long_scoreboard": LARGER_TILE, "lg_throttle": LARGER_TILE},
-    )
     return k.finding(
-        f"L2 bandwidth is the limit: {RESOURCES[name][2]} is {counted} busy, with {_what(k)}.",
-        removal,
+        f"L2 bandwidth is the limit: {unit} is {counted} busy, with {_what(k)}.",
+        # Each operand is fetched half as often.
+        Removal(
+            "with tiles twice as large in each direction",
+            loads={"l2": 0.5, "fill": 0.5},
+            stalls={"long_scoreboard": 0.5, "lg_throttle": 0.5},
+        ),
         evidence,
         (
             "Use larger tiles, or share fetched data among the blocks of a cluster (multicast).",
@@ -132,8 +127,7 @@ specificity = Specificity.SYMPTOM.always
 
 def _what(k: Kernel) -> str:
     """What the bytes are, as far as the report tells."""
-    local = k["local_sectors"] or 0.0
-    others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
+    local, others = k["local_sectors"] or 0.0, (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     if local > others / 3:  # a quarter of all
         return "spilled or indexed local variables among them"
     # Copies of whole tiles go past the lanes: only what the other accesses move can be scattered.

@@ -35,12 +35,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
-from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES
+from ncu_toolkit.model import Finding
 
 ID: Final = "launch-overhead"
 TITLE: Final = "Launch or block overhead"
@@ -91,29 +90,11 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     duration = k.profile.duration_us or 0.0
-    launches = (
-        1
-        if k.profile.context is None
-        else k.profile.context.launch_count - 1 + k.profile.context.repeat
-    )
-    chain = k.is_chain
+    launches, chain = k.context.launch_count - 1 + k.context.repeat, k.is_chain
     measured = k.fact("duration", "<", SHORT)
-    counted = (
-        Evidence(
-            "launches",
-            "Launches",
-            float(launches),
-            "count",
-            "Kernel launches of one job.",
-            CHAIN.value,
-            ">=",
-            CHAIN.source,
-        )
-        if launches > 1
-        else None
-    )
+    counted = k.stated("launches", launches, ">=", CHAIN) if launches > 1 else None
     if duration >= SHORT.value and not chain:
         if (k["waves"] or 0.0) >= REFILLED.value and _starts_late(k):
             return _short_blocks(k)
@@ -139,42 +120,38 @@ def find(k: Kernel) -> Finding | NoFinding:
             measured,
             counted,
         )
-    speedup = 1 / (1 - saved)
-    arithmetic = (
-        f"Time now: {units.duration(duration)} in the kernel and about {units.duration(BETWEEN_US)} between launches: {units.duration(now)}.",
-        (
-            f"The busiest unit needs {units.duration(useful)} for the work of this launch. One fused kernel does it with one "
-            f"start and end ({units.duration(FLOOR_US)}) and one pause ({units.duration(BETWEEN_US)}). Each launch then costs "
-            f"({units.duration(useful)} + {units.duration(FLOOR_US)} + {units.duration(BETWEEN_US)}) / {launches} = "
-            f"{units.duration(shared_out)}."
-        )
-        if chain
-        else f"Start and end take {units.duration(duration - fused)} of the time in the kernel, which leaves {units.duration(fused)}.",
-        *(
-            (
-                f"Its arithmetic, shared memory and what L1 serves again take {units.duration(own)}, and stay.",
+    speedup, time = 1 / (1 - saved), units.duration
+    floor, between = time(FLOOR_US), time(BETWEEN_US)
+    if chain:
+        summary = f"one of {launches} launches of one job: each has launch overhead and passes over the data again."
+        arithmetic = [
+            f"The busiest unit needs {time(useful)} for the work of this launch. One fused kernel does it with one start and "
+            f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / "
+            f"{launches} = {time(shared_out)}."
+        ]
+        if own > shared_out:
+            arithmetic.append(
+                f"Its arithmetic, shared memory and what L1 serves again take {time(own)}, and stay."
             )
-            if chain and own > shared_out
-            else ()
-        ),
-        (
-            f"{units.duration(now)} / {units.duration(fused)} = {units.ratio(speedup)} if only this is fixed, "
-            f"{percent(saved)} of the time saved."
-        ),
-    )
-    many = f"one of {launches} launches of one job" if chain else "a few microseconds of work"
+    else:
+        summary = (
+            "a few microseconds of work: starting and ending it costs as much as its computation."
+        )
+        arithmetic = [
+            f"Start and end take {time(duration - fused)} of the time in the kernel, which leaves {time(fused)}."
+        ]
+    ratio = f"{time(now)} / {time(fused)} = {units.ratio(speedup)}"
     return Finding(
         ID,
-        f"This kernel is {many}: "
-        + (
-            "each has launch overhead and passes over the data again."
-            if chain
-            else "starting and ending it costs as much as its computation."
-        ),
+        f"This kernel is {summary}",
         "high" if chain else "low",
-        k.facts(measured, counted, k.fact("waves")),
+        k.facts(measured, counted, "waves"),
         speedup,
-        arithmetic,
+        (
+            f"Time now: {time(duration)} in the kernel and about {between} between launches: {time(now)}.",
+            *arithmetic,
+            f"{ratio} if only this is fixed, {percent(saved)} of the time saved.",
+        ),
         (
             "Fuse it with its neighbouring kernels, so that intermediate results stay in registers.",
             "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
@@ -198,37 +175,28 @@ def _starts_late(k: Kernel) -> bool:
     )
 
 
-def _short_blocks(k: Kernel) -> Finding | NoFinding:
+def _short_blocks(k: Kernel) -> Outcome:
     """Blocks that end as fast as they can be started: the SMs wait for new ones."""
     fill = k["occupancy_fill"] or 1.0
-    measured = k.fact("block_rate", ">=", MANY)
-    evidence = (measured, "occupancy_fill waves active_warps")
+    evidence = (k.fact("block_rate", ">=", MANY), "occupancy_fill waves active_warps")
     if fill > FILLED.value:
-        return k.ruled_out("Blocks are short, but the SMs stay full.", *evidence)
+        return k.ruled_out("Blocks are short, but the SMs stay full.", evidence)
     # Several elements a thread are as many loads under way at a time; what is spent in queues
     # stays.
     late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0
-    removal = Removal(
-        f"with {MORE_WORK} times the work per block",
-        stalls={
-            "long_scoreboard": keep(
-                late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK)
-            )
-        },
-        loads={"blocks": 1 / MORE_WORK},
-        parallelism=1 / fill,
-    )
+    waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
+    starts = units.significant(k.model.busy("blocks"))
+    pace = f"the SMs wait for new ones: {starts} start in a cycle. No unit is busy, and SMs"
+    if k.model.busy("blocks") >= SATURATED.value:
+        pace = f"the GPU cannot start them fast enough: {starts} a cycle, of at most {BLOCK_STARTS:g}. SMs"
     return k.finding(
-        (
-            f"Blocks are so short that the GPU cannot start them fast enough: {units.significant(k.model.busy('blocks'))} a "
-            f"cycle, of at most {BLOCK_STARTS:g}. SMs hold only {percent(fill)} of the warps they could."
-        )
-        if k.model.busy("blocks") >= SATURATED.value
-        else (
-            f"Blocks are so short that the SMs wait for new ones: {units.significant(k.model.busy('blocks'))} start in a "
-            f"cycle. No unit is busy, and SMs hold only {percent(fill)} of the warps they could."
+        f"Blocks are so short that {pace} hold only {percent(fill)} of the warps they could.",
+        Removal(
+            f"with {MORE_WORK} times the work per block",
+            stalls={"long_scoreboard": waits},
+            loads={"blocks": 1 / MORE_WORK},
+            parallelism=1 / fill,
         ),
-        removal,
         evidence,
         k.advice(
             "Give each thread several elements (a grid-stride loop, or a few elements per thread). That makes fewer, longer blocks.",
@@ -248,8 +216,7 @@ def kept(k: Kernel) -> dict[str, float]:
 
     What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
     memory, and loads that L1 serves again are not part of that; indices and loads are."""
-    known = k["shared_wavefronts"] is not None
-    shared = shared_wavefront_part(k) if known else 0.0
+    shared = 0.0 if k["shared_wavefronts"] is None else shared_wavefront_part(k)
     again = (k["l1_hit_rate"] or 0.0) * (1 - shared)
     return {
         **dict.fromkeys(("fma", "fp16", "fp64", "xu", "tensor"), 1.0),
@@ -264,5 +231,4 @@ def useful_us(k: Kernel, parts: Mapping[str, float]) -> float | None:
         for name, load in k.model.loads.items()
         if name in parts
     ]
-    known = [time for time in times if time is not None]
-    return max(known) if known else None
+    return max((time for time in times if time is not None), default=None)

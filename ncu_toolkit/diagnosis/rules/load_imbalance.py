@@ -32,13 +32,11 @@ import math
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._code import paths
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.diagnosis.time_model import FLOOR_US, Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import FLOOR_US
 
 ID: Final = "load-imbalance"
 TITLE: Final = "Load imbalance"
@@ -61,27 +59,29 @@ SEVERAL: Final = Threshold(
 )
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    active = k["active_fraction"] or 1.0
-    waves = k["waves"] or 0.0
+def find(k: Kernel) -> Outcome:
+    active, waves = k["active_fraction"] or 1.0, k["waves"] or 0.0
     # Start and end of a launch leave SMs empty without any block being to blame.
     duration = k.profile.duration_us
     ramp = 1 - min(0.9, FLOOR_US / duration) if duration else 1.0
     busy = min(1.0, active / ramp)
     # Idle time of SMs is unequal work only as far as the grid's own shape does not explain it.
     sms = k.device.sm_count
-    even = min(1.0, k.launch.blocks / sms) if waves < 1 and sms else _expected(waves)
+    even = (
+        waves / math.ceil(waves) if waves >= 1 else min(1.0, k.launch.blocks / sms) if sms else 1.0
+    )
     if k["imbalance"] is None:
         # Equal blocks end up to one block's time apart, which only the busiest SM tells from long ones.
         even *= 1 - 1 / (1 + waves)
     balance = min(1.0, busy / even) if even else 1.0
-    evidence = ("active_fraction imbalance occupancy_fill waves",)
-    if (equal := _equal_blocks(k, waves)) is not None:
-        return k.ruled_out(equal, *evidence)
-    if balance >= 1 - IDLE.value:
-        return k.ruled_out("The SMs work about equally long.", *evidence)
-    if busy <= 0:
-        return k.ruled_out("No SM was active for long enough to compare.", *evidence)
+    evidence = "active_fraction imbalance occupancy_fill waves"
+    equal = _equal_blocks(k, waves)
+    if not equal and balance >= 1 - IDLE.value:
+        equal = "The SMs work about equally long."
+    if not equal and busy <= 0:
+        equal = "No SM was active for long enough to compare."
+    if equal:
+        return k.ruled_out(equal, evidence)
     return k.finding(
         f"Some blocks run much longer than others, and the launch waits for the slowest. SMs work for only {percent(busy)} of the time.",
         Removal("with the work spread evenly", balance=balance),
@@ -102,15 +102,15 @@ def find(k: Kernel) -> Finding | NoFinding:
 specificity = Specificity.SYMPTOM.always
 
 
-def _equal_blocks(k: Kernel, waves: float) -> str | None:
-    """Why idle SM time is not the blocks' doing; None where some do work longer.
+def _equal_blocks(k: Kernel, waves: float) -> str:
+    """Why idle SM time is not the blocks' doing; "" where some do work longer.
 
     Of idle time, what the grid leaves empty (fewer blocks than SMs, or one block more on some SMs)
     and what start and end take is split off first."""
     uneven, mean = k["imbalance"], k["sm_active_cycles"]
     if uneven is None:
         if waves >= SEVERAL.value:
-            return None
+            return ""
         return (
             "Active cycles of the busiest SM were not collected. With less than two waves the grid itself leaves SMs idle, "
             "so unequal blocks cannot be shown."
@@ -124,9 +124,4 @@ def _equal_blocks(k: Kernel, waves: float) -> str | None:
             f"The busiest SM works {units.duration(longer)} longer than the mean. That is within the start and end of any "
             f"launch ({units.duration(FLOOR_US)})."
         )
-    return None
-
-
-def _expected(waves: float) -> float:
-    """The part of the SMs' time that equal blocks would use: what a partial last wave leaves."""
-    return waves / math.ceil(waves) if waves >= 1 else 1.0
+    return ""

@@ -33,13 +33,10 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, keep
+from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import LOCAL
 from ncu_toolkit.sass.operands import addresses, parts
@@ -74,28 +71,27 @@ _WHY: Final[Mapping[Where | None, str]] = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     sectors = k["local_sectors"] or 0.0
     measured = k.fact("local_sectors")
     if sectors == 0:
         return k.ruled_out("The kernel does not touch local memory.", measured)
     others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     part = sectors / (sectors + others)
-    local, where = ("local",), _where(k)
-    addresses = _address_part(k)
-    instructions = (k["kind_share:local"] or 0.0) + addresses
-    pipe = k.pipe_part("local", part)
+    where, addresses = _where(k), _address_part(k)
+    integer, moved, asked = k["kind_share:integer"], k["dram_bytes"], figures.asked_bytes(k.profile)
+    # Device memory then moves at most what the lanes asked of global memory; without that its part
+    # goes in proportion to the sectors.
+    dram = min(1.0, asked / moved) if moved and asked else 1 - part
+    address_work = 1 - min(1.0, addresses / integer) if integer else 1.0
     removal = Removal(
         "without local memory",
-        stalls={
-            reason: keep(k.blame(reason, *local), 0.0) for reason in ("lg_throttle", "mio_throttle")
-        }
-        | {"long_scoreboard": keep(_late_part(k), 0.0), "drain": 1 - part},
+        stalls=k.shrink(0.0, ("local",), "lg_throttle", "mio_throttle")
+        | {"long_scoreboard": 1 - _late_part(k), "drain": 1 - part},
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill"), 1 - part)
-        | dict.fromkeys(("lsu",), 1 - pipe)
-        | {"dram": _dram_left(k, part)}
-        | dict.fromkeys(("alu", "fmaheavy"), keep(_integer_part(k, addresses), 0.0)),
-        instructions=1 - instructions,
+        | {"lsu": 1 - k.pipe_part("local", part), "dram": dram}
+        | dict.fromkeys(("alu", "fmaheavy"), address_work),
+        instructions=1 - ((k["kind_share:local"] or 0.0) + addresses),
     )
     return k.finding(
         f"{_WHY[where]}: {percent(part)} of the memory sectors are the kernel's own local variables.",
@@ -103,43 +99,33 @@ def find(k: Kernel) -> Finding | NoFinding:
         (
             measured,
             "kind_share:local",
-            Evidence(
-                "local_part",
-                "Local sectors",
-                part,
-                "fraction",
-                "Part of the sectors of local and global memory that are local.",
-            ),
-            _addresses(addresses),
+            k.stated("local_part", part),
+            k.stated("local_addresses", addresses) if addresses else None,
             "stall_share:lg_throttle stall_share:long_scoreboard registers_per_thread",
         ),
         _advice(k, where),
         "No LDL and STL in the SASS, and no local sectors.",
-        locations=k.locate_executed(is_local, "local-memory instructions"),
+        locations=k.locate_executed("local", "local-memory instructions"),
     )
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
     used = [i for i in facts.function.instructions if i.base in LOCAL]
     spilled = facts.resources.spill_stores + facts.resources.spill_loads
-    stack = facts.resources.stack
     if not used and not spilled:
         return None
     inside = [i for region in facts.regions if region.depth for i in region.code if i.base in LOCAL]
-    why = (
-        f"ptxas ran out of registers and spills {units.count(spilled)} bytes"
-        if spilled
-        else f"an array of {units.count(stack)} bytes on the stack is indexed at run time, or a call saves registers there"
-        if stack
-        else "registers are spilled, or an array is indexed at run time"
+    stack, where = (
+        facts.resources.stack,
+        "but no loop touches it" if facts.looped else "once a thread",
     )
-    where = (
-        f"{len(inside)} of its loads and stores are inside loops"
-        if inside
-        else "but no loop touches it"
-        if facts.looped
-        else "once a thread"
-    )
+    if inside:
+        where = f"{len(inside)} of its loads and stores are inside loops"
+    why = "registers are spilled, or an array is indexed at run time"
+    if spilled:
+        why = f"ptxas ran out of registers and spills {units.count(spilled)} bytes"
+    elif stack:
+        why = f"an array of {units.count(stack)} bytes on the stack is indexed at run time, or a call saves registers there"
     return facts.finding(
         "certain" if inside and spilled else "likely" if inside or not facts.looped else "possible",
         f"Local memory is used: {why}; {where}.",
@@ -211,31 +197,22 @@ def _advice(k: Kernel, where: Where | None) -> tuple[str, ...]:
     )
     triton = k.language == "triton"
     if registers >= MOST_REGISTERS:
-        full = (
-            "Each thread has {registers} registers, the most there is. Use a smaller block, or more warps for it (num_warps)."
-            if triton
-            else "Each thread has {registers} registers, the most there is. Use a smaller tile per thread, or more threads for the same tile."
-        )
-        first = full.format(registers=units.count(registers))
+        smaller = "tile per thread, or more threads for the same tile"
+        if triton:
+            smaller = "block, or more warps for it (num_warps)"
+        first = f"Each thread has {units.count(registers)} registers, the most there is. Use a smaller {smaller}."
     if where == "array" and not triton:
         return (second,)
     return (first,) if where in ("spills", "calls") and not triton else (first, second)
-
-
-def is_local(opcode: str) -> bool:
-    return attribution.base(opcode) in ("LDL", "STL")
 
 
 def _late_part(k: Kernel) -> float:
     """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at
     stores to it, which need their value at once where a register could take it whenever it
     comes."""
-    sampled = [
-        (attribution.kind(row.opcode) == "local", row.samples.get("long_scoreboard", 0))
-        for row in k.instructions
-    ]
-    total = sum(n for _, n in sampled)
-    at_stores = sum(n for local, n in sampled if local) / total if total else 0.0
+    sampled = {i: row.samples.get("long_scoreboard", 0) for i, row in enumerate(k.instructions)}
+    total = sum(sampled.values())
+    at_stores = sum(sampled[i] for i in k.places("local")) / total if total else 0.0
     return min(1.0, k.blame("long_scoreboard", "local") + at_stores)
 
 
@@ -243,33 +220,8 @@ def _address_part(k: Kernel) -> float:
     """Part of the executed instructions that do nothing but compute addresses of local memory: an
     array indexed at run time has them, a spill not."""
     executed = [row.executed or 0 for row in k.instructions]
-    accesses = [
-        i for i, row in enumerate(k.instructions) if attribution.kind(row.opcode) == "local"
-    ]
+    accesses = k.places("local")
     if not accesses or not sum(executed):
         return 0.0
-    return sum(
-        executed[i] for i in attribution.flow_of(k.instructions).only_for_addresses_of(accesses)
-    ) / sum(executed)
-
-
-def _integer_part(k: Kernel, addresses: float) -> float:
-    """What part of the integer instructions `addresses`, a part of all instructions, is."""
-    integer = k["kind_share:integer"]
-    return min(1.0, addresses / integer) if integer else 0.0
-
-
-def _addresses(part: float) -> Evidence | None:
-    if not part:
-        return None
-    meaning = "Part of the executed instructions that only compute addresses of local memory."
-    return Evidence(
-        "local_addresses", "Instructions for local addresses", part, "fraction", meaning
-    )
-
-
-def _dram_left(k: Kernel, part: float) -> float:
-    """Device-memory traffic without local memory: at most what the lanes asked of global memory;
-    without that in proportion to the sectors."""
-    moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
-    return min(1.0, asked / moved) if moved and asked else 1 - part
+    only = attribution.flow_of(k.instructions).only_for_addresses_of(accesses)
+    return sum(executed[i] for i in only) / sum(executed)

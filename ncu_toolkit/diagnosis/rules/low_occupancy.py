@@ -36,10 +36,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.units import percent
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import WARP
-from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel
+from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Specificity
 from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
@@ -50,10 +49,8 @@ from ncu_toolkit.diagnosis.thresholds import (
     SATURATED,
     Threshold,
 )
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.hardware.occupancy import next_steps
-from ncu_toolkit.model import Evidence, Finding, NoFinding
-from ncu_toolkit.sass import attribution
 
 ID: Final = "low-occupancy"
 TITLE: Final = "Low occupancy"
@@ -105,7 +102,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     occupancy = k["theoretical_occupancy"] or 0.0
     measured = k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY)
     limiters = figures.occupancy_limiters(k.profile)
@@ -128,56 +125,44 @@ def find(k: Kernel) -> Finding | NoFinding:
             "registers_per_thread",
         )
     # Larger blocks are fewer, so that they need not start as fast.
-    busiest, busy = k.model.busiest(*(name for name in RESOURCES if name != "blocks" or not larger))
+    unit, busy = k.model.busiest(*(name for name in RESOURCES if name != "blocks" or not larger))
+    words, issuing, why = RESOURCES[unit][2] if unit else "", k.model.busy("issue"), ""
     if busy >= SATURATED.value:
-        words = RESOURCES[busiest][2]
-        return k.ruled_out(
-            f"A unit is near its peak ({words}, {percent(busy)} busy). More warps would not help.",
-            measured,
-            "issue_active",
+        why = f"A unit is near its peak ({words}, {percent(busy)} busy). More warps would not help."
+    elif issuing >= ISSUING.value:
+        why = (
+            f"The schedulers issue in {percent(issuing)} of the cycles, so there are enough warps."
         )
-    if k.model.busy("issue") >= ISSUING.value:
-        return k.ruled_out(
-            f"The schedulers issue in {percent(k.model.busy('issue'))} of the cycles, so there are enough warps.",
-            measured,
-            "issue_active",
-        )
+    if why:
+        return k.ruled_out(why, measured, "issue_active")
     if not k.model.stalls and busy >= BUSY.value:
         return k.ruled_out(
-            f"A unit is busy ({RESOURCES[busiest][2]}, {percent(busy)}). The report does not show what warps wait for.",
+            f"A unit is busy ({words}, {percent(busy)}). The report does not show what warps wait for.",
             measured,
         )
     factor = _gain(k, limiters, occupancy)
+    advice = {**_CUDA, **_ELSEWHERE.get(k.language, {})}
     overlapped = k.model.waiting(*HIDDEN_BY_WARPS)
-    removal = Removal(
-        f"with {units.ratio(factor)} as many warps",
-        parallelism=factor,
-        loads={"blocks": _blocks_left(k, factor)} if larger else {},
-    )
     words = " and ".join(figures.BLOCK_LIMITS[name] for name in limiters) or "its resources"
+    waits, shown = "No unit is busy, so warps wait. The report does not show for what.", None
+    if k.model.stalls:
+        waits = f"Warps wait for results {percent(overlapped)} of their time, and too few others can issue."
+        shown = k.stated("waiting_for_results", overlapped)
     return k.finding(
-        f"Only {percent(occupancy)} of an SM's warp slots are used, limited by {words}. "
-        + (
-            f"Warps wait for results {percent(overlapped)} of their time, and too few others can issue."
-            if k.model.stalls
-            else "No unit is busy, so warps wait. The report does not show for what."
+        f"Only {percent(occupancy)} of an SM's warp slots are used, limited by {words}. {waits}",
+        Removal(
+            f"with {units.ratio(factor)} as many warps",
+            parallelism=factor,
+            loads={"blocks": _blocks_left(k, factor)} if larger else {},
         ),
-        removal,
         (
             measured,
-            *(k.fact(name) for name in limiters),
-            Evidence(
-                "waiting_for_results",
-                "Waiting that more warps overlap",
-                overlapped,
-                "fraction",
-                "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues.",
-            )
-            if k.model.stalls
-            else None,
+            " ".join(limiters),
+            shown,
             "active_warps issue_active registers_per_thread",
         ),
-        _advice(k, limiters),
+        [advice[name] for name in limiters]
+        or "Collect the Occupancy section to see what limits the blocks.",
         "Higher theoretical and achieved occupancy, more than one eligible warp, busier issue slots.",
         confidence="medium",
     )
@@ -212,27 +197,11 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     )  # fmt: skip
 
 
-def _advice(k: Kernel, limiters: tuple[str, ...]) -> tuple[str, ...]:
-    words = {**_CUDA, **_ELSEWHERE.get(k.language, {})}
-    return tuple(words[name] for name in limiters) or (
-        "Collect the Occupancy section to see what limits the blocks.",
-    )
-
-
 def _is_tiled_product(k: Kernel) -> bool:
     """Whether multiply-adds on operands from shared memory are what the registers are for."""
-    total = k.total
-    products = sum(
-        row.warps
-        for row in k.rows
-        if attribution.kind(row.opcode) == "tensor" or is_multiply_add(row.opcode)
-    )
-    registers = k["registers_per_thread"] or 0.0
-    return (
-        registers >= TILE.value
-        and bool(k.executed("shared"))
-        and products >= MULTIPLY_ADDS.value * total
-    )
+    products = sum(r.warps for r in k.rows if r.kind == "tensor" or is_multiply_add(r.opcode))
+    large = (k["registers_per_thread"] or 0.0) >= TILE.value
+    return large and bool(k.executed("shared")) and products >= MULTIPLY_ADDS.value * k.total
 
 
 def _blocks_left(k: Kernel, factor: float) -> float:
@@ -247,11 +216,8 @@ def _gain(k: Kernel, limiters: tuple[str, ...], occupancy: float) -> float:
     decides, at most a full SM."""
     now = k["blocks_per_sm"]
     # As the driver split L1 for this launch: it has not been asked for a split for more blocks.
-    others = [
-        v
-        for name in figures.BLOCK_LIMITS
-        if name not in limiters and (v := k[name]) is not None and v != now
-    ]
+    limits = [k[name] for name in figures.BLOCK_LIMITS if name not in limiters]
+    others = [limit for limit in limits if limit is not None and limit != now]
     if "block_limit_warps" in limiters or not now or not others:
         return 1 / occupancy
     return max(1.0, min(1 / occupancy, min(others) / now))

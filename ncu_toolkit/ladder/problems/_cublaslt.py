@@ -21,18 +21,14 @@ _WORKSPACE: Final = 32 * 2**20
 _COMPUTE_32F = 68  # cublasComputeType_t: float32 arithmetic, for float32 inputs too (no TF32)
 _REAL_32F = 0  # cudaDataType_t: the scale
 _TRANSPOSED_A = 3  # CUBLASLT_MATMUL_DESC_TRANSA
-_PREFER_WORKSPACE, _PREFER_REDUCTION = (
-    1,
-    3,
-)  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, _REDUCTION_SCHEME_MASK
+_PREFER_WORKSPACE = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+_PREFER_REDUCTION = 3  # CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK
 #: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts are added up in float32, as `cublas` is
 #: asked to, and not in the output, in its type (_INPLACE, _OUTPUT_TYPE).
 _FLOAT32_REDUCTION = 2
 #: Turns of all algorithms that took less than _NEAR times the shortest at first, one turn where a run
 #: takes longer than _LONG_US; microseconds of runs in a row in each, and the most runs.
 _TURNS, _NEAR, _LONG_US, _ROW_US, _LONGEST_ROW = 3, 1.25, 3000.0, 200.0, 16
-
-
 #: Bytes to fill first: about 100 microseconds on an H200.
 _BUSY: Final = 2**28
 
@@ -62,22 +58,17 @@ class Operand:
 def fastest(
     xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand
 ) -> Callable[[], None]:
-    """A callable that runs C = A B by the fastest of the algorithms that cuBLASLt's heuristics name,
-    timed here in turns, the GPU resting between them.
-
-    Raises:
-        EnvironmentProblem: no cuBLASLt is loaded, or it has no algorithm for this product.
-        KernelProblem: a call of it failed.
-    """
+    """A callable that runs C = A B by the fastest of the algorithms that cuBLASLt's heuristics
+    name, timed here in turns, the GPU resting between them. Raises EnvironmentProblem: no cuBLASLt
+    is loaded, or it has no algorithm for this product. Raises KernelProblem: a call of it
+    failed."""
     xp.cuda.device.get_cublas_handle()  # loads the library
     version = xp.cuda.runtime.runtimeGetVersion() // 1000
     try:
         library = ctypes.CDLL(f"libcublasLt.so.{version}")
     except OSError as error:
-        raise EnvironmentProblem(
-            f"cuBLASLt cannot be loaded ({error})",
-            "It comes with cuBLAS: pip install nvidia-cublas",
-        ) from error
+        remedy = "It comes with cuBLAS: pip install nvidia-cublas"
+        raise EnvironmentProblem(f"cuBLASLt cannot be loaded ({error})", remedy) from error
 
     def call(function: str, *arguments: Any) -> None:
         status = library[function](*arguments)
@@ -93,11 +84,8 @@ def fastest(
         # A row-major matrix is its transpose to a library that counts by columns.
         if operand.transposed:
             rows, columns = columns, rows
-        sizes = (
-            ctypes.c_uint64(columns),
-            ctypes.c_uint64(rows),
-            ctypes.c_int64(operand.array.shape[1]),
-        )
+        pitch = ctypes.c_int64(operand.array.shape[1])
+        sizes = ctypes.c_uint64(columns), ctypes.c_uint64(rows), pitch
         return made("cublasLtMatrixLayoutCreate", operand.type, *sizes)
 
     def attribute(function: str, handle: ctypes.c_void_p, key: int, value: Any) -> None:
@@ -107,9 +95,8 @@ def fastest(
     operation = made("cublasLtMatmulDescCreate", _COMPUTE_32F, _REAL_32F)
     # C^T = B^T A^T: what the library calls A is B.
     for key, operand in ((_TRANSPOSED_A, b), (_TRANSPOSED_A + 1, a)):
-        attribute(
-            "cublasLtMatmulDescSetAttribute", operation, key, ctypes.c_int32(operand.transposed)
-        )
+        value: Any = ctypes.c_int32(operand.transposed)
+        attribute("cublasLtMatmulDescSetAttribute", operation, key, value)
     left, right, out = layout(b, k, n), layout(a, m, k), layout(c, m, n)
     wanted = made("cublasLtMatmulPreferenceCreate")
     for key, value in (
@@ -118,28 +105,16 @@ def fastest(
     ):
         attribute("cublasLtMatmulPreferenceSetAttribute", wanted, key, value)
     found, count = (_Heuristic * ALGORITHMS)(), ctypes.c_int()
-    arguments = (
-        handle,
-        operation,
-        left,
-        right,
-        out,
-        out,
-        wanted,
-        ALGORITHMS,
-        found,
-        ctypes.byref(count),
+    status = library.cublasLtMatmulAlgoGetHeuristic(
+        handle, operation, left, right, out, out, wanted, ALGORITHMS, found, ctypes.byref(count)
     )
-    status = library.cublasLtMatmulAlgoGetHeuristic(*arguments)
     usable = [each for each in found[: count.value] if each.state == 0]
     if status or not usable:
-        raise EnvironmentProblem(
-            f"cuBLASLt has no algorithm for {m}x{n}x{k}", "Choose another size"
-        )
+        what = f"cuBLASLt has no algorithm for {m}x{n}x{k}"
+        raise EnvironmentProblem(what, "Choose another size")
     workspace = xp.empty(_WORKSPACE, dtype=xp.uint8)
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
     pointers = [ctypes.c_void_p(operand.array.data.ptr) for operand in (b, a, c)]
-
     multiply, stream_of = library.cublasLtMatmul, xp.cuda.get_current_stream
 
     def bound(algorithm: _Heuristic) -> Callable[[], None]:
@@ -162,7 +137,6 @@ def _fastest(xp: Any, runs: list[Callable[[], None]]) -> Callable[[], None]:
     """The one of the least median time."""
     if len(runs) == 1:
         return runs[0]
-
     busy = xp.empty(_BUSY, dtype=xp.uint8)
 
     def time_us(run: Callable[[], None], count: int) -> float:

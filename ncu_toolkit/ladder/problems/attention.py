@@ -75,11 +75,8 @@ class Attention(Problem):
     largest_extent = 2**20
 
     def parse_size(self, text: str) -> Size:
-        """`4096x64`, `4096x64xcausal`; without a head size it is 128.
-
-        Raises:
-            UsageProblem: as for every family, or another head size.
-        """
+        """`4096x64`, `4096x64xcausal`; without a head size it is 128. Raises UsageProblem: as for
+        every family, or another head size."""
         parts = [part.strip() for part in text.lower().split("x")]
         mask = CAUSAL if parts[-1] == "causal" else ALL_KEYS
         numbers = parts[:-1] if mask == CAUSAL else parts

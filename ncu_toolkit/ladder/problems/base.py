@@ -70,14 +70,15 @@ class Case:
 class ArraySpec:
     """One array a kernel may name in `args`.
 
-    `role`: input (random), derived (a copy of the input `of` in another layout), output (poisoned
-    before each verified run). `dtype` is a NumPy dtype name, or "bfloat16", which is carried as
-    uint16 bit patterns."""
+    `role`: input (random; integers in [0, `below`) where that is given), derived (a copy of the
+    input `of` in another layout), output (poisoned before each verified run). `dtype` is a NumPy
+    dtype name, or "bfloat16", which is carried as uint16 bit patterns."""
 
     shape: tuple[int, ...]
     dtype: str
     role: Literal["input", "derived", "output"] = "input"
     of: str = ""
+    below: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -164,11 +165,8 @@ class Problem(ABC):
 
     def parse_size(self, text: str) -> Size:
         """`1024` (all dimensions alike) or `1024x512x2048` (in the order of `dimensions`); an
-        extent may be a power of two, `2^22` or `2**22`.
-
-        Raises:
-            UsageProblem: not a number, out of range, or a wrong count of extents.
-        """
+        extent may be a power of two, `2^22` or `2**22`. Raises UsageProblem: not a number, out of
+        range, or a wrong count of extents."""
         parts = text.strip().lower().split("x")
         parts = [str(2 ** int(p[1])) if (p := _POWER.fullmatch(part)) else part for part in parts]
         names, count = "x".join(self.dimensions), len(self.dimensions)
@@ -251,7 +249,11 @@ class Problem(ABC):
         return made
 
     def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
-        """One random input: float32 uniform in [0, 1) unless the family says otherwise."""
+        """One random input: integers below `spec.below`, else float32 uniform in [0, 1), unless the
+        family says otherwise."""
+        if spec.below:
+            kind = getattr(case.xp, spec.dtype)
+            return rng.integers(0, spec.below, size=spec.shape, dtype=kind)
         return rng.random(spec.shape, dtype=case.xp.float32)
 
     def derive(self, case: Case, name: str, array: Array) -> Array:
@@ -287,11 +289,7 @@ class Problem(ABC):
 
     def library(self, case: Case, name: str, arrays: Mapping[str, Array]) -> Callable[[], None]:
         """A callable that runs the library baseline `name` once into the output arrays, allocating
-        nothing when called.
-
-        Raises:
-            UsageProblem: the family has no such library baseline.
-        """
+        nothing when called. Raises UsageProblem: the family has no such library baseline."""
         bind = getattr(self, f"library_{name}", None)
         if bind is None:
             raise UsageProblem(f"{self.family} has no library baseline '{name}'")

@@ -45,16 +45,17 @@ class Elementwise(Problem):
         shape = (case["rows"], case["cols"])
         if self.gelu(case):
             return {"x": ArraySpec(shape, case.dtype), "y": ArraySpec(shape, case.dtype, "output")}
-        return {"rgb": ArraySpec((*shape, 3), "uint8"), "gray": ArraySpec(shape, "uint8", "output")}
+        rgb, gray = (*shape, 3), ArraySpec(shape, "uint8", "output")
+        return {"rgb": ArraySpec(rgb, "uint8", below=256), "gray": gray}
 
     def scalars(self, case: Case) -> Mapping[str, Scalar]:
         return {**super().scalars(case), "count": Scalar(case["rows"] * case["cols"], "int64")}
 
     def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
-        """x uniform in [-6, 6), where GELU goes from 0 to x; rgb uniform bytes."""
+        """x uniform in [-6, 6), where GELU goes from 0 to x."""
         if name == "x":
             return uniform(case.xp, rng, spec.shape, -6, 6)
-        return rng.integers(0, 256, size=spec.shape, dtype=case.xp.uint8)
+        return super().fill(case, rng, name, spec)
 
     def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         """gelu from float64; gray exactly, in integers.

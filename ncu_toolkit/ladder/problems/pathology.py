@@ -58,7 +58,8 @@ class Pathology(Problem):
         }
 
     def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
-        return _operation(case).fill(case.xp, rng, name, spec.shape)
+        made = _operation(case).fill(case.xp, rng, name, spec.shape)
+        return super().fill(case, rng, name, spec) if made is None else made
 
     def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         (output,) = (name for name, spec in self.arrays(case).items() if spec.role == "output")

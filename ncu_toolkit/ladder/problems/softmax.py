@@ -75,11 +75,8 @@ class Softmax(Problem):
         return 40.0 * case["rows"] * case["cols"]
 
     def library_torch_softmax(self, case: Case, arrays: Mapping[str, Array]) -> Callable[[], None]:
-        """torch.softmax along rows, straight into y, on CuPy's stream and arrays.
-
-        Raises:
-            EnvironmentProblem: torch with CUDA is not installed.
-        """
+        """torch.softmax along rows, straight into y, on CuPy's stream and arrays. Raises
+        EnvironmentProblem: torch with CUDA is not installed."""
         try:
             torch = importlib.import_module("torch")
             x, y = torch.from_dlpack(arrays["x"]), torch.from_dlpack(arrays["y"])

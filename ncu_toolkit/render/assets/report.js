@@ -16,13 +16,15 @@
   window.ncuUnpack = unpack;
   const OLD = "This browser cannot unpack this part of the page. A newer one can.";
 
-  // What a reader chose lives in the address: #size=4096&kernel=naive&guess=3.8. In a single file the address names the page, and choices last as long as it is open.
+  // What a reader chose lives in the address: #size=4096&kernel=naive&guess=3.8. In a single file the address may name a page in its place: there, choices last as long as the file is open.
   const single = document.querySelector(".leaf") !== null;
-  const chosen = new URLSearchParams(!single && location.hash.includes("=") ? location.hash.slice(1) : "");
+  const choices = () => location.hash.includes("="), named = () => (choices() ? "" : location.hash.slice(1));
+  const chosen = new URLSearchParams(choices() ? location.hash.slice(1) : "");
   function remember(name, value, step) {
     if (value === null) chosen.delete(name); else chosen.set(name, value);
-    if (!single) history[step ? "pushState" : "replaceState"](null, "", `#${chosen}`);
+    if (!single || !named() || named() === "page-index") history[step ? "pushState" : "replaceState"](null, "", `#${chosen}`);
   }
+  window.ncuChoices = { get: (name) => chosen.get(name) || "", set: (name, value) => remember(name, value || null) };
 
   // Charts. Specifications hold no colours of text, grid or paper: they follow the theme. Plotly is fetched and unpacked for the first of them.
   let plotly = null;
@@ -158,16 +160,28 @@
     });
     body.append(...rows);
   }
-  function sortable(table) {
-    const heads = all("thead th", table);
-    heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
-      const now = head.getAttribute("aria-sort");
-      const next = now === "none" ? (head.classList.contains("n") ? "descending" : "ascending") : now === (head.classList.contains("n") ? "descending" : "ascending") ? (now === "ascending" ? "descending" : "ascending") : "none";
+  // A click goes from the direction that is of use, to the other, to the order that was. The address remembers it.
+  window.ncuSorts = function (table, sort) {
+    const heads = all("thead th", table), name = table.closest(".table").id;
+    function turn(head, next) {
       heads.forEach((other) => other.setAttribute("aria-sort", "none"));
       head.setAttribute("aria-sort", next);
-      if (next === "none") Array.from(table.tBodies[0].rows).sort((a, b) => a.dataset.place - b.dataset.place).forEach((row) => table.tBodies[0].append(row));
-      else order(table, column, next === "descending");
+      sort(heads.indexOf(head), next);
+    }
+    heads.forEach((head) => head.querySelector("button").addEventListener("click", () => {
+      const ways = head.classList.contains("n") ? ["descending", "ascending", "none"] : ["ascending", "descending", "none"];
+      const next = ways[(ways.indexOf(head.getAttribute("aria-sort")) + 1) % 3];
+      turn(head, next);
+      remember("sort", next === "none" ? null : `${name}.${head.dataset.key}.${next}`);
     }));
+    const kept = /^(.*)\.([^.]*)\.(ascending|descending)$/.exec(chosen.get("sort") || ""), head = kept && kept[1] === name && heads.find((other) => other.dataset.key === kept[2]);
+    if (head) turn(head, kept[3]);
+  };
+  function sortable(table) {
+    window.ncuSorts(table, (column, next) => {
+      if (next !== "none") order(table, column, next === "descending");
+      else Array.from(table.tBodies[0].rows).sort((a, b) => a.dataset.place - b.dataset.place).forEach((row) => table.tBodies[0].append(row));
+    });
   }
   const asText = (table) => Array.from(table.rows).map((row) => Array.from(row.cells).map((cell) => cell.textContent.trim().replace(/\s+/g, " ")).join("\t")).join("\n");
   function copies(button) {
@@ -264,7 +278,7 @@
   // What a part of a page needs once it is in the document.
   function dress(within) {
     all(".plot", within).forEach((plot) => seen.observe(plot));
-    all("table[data-sortable]", within).forEach(sortable);
+    all("table[data-sortable]", within).filter((table) => !table.closest(".launches")).forEach(sortable);
     all("[data-copy]", within).forEach(copies);
     all("[data-more]", within).forEach(widens);
     all("a[data-csv]", within).forEach(downloads);
@@ -291,6 +305,7 @@
   // Folded sections are packed: they are filled in once the first screen stands.
   const parts = () => all("script.part").map((block) => fill(block));
   const filled = new Promise((done) => requestAnimationFrame(() => setTimeout(() => Promise.all(parts()).then(done))));
+  window.ncuFilled = filled;
 
   function sized(field) {
     const labelled = (input) => document.getElementById(input.value).dataset.label === chosen.get("size");
@@ -304,7 +319,7 @@
   }
   // Back and forward go through the sizes that were chosen.
   addEventListener("popstate", () => {
-    if (single) return;
+    if (single && named()) return;
     const size = new URLSearchParams(location.hash.slice(1)).get("size");
     if (size === null) chosen.delete("size"); else chosen.set("size", size);
     all(".tabs").forEach(sized);
@@ -330,7 +345,7 @@
   // A single file: the address after # names the page to show.
   const leaves = all(".leaf");
   function turn() {
-    const name = location.hash.slice(1), target = name && document.getElementById(name);
+    const name = named(), target = name && document.getElementById(name);
     if (name && !target) {
       const id = Array.from(packed.keys()).filter((key) => key === name || `page-${name}`.startsWith(`${key}-`)).sort((a, b) => b.length - a.length)[0];
       if (id) open(id);

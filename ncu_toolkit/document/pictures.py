@@ -1,0 +1,89 @@
+"""Pictures as values: each answers the question that is its title, with the figures of the card.
+
+Times are in microseconds. Text is safe to show, as in views.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+#: What kind of cause holds a kernel up: the one map of colours (card.css `.k-…`), with its words.
+KINDS: Final[Mapping[str, str]] = {
+    "memory": "memory traffic",
+    "compute": "arithmetic and instructions",
+    "latency": "waiting",
+    "shape": "size and balance of the launch",
+    "none": "at its roof, or cause not known",
+}
+
+
+@dataclass(frozen=True)
+class Saving:
+    """The launches of one kind: their time, and the part of it that the fix would save."""
+
+    name: str
+    href: str
+    """The page of the launch that stands for them; empty where it has none."""
+    kind: str
+    """A key of KINDS."""
+    us: float
+    saved_us: float
+    cause: str
+    gain: str
+    """The card's gain, short: `3.1×`, `at its roof`, `–`."""
+    words: str
+    """All of it in a sentence, shown on hover."""
+
+
+@dataclass(frozen=True)
+class Savings:
+    """Where time would be saved: a bar for each kind of launches, longest first."""
+
+    sentence: str
+    bars: tuple[Saving, ...]
+    rest: str
+    """What the bars leave out, in words; empty for nothing."""
+
+    @property
+    def longest(self) -> float:
+        return max(bar.us for bar in self.bars)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Kinds of causes among the bars, with their words."""
+        return {
+            kind: words for kind, words in KINDS.items() if kind in {bar.kind for bar in self.bars}
+        }
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a launch is from one roof. `intensity` is its work per byte that the level moved; None
+    for a roof of work itself."""
+
+    level: str
+    """`dram`, `l2` or `l1`; `work` for a roof of work."""
+    unit: str
+    """As the unit's bar names it."""
+    busy: float
+    """0-1, as on the card."""
+    limit: bool
+    intensity: float | None = None
+    moved: str = ""
+
+
+@dataclass(frozen=True)
+class RoofPicture:
+    """A launch under its roofs: its work per second, and each roof at work over how busy its unit
+    is, so that a point is as far below its roof as the card's bar is from full."""
+
+    work: str
+    """`FLOP` or `instructions`."""
+    rate: float
+    """Per second, under the profiler."""
+    reaches: tuple[Reach, ...]
+
+    @property
+    def points(self) -> tuple[Reach, ...]:
+        return tuple(reach for reach in self.reaches if reach.intensity)

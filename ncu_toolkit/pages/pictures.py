@@ -1,0 +1,179 @@
+"""What the pictures of a page show: the card's figures, laid out for one question each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.time_model import ON_CHIP
+from ncu_toolkit.document.answer import Kind, apart
+from ncu_toolkit.document.card import Card, kernel_name, short_gain, whole_percent
+from ncu_toolkit.document.pictures import Reach, RoofPicture, Saving, Savings
+from ncu_toolkit.document.views import Spec, Table, table
+from ncu_toolkit.explain.busy import Use, resource_name
+from ncu_toolkit.model import Profile
+from ncu_toolkit.pages.book import Book
+
+#: Bars of a picture of kernels: a table below holds all.
+BARS: Final = 12
+
+
+def kind_of_cause(shown: Card) -> str:
+    """The kind of a card's cause, a key of `document.pictures.KINDS`."""
+    rule = load_rules().get(shown.bottleneck) if shown.state == "slow" else None
+    if rule is None:
+        return "none"
+    return "shape" if rule.FROM_SHAPE else rule.LIMIT
+
+
+def saved_us(shown: Card, total_us: float | None) -> float | None:
+    """What the fix on a card would save of the time of launches like it; None at a roof and where
+    the card has no figure."""
+    if total_us is None or shown.state != "slow" or shown.factor is None:
+        return None
+    return total_us * (1 - 1 / shown.factor)
+
+
+def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
+    """Time by kind of launches, longest first, each with its page. None for fewer than two."""
+    names = [
+        f"{kernel_name(kind.card.kernel)} {grid}".strip()
+        for kind, grid in zip(kinds, apart(kinds), strict=True)
+    ]
+    timed = [each for each in zip(kinds, names, pages, strict=True) if each[0].total_us]
+    total = sum(kind.total_us or 0.0 for kind, *_ in timed)
+    if len(timed) < 2:
+        return None
+    bars = []
+    for kind, name, page in timed:
+        card, us = kind.card, kind.total_us or 0.0
+        saved = saved_us(card, us) or 0.0
+        words = f"{name}: {units.duration(us)}, {units.percent(us / total, 2)} of the time. {card.title}, {card.gain}"
+        words += f": {units.duration(saved)} to save." if saved else "."
+        bars.append(
+            Saving(name, page, kind_of_cause(card), us, saved, card.title, short_gain(card), words)
+        )
+    all_saved = sum(bar.saved_us for bar in bars)
+    left = bars[BARS:]
+    rest = ""
+    if left:
+        more = f"{units.counted(len(left), 'more kernel')}: {units.duration(sum(bar.us for bar in left))}"
+        rest = f"{more}, {units.duration(sum(bar.saved_us for bar in left))} to save."
+    return Savings(_of_total(all_saved, total), tuple(bars[:BARS]), rest)
+
+
+def _of_total(saved: float, total: float) -> str:
+    """`55.7 of 77.1 ms to save if each is fixed alone.`"""
+    if not saved:
+        return f"{units.duration(total)}, and no gain is known."
+    part, whole = units.duration(saved), units.duration(total)
+    figure, _, unit = part.rpartition(units.THIN_SPACE)
+    if unit == whole.rpartition(units.THIN_SPACE)[2]:
+        part = figure
+    return f"{part} of {whole} to save if each is fixed alone."
+
+
+def in_order(book: Book, linked: Mapping[int, str], groups: int) -> dict[str, Any] | None:
+    """Each launch that is no rung in the report's order, for the page's script: its row in the table
+    of the first `groups` kinds, place, time, page, stream and NVTX range, the latter as a place in
+    `ranges`. None for a single launch."""
+    rows = {id(each): row for row, alike in enumerate(book.groups[:groups]) for each in alike}
+    shown = [profile for profile in book.strangers if id(profile) in rows]
+    if len(shown) < 2:
+        return None
+    ranges = [visible(" › ".join(profile.launch.nvtx)) for profile in shown]
+    streams = [profile.launch.stream for profile in shown]
+    names = {name: at for at, name in enumerate(dict.fromkeys(ranges))}
+    return {
+        "row": [rows[id(profile)] for profile in shown],
+        "place": [book.places[id(profile)][0] for profile in shown],
+        # with the digits that are shown, and some
+        "us": [None if (us := each.duration_us) is None else float(f"{us:.6g}") for each in shown],
+        "page": [linked.get(id(profile), "").removesuffix(".html") for profile in shown],
+        "range": [names[name] for name in ranges],
+        "ranges": list(names) if any(names) else [],
+        "stream": streams if len(set(streams)) > 1 else [],
+    }
+
+
+def common(values: Sequence[str], what: str) -> str:
+    """What all have in common, else how many there are: `3 ranges`."""
+    return values[0] if len(set(values)) == 1 else f"{len(set(values))} {what}"
+
+
+#: Levels of memory: figures of the bytes that they move, with their factor, and the units that move
+#: them.
+_LEVELS: Final = (
+    ("l1", (("l1_global_bytes", 1.0), ("shared_wavefronts", 128.0)), (*ON_CHIP, "l1")),
+    ("l2", (("l2_bytes", 1.0),), ("l2", "fill")),
+    ("dram", (("dram_bytes", 1.0),), ("dram",)),
+)
+#: Units whose work is floating-point operations, with the figure that counts them.
+_FLOPS: Final = {
+    "tensor": "flops_tensor", "fma": "flops_fp32", "fp64": "flops_fp64", "fp16": "flops_fp16",
+}  # fmt: skip
+#: Other units that instructions pass.
+_OTHERS: Final = ("issue", "alu", "fmaheavy", "xu", "uniform")
+#: A launch computes in floating point where such a unit is busy for this part of the time that the
+#: busiest other unit is.
+_COMPUTES: Final = 0.3
+
+
+def roof_picture(profile: Profile, shown: Card, used: Mapping[str, Use]) -> RoofPicture | None:
+    """None where the report has no time, no work or no traffic of any level."""
+    seconds = (profile.duration_us or 0.0) * 1e-6
+    limits = {bar.resource for bar in shown.bars if bar.limit}
+
+    def busiest(names: Iterable[str]) -> str:
+        known = [name for name in names if name in used and used[name].busy > 0]
+        return max(known, key=lambda name: (name in limits, used[name].busy), default="")
+
+    floating, other = busiest(_FLOPS), busiest(_OTHERS)
+    flops = sum(figures.value(profile, name) or 0.0 for name in _FLOPS.values())
+    computes = (
+        flops and floating and (not other or used[floating].busy >= _COMPUTES * used[other].busy)
+    )
+    work, unit = (
+        (flops, "FLOP") if computes else (profile.value("instructions") or 0.0, "instructions")
+    )
+    tops = [name for name in ([floating, other] if computes else [other]) if name]
+    if computes and other and used[other].busy <= used[floating].busy:
+        tops = [floating]
+    reaches = [Reach("work", resource_name(n), used[n].busy, n in limits) for n in tops]
+    for level, parts, units_of in _LEVELS:
+        moved = sum((figures.value(profile, name) or 0.0) * factor for name, factor in parts)
+        name = busiest(units_of)
+        if moved and name:
+            reaches.append(
+                Reach(
+                    level,
+                    resource_name(name),
+                    used[name].busy,
+                    name in limits,
+                    work / moved,
+                    units.si(moved, "B"),
+                )
+            )
+    if not seconds or not work or not any(reach.intensity for reach in reaches):
+        return None
+    return RoofPicture(unit, work / seconds, tuple(reaches))
+
+
+def roof_table(picture: RoofPicture) -> Table:
+    """The picture's figures."""
+    specs = (
+        Spec[Reach]("roof", "Roof", numeric=False, cell=lambda reach: reach.unit),
+        Spec[Reach]("busy", "Busy", cell=lambda reach: whole_percent(reach.busy)),
+        Spec[Reach]("moved", "Moved", cell=lambda reach: reach.moved),
+        Spec[Reach](
+            "intensity",
+            f"{picture.work} per byte",
+            cell=lambda reach: units.significant(reach.intensity) if reach.intensity else "",
+        ),
+    )
+    note = f"{units.si(picture.rate, picture.work + '/s')} under ncu."
+    return table("", specs, picture.reaches, note, "roofs")

@@ -1,0 +1,273 @@
+"""Pictures and the table of launches in a real browser: every number is the card's, and all of it works
+by keyboard, from one file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import recorded
+import render_fixture
+from browser import Browser, require_chromium
+
+from ncu_toolkit.analysis.analyze import Options, analyze
+from ncu_toolkit.core import units
+from ncu_toolkit.document.card import short_gain
+from ncu_toolkit.pages.analysis_run import write_standalone
+from ncu_toolkit.pages.book import open_book
+from ncu_toolkit.pages.html import write_run
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+
+HELDOUT = recorded.ROOT / "tests" / "heldout" / "three" / "h200.ncu-rep.xz"
+READY = "document.querySelector('.launches[data-ready]')"
+ROWS = "[...document.querySelectorAll('.launches tbody tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser(require_chromium()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A report of many launches as one file."""
+    require_chromium()
+    found = analyze([HELDOUT], Options(profiles=True))
+    return found, write_standalone(found, tmp_path_factory.mktemp("program") / "report.html")
+
+
+def plain(text: str) -> str:
+    return text.replace("\u202f", " ").replace("\u2009", " ")
+
+
+def say(browser: Browser, text: str) -> None:
+    for letter in text:
+        browser.press(letter, text=letter)
+
+
+def test_savings_are_those_of_the_cards(browser: Browser, program: tuple[Any, Path]) -> None:
+    found, page = program
+    browser.open(page, width=1440)
+    bars = browser.evaluate(
+        "[...document.querySelectorAll('.savings a.row')].map(row => [row.querySelector('code').innerText, row.querySelector('b').innerText,"
+        " row.querySelector('.cause').innerText, row.querySelector('.gain').innerText, row.querySelector('.save').innerText,"
+        " row.querySelector('i').offsetWidth / row.querySelector('.track').offsetWidth])"
+    )
+    launches = sorted(found.launches, key=lambda launch: -launch.duration_us)
+    assert len(bars) == 12
+    for (name, time, cause, gain, save, part), launch in zip(bars, launches, strict=False):
+        card = launch.card
+        assert (name, plain(time), cause, gain) == (
+            card.kernel,
+            plain(card.time),
+            card.title,
+            short_gain(card),
+        )
+        saved = (
+            launch.duration_us * (1 - 1 / card.factor)
+            if card.factor and card.state == "slow"
+            else 0.0
+        )
+        assert plain(save) == (plain(units.duration(saved)) if saved else "–")
+        assert part == pytest.approx(saved / launch.duration_us, abs=0.02)
+    total = sum(launch.duration_us for launch in launches)
+    saved = sum(
+        launch.duration_us * (1 - 1 / launch.card.factor)
+        for launch in launches
+        if launch.card.state == "slow" and launch.card.factor
+    )
+    sentence = plain(browser.evaluate("document.querySelector('.savings .lead').innerText"))
+    assert (
+        sentence
+        == f"{units.significant(saved / 1e3)} of {plain(units.duration(total))} to save if each is fixed alone."
+    )
+    assert browser.complaints() == []
+    # the table has the same sum
+    browser.wait_for(READY)
+    table = browser.evaluate(
+        "[...document.querySelectorAll('.launches tbody tr')].reduce((sum, tr) => sum + Number(tr.cells[5].dataset.v || 0), 0)"
+    )
+    assert table == pytest.approx(saved)
+
+
+def test_a_bar_opens_the_page_of_its_kernel(browser: Browser, program: tuple[Any, Path]) -> None:
+    browser.open(program[1], width=1440)
+    browser.evaluate("document.querySelector('.savings a.row').focus()")
+    browser.press("Enter", 13, "\r")
+    browser.wait_for(
+        "document.querySelector('.leaf:not([data-off]) .nc-card') && location.hash.startsWith('#page-launch')"
+    )
+    name = browser.evaluate(
+        "document.querySelector('.leaf:not([data-off]) .nc-card .nc-head b').innerText"
+    )
+    assert name == max(program[0].launches, key=lambda launch: launch.duration_us).card.kernel
+
+
+def test_launches_are_filtered_grouped_and_sorted_by_keyboard(
+    browser: Browser, program: tuple[Any, Path]
+) -> None:
+    browser.open("about:blank")
+    browser.open(program[1], width=1440)
+    browser.wait_for(READY)
+    assert not any("complete" in cell for row in browser.evaluate(ROWS) for cell in row)
+    browser.press("/", text="/")
+    say(browser, "divergence n12")
+    rows = browser.evaluate(ROWS)
+    assert [row[0] for row in rows] == ["n12_a", "n12_b"]
+    assert plain(
+        browser.evaluate("document.querySelector('.launches .matches').innerText")
+    ).startswith("2 of 34: 1.20 ms, 769 µs")
+    browser.wait_for("location.hash.includes('filter=divergence+n12')")
+    browser.press("ArrowDown", 40)
+    assert browser.evaluate("document.activeElement.innerText") == "n12_a"
+    browser.press("ArrowUp", 38)
+    browser.press("Escape", 27)
+    assert len(browser.evaluate(ROWS)) == 34
+    browser.evaluate("document.querySelector('.launches select').focus()")
+    say(browser, "by cause")
+    browser.wait_for("document.querySelector('.launches tr.group')")
+    groups = browser.evaluate(ROWS)
+    assert groups[0][0] == "Warp divergence"
+    assert sum(int(row[6]) for row in groups) == 34
+    browser.evaluate("document.querySelector('.launches tr.group button').focus()")
+    browser.press("Enter", 13, "\r")
+    assert [row[0] for row in browser.evaluate(ROWS)][:3] == ["Warp divergence", "n12_a", "n12_b"]
+    browser.evaluate("document.querySelector('.launches th[data-key=time] button').focus()")
+    browser.press("Enter", 13, "\r")
+    browser.press("Enter", 13, "\r")
+    assert (
+        browser.evaluate("document.querySelector('.launches th[data-key=time]').ariaSort")
+        == "ascending"
+    )
+    assert browser.evaluate(ROWS)[-1][0] == "n12_a"
+    # the address keeps it all
+    address = browser.evaluate("location.href")
+    assert "sort=launches.time.ascending" in address
+    browser.open("about:blank")
+    browser.open(address, width=1440)
+    browser.wait_for(READY)
+    again = browser.evaluate(ROWS)
+    assert [row[0] for row in again] == [row[0] for row in groups][::-1]
+
+
+def test_columns_are_chosen(browser: Browser, program: tuple[Any, Path]) -> None:
+    browser.open("about:blank")
+    browser.open(program[1], width=1440)
+    browser.wait_for(READY)
+    shown = "[...document.querySelectorAll('.launches thead th')].filter(head => head.checkVisibility()).map(head => head.dataset.key)"
+    assert browser.evaluate(shown) == [
+        "kernel",
+        "time",
+        "bottleneck",
+        "predicted",
+        "share",
+        "saves",
+        "launches",
+        "median",
+    ]
+    browser.evaluate("document.querySelector('.choose summary').focus()")
+    browser.press("Enter", 13, "\r")
+    browser.press("Tab", 9)
+    browser.press(" ", 32, " ")
+    assert "time" not in browser.evaluate(shown)
+    browser.evaluate(
+        "[...document.querySelectorAll('.choose label')].find(label => label.innerText === 'DRAM').click()"
+    )
+    assert browser.evaluate(shown)[-1] == "dram"
+    assert "columns=" in browser.evaluate("location.hash")
+    browser.press("Escape", 27)
+    assert not browser.evaluate("document.querySelector('.choose').open")
+
+
+def test_launches_of_a_kind_in_order_and_by_range(browser: Browser, tmp_path: Path) -> None:
+    template = replace(render_fixture.profile("naive", 1024), context=None)
+    strangers = tuple(
+        replace(
+            template,
+            origin=replace(template.origin, action_index=n),
+            launch=replace(
+                template.launch,
+                nvtx=("train", ("forward", "backward")[n % 2]),
+                stream=7 + n % 3,
+                status="complete" if n < 5 else "killed",
+            ),
+        )
+        for n in range(6)
+    )
+    book = open_book(
+        replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis
+    )
+    browser.open("about:blank")
+    browser.open(write_run(book.run, tmp_path / "run", book=book), width=1440)
+    browser.wait_for(READY)
+    choose = "(rows => {{ rows.value = '{}'; rows.dispatchEvent(new Event('change')) }})(document.querySelector('.launches select'))"
+    assert [row[6] for row in browser.evaluate(ROWS)] == ["5", "1"]
+    browser.evaluate(choose.format("launch"))
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('.launches tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    heads = browser.evaluate(
+        "[...document.querySelectorAll('.launches thead th')].map(head => head.dataset.key)"
+    )
+    assert [row[0].split()[-1] for row in rows] == list("123456")
+    assert [row[heads.index("range")] for row in rows][:2] == [
+        "train › forward",
+        "train › backward",
+    ]
+    assert [row[heads.index("stream")] for row in rows][:3] == ["7", "8", "9"]
+    assert [row[heads.index("status")] for row in rows] == [""] * 5 + ["incomplete"]
+    assert (
+        browser.evaluate(
+            "new Set([...document.querySelectorAll('.launches tbody th a')].map(a => a.href)).size"
+        )
+        == 6
+    )
+    browser.evaluate(choose.format("range"))
+    groups = browser.evaluate(ROWS)
+    assert [(row[0], row[6]) for row in groups] == [
+        ("train › forward", "3"),
+        ("train › backward", "3"),
+    ]
+    assert browser.complaints() == []
+
+
+def test_a_roofline_has_the_numbers_of_the_bars(
+    browser: Browser, program: tuple[Any, Path]
+) -> None:
+    browser.open("about:blank")
+    browser.open(program[1], width=1440)
+    browser.wait_for("document.documentElement.dataset.ready")
+    pages = browser.evaluate(
+        "[...document.querySelectorAll('.leaf[id^=page-launch]')].map(leaf => leaf.id)"
+    )
+    seen = 0
+    for page in pages:
+        browser.evaluate(f"location.hash = '#{page}'")
+        shown = f"document.getElementById('{page}')"
+        browser.wait_for(f"{shown}.checkVisibility()")
+        cells = f"[...{shown}.querySelectorAll('.nc-bars tr')].map(row => [row.cells[0].innerText, row.cells[2].innerText])"
+        bars = {unit: re.findall(r"\d+", busy)[0] for unit, busy in browser.evaluate(cells)}
+        told = browser.evaluate(
+            f"{shown}.querySelector('.roofline')?.getAttribute('aria-label') || ''"
+        )
+        drawn = browser.evaluate(
+            f"[...{shown}.querySelectorAll('.roofline g text')].map(text => text.getBBox()).map(box => [box.x, box.x + box.width, box.y])"
+        )
+        for unit, share in re.findall(r"(?:^|; )([A-Za-z0-9 ]+?) <?\D?(\d+)\D%", told):
+            if unit in bars:
+                assert share == bars[unit], (page, told, bars)
+                seen += 1
+        # labels of points lie in the picture and do not cover each other
+        for at, (left, right, top) in enumerate(drawn):
+            assert left >= 0
+            assert right <= 331
+            for start, end, high in drawn[:at]:
+                assert right <= start or end <= left or abs(top - high) >= 12
+    assert seen > 30
+    assert browser.complaints() == []
