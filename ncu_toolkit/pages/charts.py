@@ -27,7 +27,7 @@ _OUTLINE: Final = {"color": "rgba(0,0,0,0.35)", "width": 0.5}
 
 
 @dataclass(frozen=True)
-class Bar:
+class RateBar:
     """One rung of the ladder chart. `low` and `high` bound the rate (10th to 90th percentile of the
     times)."""
 
@@ -47,7 +47,7 @@ def height_for(rows: int, extra: int = 110) -> int:
     return rows * _ROW + extra
 
 
-def ladder(bars: Sequence[Bar], unit: str, lines: Sequence[tuple[str, float, str]]) -> Figure:
+def ladder(bars: Sequence[RateBar], unit: str, lines: Sequence[tuple[str, float, str]]) -> Figure:
     """Rates by rung as horizontal bars, first rung on top. `lines` are (label, rate, dash) across
     all of them."""
     factor, prefix = si_prefix(
@@ -482,7 +482,7 @@ def by_size(
 
 
 @dataclass(frozen=True)
-class Guess:
+class StepGuess:
     """One step: the speedup that was predicted, and what the next rung achieved."""
 
     label: str
@@ -492,7 +492,7 @@ class Guess:
     text: str
 
 
-def predictions(guesses: Sequence[Guess]) -> Figure:
+def predictions(guesses: Sequence[StepGuess]) -> Figure:
     """Achieved over predicted speedup, logarithmic; on the diagonal both are the same."""
     values = [value for guess in guesses for value in (guess.predicted, guess.achieved)]
     low, high = min([0.95, *values]) / 1.05, max([1.1, *values]) * 1.1

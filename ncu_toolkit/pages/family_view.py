@@ -160,7 +160,7 @@ def _ladder_chart(ladder: Ladder) -> Chart | None:
         )
         kind = entry.shown_kind
         bars.append(
-            charts.Bar(
+            charts.RateBar(
                 entry.label, rate, low, high, kind, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}",
                 entry.colour, entry.label in ladder.trunk or entry.kind in ("baseline", "roof"),
             )
