@@ -2,32 +2,164 @@
 sets them for the light or dark theme.
 
 Functions take values and return `data` and `layout`; what to draw is decided by the view builders.
-"""
+The palette is that of Okabe and Ito, which people with the common colour-vision deficiencies can
+tell apart. Neighbours in a stack also differ by pattern, so nothing rests on colour alone."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.document.views import shown_size
-from ncu_toolkit.pages import palette
+
+BLUE: Final = "#0072B2"
+SKY: Final = "#56B4E9"
+GREEN: Final = "#009E73"
+YELLOW: Final = "#F0E442"
+ORANGE: Final = "#E69F00"
+VERMILION: Final = "#D55E00"
+PURPLE: Final = "#CC79A7"
+GREY: Final = "#8A8F98"
+LIGHT: Final = "#C9CDD3"
+
+#: Kind of rung -> (pattern, words). The colour is the rung's own.
+KINDS: Final[dict[str, tuple[str, str]]] = {
+    "step": ("", "step"),
+    "slower": ("\\", "step, slower than the one before"),
+    "regression": ("/", "regression, kept to show it"),
+    "planted": ("x", "planted defect"),
+    "baseline": ("", "library baseline"),
+    "roof": ("", "roof"),
+    "probe": (".", "probe"),
+}
+#: Hues in degrees that the rungs of a ladder run through, from its first to its last; lightness and
+#: chroma (OKLCH) that show on white and on black.
+_FIRST, _LAST, _LIGHTNESS, _CHROMA = 300.0, 40.0, 0.62, 0.15
+
+
+def rung_colour(place: int, count: int, kind: str) -> str:
+    """The colour of a rung in every chart, by its place among `count`; libraries and roofs are
+    grey.
+
+    OKLCH to sRGB after B. Ottosson, "A perceptual color space for image processing" (2020)."""
+    if kind in ("baseline", "roof"):
+        return GREY
+    hue = math.radians(_FIRST + (_LAST - _FIRST) * place / max(1, count - 1))
+    a, b = _CHROMA * math.cos(hue), _CHROMA * math.sin(hue)
+    long = (_LIGHTNESS + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    middle = (_LIGHTNESS - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (_LIGHTNESS - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * middle + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * middle - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * middle + 1.7076147010 * short,
+    )
+    return "#" + "".join(f"{_eight_bits(value):02x}" for value in linear)
+
+
+def _eight_bits(linear: float) -> int:
+    """A linear channel as its sRGB value, 0-255 (IEC 61966-2-1)."""
+    value = min(1.0, max(0.0, linear))
+    coded = 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055
+    return round(255 * coded)
+
+
+#: Stall reason -> (colour, pattern). A reason keeps its colour on every chart.
+STALLS: Final[dict[str, tuple[str, str]]] = {
+    "selected": (GREY, ""), "not_selected": (LIGHT, ""), "long_scoreboard": (BLUE, ""), "short_scoreboard": (SKY, ""),
+    "mio_throttle": (VERMILION, ""), "lg_throttle": (ORANGE, ""), "barrier": (PURPLE, ""), "math_pipe_throttle": (GREEN, ""),
+    "wait": (YELLOW, ""), "membar": (PURPLE, "/"), "tex_throttle": (ORANGE, "/"), "drain": (BLUE, "/"), "imc_miss": (SKY, "/"),
+    "no_instruction": (GREEN, "/"), "branch_resolving": (YELLOW, "/"), "dispatch_stall": (VERMILION, "/"),
+    "sleeping": (GREY, "/"), "misc": (LIGHT, "/"), "gmma": (GREEN, "x"),
+}  # fmt: skip
+
+#: Memory level -> (colour, marker symbol).
+LEVELS: Final[dict[str, tuple[str, str]]] = {
+    "dram": (BLUE, "circle"), "l2": (ORANGE, "square"), "l1": (GREEN, "diamond")
+}  # fmt: skip
+SYMBOLS: Final = (
+    "circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "hexagon", "pentagon",
+)  # fmt: skip
 
 Figure = dict[str, Any]
 _ROW: Final = 26
 #: Parts of a row that a bar fills.
 _WIDE, _THIN = 0.78, 0.42
 _OUTLINE: Final = {"color": "rgba(0,0,0,0.35)", "width": 0.5}
+#: Below the plot; the page's script makes room for as many lines as the width needs.
+LEGEND: Final = {
+    "orientation": "h", "x": 0, "xref": "container", "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom",
+    "traceorder": "normal", "font": {"size": 11},
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RateBar:
+def figure(
+    data: Sequence[Figure], height: float, x: Figure, y: Figure, *, margin: tuple[int, int, int, int] = (8, 16, 8, 44),
+    legend: bool = True, **more: Any,
+) -> Figure:  # fmt: skip
+    """Traces with their layout: margins are left, right, top and bottom; `more` is of the layout."""
+    below = {"legend": LEGEND} if legend else {}
+    sides = dict(zip("lrtb", margin, strict=True))
+    layout = {"height": height, "margin": sides, "xaxis": x, "yaxis": y, "showlegend": legend}
+    return {"data": list(data), "layout": {**layout, **below, **more}}
+
+
+def scatter(mode: str, name: str, x: Iterable[Any], y: Iterable[Any], **more: Any) -> Figure:
+    return {"type": "scatter", "mode": mode, "name": name, "x": list(x), "y": list(y), **more}
+
+
+def _bars(
+    name: str, y: Iterable[Any], x: Iterable[Any], colour: Any, pattern: str, **more: Any
+) -> Figure:
+    filled = {"shape": pattern, "size": 6, "solidity": 0.35}
+    marker = {"color": colour, "line": _OUTLINE, "pattern": filled}
+    bars = {"type": "bar", "orientation": "h", "name": name, "y": list(y), "x": list(x)}
+    return {**bars, "marker": marker, **more}
+
+
+def axis(title: str = "", **more: Any) -> Figure:
+    return {**({"title": {"text": title}} if title else {}), **more}
+
+
+def log_axis(title: str, ticks: Sequence[float], suffix: str = "", **more: Any) -> Figure:
+    """A logarithmic axis with labels at `ticks`."""
+    return axis(
+        title, type="log", tickvals=ticks, ticktext=[f"{t:g}{suffix}" for t in ticks], **more
+    )
+
+
+def hover(text: str) -> Figure:
+    return {"hovertemplate": f"{text}<extra></extra>"}
+
+
+def _across(x: float, dash: str) -> Figure:
+    """A vertical line through the whole plot."""
+    ends = {"x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1}
+    return {"type": "line", **ends, "line": {"dash": dash, "width": 1.5}}
+
+
+def _rungs(labels: Iterable[str], **more: Any) -> Figure:
+    """An axis with a row a label, the first on top."""
+    order = {"autorange": "reversed", "categoryorder": "array", "type": "category"}
+    shown = [plot_text(label) for label in labels]
+    return {
+        **order,
+        "categoryarray": shown,
+        "automargin": True,
+        "ticks": "",
+        "showgrid": False,
+        **more,
+    }
+
+
+class Rated(NamedTuple):
     """One rung of the ladder chart. `low` and `high` bound the rate (10th to 90th percentile of the
     times)."""
 
@@ -42,217 +174,117 @@ class RateBar:
     """Whether the rung lies on the way to the fastest one; the bars of others are thinner."""
 
 
-def height_for(rows: int, extra: int = 110) -> int:
-    """Pixels for a chart of horizontal bars."""
-    return rows * _ROW + extra
-
-
-def ladder(bars: Sequence[RateBar], unit: str, lines: Sequence[tuple[str, float, str]]) -> Figure:
+def ladder(rungs: Sequence[Rated], unit: str, lines: Sequence[tuple[str, float, str]]) -> Figure:
     """Rates by rung as horizontal bars, first rung on top. `lines` are (label, rate, dash) across
     all of them."""
     factor, prefix = si_prefix(
-        max([bar.high for bar in bars] + [rate for _, rate, _ in lines], default=1.0)
+        max([rung.high for rung in rungs] + [rate for _, rate, _ in lines], default=1.0)
     )
     data = []
-    for kind in dict.fromkeys(bar.kind for bar in bars):
-        pattern, words = palette.KINDS.get(kind, palette.KINDS["step"])
-        chosen = [bar for bar in bars if bar.kind == kind]
+    for kind in dict.fromkeys(rung.kind for rung in rungs):
+        pattern, words = KINDS.get(kind, KINDS["step"])
+        chosen = [rung for rung in rungs if rung.kind == kind]
+        labels, rates = [plot_text(rung.label) for rung in chosen], [rung.rate for rung in chosen]
+        errors = {
+            "array": [(rung.high - rung.rate) / factor for rung in chosen],
+            "arrayminus": [(rung.rate - rung.low) / factor for rung in chosen],
+        }
         data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": words,
-                "y": [plot_text(bar.label) for bar in chosen],
-                "x": [bar.rate / factor for bar in chosen],
-                "width": [_WIDE if bar.trunk else _THIN for bar in chosen],
-                "error_x": {
+            _bars(
+                words,
+                labels,
+                [rate / factor for rate in rates],
+                [rung.colour for rung in chosen],
+                pattern,
+                width=[_WIDE if rung.trunk else _THIN for rung in chosen],
+                error_x={
                     "type": "data",
                     "symmetric": False,
-                    "array": [(bar.high - bar.rate) / factor for bar in chosen],
-                    "arrayminus": [(bar.rate - bar.low) / factor for bar in chosen],
+                    **errors,
                     "thickness": 1.2,
                     "width": 3,
                 },
-                "marker": {
-                    "color": [bar.colour for bar in chosen],
-                    "line": _OUTLINE,
-                    "pattern": {"shape": pattern, "size": 6, "solidity": 0.35},
-                },
-                "customdata": [plot_text(bar.text) for bar in chosen],
-                "hovertemplate": "%{y}<br>%{customdata}<extra></extra>",
-            }
+                customdata=[plot_text(rung.text) for rung in chosen],
+                **hover("%{y}<br>%{customdata}"),
+            )
         )
-    shapes, notes = [], []
-    for index, (label, rate, dash) in enumerate(sorted(lines, key=lambda line: line[1])):
-        shapes.append(
-            {
-                "type": "line",
-                "x0": rate / factor,
-                "x1": rate / factor,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "line": {"dash": dash, "width": 1.5},
-            }
-        )
-        notes.append(
-            {
-                "x": rate / factor,
-                "yref": "paper",
-                "y": 1,
-                "yanchor": "bottom",
-                "yshift": 2 + 14 * (len(lines) - 1 - index),
-                "xanchor": "right",
-                "text": plot_text(label),
-                "showarrow": False,
-                "font": {"size": 11},
-            }
-        )
-    layout = {
-        "barmode": "overlay",
-        "bargap": 0.25,
-        "margin": {"l": 8, "r": 24, "t": 16 + 14 * max(1, len(lines)), "b": 44},
-        "height": height_for(len(bars), 130 + 14 * len(lines)),
-        "xaxis": {"title": {"text": f"{prefix}{unit}"}, "rangemode": "tozero"},
-        "yaxis": _rungs([bar.label for bar in bars]),
-        "shapes": shapes,
-        "annotations": notes,
-        "showlegend": len(data) > 1,
-        "legend": LEGEND,
-    }
-    return {"data": data, "layout": layout}
-
-
-#: Below the plot; the page's script makes room for as many lines as the width needs.
-LEGEND: Final = {
-    "orientation": "h",
-    "x": 0,
-    "xref": "container",
-    "xanchor": "left",
-    "y": 0,
-    "yref": "container",
-    "yanchor": "bottom",
-    "traceorder": "normal",
-    "font": {"size": 11},
-}
-
-
-def _rungs(labels: Sequence[str]) -> dict[str, Any]:
-    shown = [plot_text(label) for label in labels]
-    return {
-        "autorange": "reversed",
-        "categoryorder": "array",
-        "categoryarray": shown,
-        "automargin": True,
-        "ticks": "",
-        "type": "category",
-        "showgrid": False,
-    }
+    ordered = sorted(lines, key=lambda line: line[1])
+    notes = [
+        {
+            "x": rate / factor, "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 2 + 14 * (len(lines) - 1 - index),
+            "xanchor": "right", "text": plot_text(label), "showarrow": False, "font": {"size": 11},
+        }
+        for index, (label, rate, _) in enumerate(ordered)
+    ]  # fmt: skip
+    return figure(
+        data,
+        len(rungs) * _ROW + 130 + 14 * len(lines),
+        axis(f"{prefix}{unit}", rangemode="tozero"),
+        _rungs(rung.label for rung in rungs),
+        margin=(8, 24, 16 + 14 * max(1, len(lines)), 44),
+        barmode="overlay",
+        bargap=0.25,
+        shapes=[_across(rate / factor, dash) for _, rate, dash in ordered],
+        annotations=notes,
+        showlegend=len(data) > 1,
+    )
 
 
 def stalls(stacks: Sequence[tuple[str, Mapping[str, float]]], reasons: Sequence[str]) -> Figure:
     """Cycles per issued instruction by stall reason, stacked, one bar a rung; far longer bars are
     cut.
 
-    `reasons` gives the order; what is not in it is drawn as "other".
-    """
+    `reasons` gives the order; what is not in it is drawn as "other"."""
     labels = [plot_text(label) for label, _ in stacks]
-    data = []
-    for reason in reasons:
-        colour, pattern = palette.STALLS.get(reason, (palette.LIGHT, "."))
-        data.append(
-            _stack_part(
-                reason_name(reason),
-                labels,
-                [stack.get(reason, 0.0) for _, stack in stacks],
-                colour,
-                pattern,
-            )
-        )
-    others = [
-        sum(value for reason, value in stack.items() if reason not in reasons)
-        for _, stack in stacks
-    ]
+
+    def part(name: str, values: Sequence[float], colour: str, pattern: str) -> Figure:
+        told = [f"{units.significant(value)} cycles per instruction" for value in values]
+        said = hover("%{y}<br>%{fullData.name}: %{customdata}")
+        return _bars(plot_text(name), labels, values, colour, pattern, customdata=told, **said)
+
+    data = [
+        part(reason_name(reason), [s.get(reason, 0.0) for _, s in stacks], *STALLS.get(reason, (LIGHT, ".")))
+        for reason in reasons
+    ]  # fmt: skip
+    others = [sum(v for reason, v in stack.items() if reason not in reasons) for _, stack in stacks]
     if any(value > 0 for value in others):
-        data.append(_stack_part("other", labels, others, palette.LIGHT, "."))
+        data.append(part("other", others, LIGHT, "."))
     totals = [sum(stack.values()) for _, stack in stacks]
     limit = _cut(totals)
     cut = [(label, total) for label, total in zip(labels, totals, strict=True) if total > limit]
     notes = [
         {
-            "y": label,
-            "x": limit,
-            "xanchor": "right",
-            "text": f"{units.significant(total)} →",
-            "showarrow": False,
-            "font": {"size": 11, "color": "#000000"},
-            "bgcolor": "rgba(255,255,255,0.85)",
-            "borderpad": 1,
+            "y": label, "x": limit, "xanchor": "right", "text": f"{units.significant(total)} →", "showarrow": False,
+            "font": {"size": 11, "color": "#000000"}, "bgcolor": "rgba(255,255,255,0.85)", "borderpad": 1,
         }
         for label, total in cut
-    ]
-    layout: Figure = {
-        "barmode": "stack",
-        "bargap": 0.25,
-        "margin": {"l": 8, "r": 16, "t": 44, "b": 44},
-        "height": height_for(len(stacks), 170),
-        "annotations": notes,
-        "xaxis": {"title": {"text": "cycles per issued instruction"}, "range": [0, limit]},
-        "yaxis": _rungs([label for label, _ in stacks]),
-        "legend": LEGEND,
-        "showlegend": True,
-    }
-    views: list[tuple[str, Figure]] = [
-        (
-            "cycles",
-            {
-                "barnorm": "",
-                "xaxis.title.text": "cycles per issued instruction",
-                "xaxis.range": [0, limit],
-                "annotations": notes,
-            },
-        )
-    ]
+    ]  # fmt: skip
+    title = "cycles per issued instruction"
+
+    def view(norm: str, title: str, end: float, annotations: Sequence[Figure] = ()) -> Figure:
+        shown = {"xaxis.title.text": title, "xaxis.range": [0, end], "annotations": annotations}
+        return {"barnorm": norm, **shown}
+
+    views = {"cycles": view("", title, limit, notes)}
     if cut:
-        views.append(
-            (
-                "uncut",
-                {
-                    "barnorm": "",
-                    "xaxis.title.text": "cycles per issued instruction",
-                    "xaxis.range": [0, 1.03 * max(totals)],
-                    "annotations": [],
-                },
-            )
-        )
-    views.append(
-        (
-            "share",
-            {
-                "barnorm": "percent",
-                "xaxis.title.text": "% of a warp's time",
-                "xaxis.range": [0, 100],
-                "annotations": [],
-            },
-        )
+        views["uncut"] = view("", title, 1.03 * max(totals))
+    views["share"] = view("percent", "% of a warp's time", 100)
+    menu = {
+        "type": "buttons", "direction": "right", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom",
+        "pad": {"b": 8, "t": 0, "l": 0, "r": 0}, "showactive": True, "active": 0,
+        "buttons": [{"label": name, "method": "relayout", "args": [change]} for name, change in views.items()],
+    }  # fmt: skip
+    return figure(
+        data,
+        len(stacks) * _ROW + 170,
+        axis(title, range=[0, limit]),
+        _rungs(label for label, _ in stacks),
+        margin=(8, 16, 44, 44),
+        barmode="stack",
+        bargap=0.25,
+        annotations=notes,
+        updatemenus=[menu],
     )
-    layout["updatemenus"] = [
-        {
-            "type": "buttons",
-            "direction": "right",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1,
-            "yanchor": "bottom",
-            "pad": {"b": 8, "t": 0, "l": 0, "r": 0},
-            "showactive": True,
-            "active": 0,
-            "buttons": [
-                {"label": name, "method": "relayout", "args": [change]} for name, change in views
-            ],
-        }
-    ]
-    return {"data": data, "layout": layout}
 
 
 #: Stacks higher than this many times the median are cut off, with their height written on them: one
@@ -263,30 +295,9 @@ _CUT_AT: Final = 6.0
 def _cut(totals: Sequence[float]) -> float:
     """Where the axis of the stall stacks ends."""
     bound = _CUT_AT * statistics.median(totals)
-    return (
-        1.05 * max((total for total in totals if total <= bound), default=1.0)
-        if max(totals) > bound
-        else 1.03 * max(totals, default=1.0)
-    )
-
-
-def _stack_part(
-    name: str, labels: Sequence[str], values: Sequence[float], colour: str, pattern: str
-) -> Figure:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": plot_text(name),
-        "y": list(labels),
-        "x": list(values),
-        "marker": {
-            "color": colour,
-            "line": _OUTLINE,
-            "pattern": {"shape": pattern, "size": 6, "solidity": 0.35},
-        },
-        "customdata": [f"{units.significant(value)} cycles per instruction" for value in values],
-        "hovertemplate": "%{y}<br>%{fullData.name}: %{customdata}<extra></extra>",
-    }
+    if max(totals) <= bound:
+        return 1.03 * max(totals)
+    return 1.05 * max((total for total in totals if total <= bound), default=1.0)
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
@@ -306,50 +317,23 @@ def traffic(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     at 1 is the least possible."""
     moved = [value for _, values in rows for value in values.values()]
     low, high = min([0.45, *moved]) / 1.15, max([2.2, *moved]) * 1.15
-    ticks = ratio_ticks(low, high)
     data = []
     for level, name in (("l1", "asked of L1"), ("l2", "asked of L2"), ("dram", "DRAM")):
-        known = [(label, values[level]) for label, values in rows if values.get(level)]
+        known = {plot_text(label): values[level] for label, values in rows if values.get(level)}
         if known:
-            colour, symbol = palette.LEVELS[level]
+            colour, symbol = LEVELS[level]
+            marker = {"color": colour, "symbol": symbol, "size": 10, "line": _OUTLINE}
+            told = hover("%{y}<br>%{fullData.name}: %{customdata} compulsory")
+            ratios = [units.ratio(value) for value in known.values()]
             data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": name,
-                    "y": [plot_text(label) for label, _ in known],
-                    "x": [value for _, value in known],
-                    "marker": {"color": colour, "symbol": symbol, "size": 10, "line": _OUTLINE},
-                    "customdata": [units.ratio(value) for _, value in known],
-                    "hovertemplate": "%{y}<br>%{fullData.name}: %{customdata} compulsory<extra></extra>",
-                }
+                scatter(
+                    "markers", name, known.values(), known, marker=marker, customdata=ratios, **told
+                )
             )
-    layout = {
-        "height": 20 * len(rows) + 110,
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "legend": LEGEND,
-        "showlegend": True,
-        "xaxis": {
-            "type": "log",
-            "title": {"text": "bytes moved over compulsory bytes"},
-            "range": [math.log10(low), math.log10(high)],
-            "tickvals": ticks,
-            "ticktext": [f"{tick:g}×" for tick in ticks],
-        },
-        "yaxis": {**_rungs([label for label, _ in rows]), "showgrid": True},
-        "shapes": [
-            {
-                "type": "line",
-                "x0": 1,
-                "x1": 1,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "line": {"dash": "dot", "width": 1.5},
-            }
-        ],
-    }
-    return {"data": data, "layout": layout}
+    span = [math.log10(low), math.log10(high)]
+    x = log_axis("bytes moved over compulsory bytes", ratio_ticks(low, high), "×", range=span)
+    y = _rungs((label for label, _ in rows), showgrid=True)
+    return figure(data, 20 * len(rows) + 110, x, y, shapes=[_across(1, "dot")])
 
 
 #: Distances between labels of sizes that fit side by side on a phone.
@@ -402,28 +386,23 @@ def size_axis(dims: Mapping[str, Mapping[str, int]]) -> SizeAxis:
         and all(x <= y for x, y in zip(dims[a].values(), dims[b].values(), strict=True))
         for a, b in pairwise(order)
     )
-    title = {"text": "size"}
     if grows:
         places = [volumes[label] for label in order]
         shown = apart(places, [plot_text(shown_size(label)) for label in order])
-        layout = {"type": "log", "title": title, "tickvals": places, "ticktext": shown}
-        return SizeAxis(
-            dict(zip(order, places, strict=True)), frozenset(), {**layout, "automargin": True}
-        )
+        layout = axis("size", type="log", tickvals=places, ticktext=shown, automargin=True)
+        return SizeAxis(dict(zip(order, places, strict=True)), frozenset(), layout)
     extents = {label: tuple(dims[label].values())[::-1] for label in dims}
     order = sorted(dims, key=lambda label: extents[label])
     breaks = [b for a, b in pairwise(order) if extents[a][:-1] != extents[b][:-1]]
-    layout = {
-        "title": title,
-        "tickvals": list(range(1, len(order) + 1)),
-        "range": [0.5, len(order) + 1],  # slanted labels reach to the right
-        "ticktext": [plot_text(shown_size(label)) for label in order],
-    }
-    return SizeAxis(
-        {label: float(place) for place, label in enumerate(order, 1)},
-        frozenset(breaks if len(breaks) + 1 < len(order) else ()),
-        {**layout, "automargin": True},
+    layout = axis(
+        "size",
+        tickvals=list(range(1, len(order) + 1)),
+        range=[0.5, len(order) + 1],  # slanted labels reach to the right
+        ticktext=[plot_text(shown_size(label)) for label in order],
+        automargin=True,
     )
+    at = {label: float(place) for place, label in enumerate(order, 1)}
+    return SizeAxis(at, frozenset(breaks if len(breaks) + 1 < len(order) else ()), layout)
 
 
 #: Rungs drawn at first in the chart over sizes; the others wait in the legend.
@@ -431,171 +410,98 @@ _SIZES_SHOWN: Final = 6
 
 
 def by_size(
-    series: Sequence[tuple[str, str, str, Mapping[str, float]]], axis: SizeAxis, unit: str
+    series: Sequence[tuple[str, str, str, Mapping[str, float]]], sizes: SizeAxis, unit: str
 ) -> Figure:
     """Rate over size, a line for each rung: (label, kind, colour, rate by size)."""
     factor, prefix = si_prefix(
         max((rate for *_, rates in series for rate in rates.values()), default=1.0)
     )
     last = {
-        label: next(rates[size] for size in reversed(tuple(axis.places)) if size in rates)
+        label: next(rates[size] for size in reversed(tuple(sizes.places)) if size in rates)
         for label, _, _, rates in series
     }
-    fastest = sorted((last[label] for label, kind, *_ in series if kind == "step"), reverse=True)[
-        :_SIZES_SHOWN
-    ]
+    steps = (last[label] for label, kind, *_ in series if kind == "step")
+    fastest = sorted(steps, reverse=True)[:_SIZES_SHOWN]
     data = []
     for index, (label, kind, colour, rates) in enumerate(series):
-        baseline = kind in ("baseline", "roof")
-        line = axis.line(rates)
+        baseline, line = kind in ("baseline", "roof"), sizes.line(rates)
+        drawn = baseline or index == 0 or (fastest and last[label] >= fastest[-1])
+        dash = "dash" if kind in ("regression", "planted") else "solid"
         data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": plot_text(label),
-                "x": [size and axis.places[size] for size in line],
-                "y": [size and rates[size] / factor for size in line],
-                "line": {
-                    "color": colour,
-                    "width": 3 if baseline else 1.5,
-                    "dash": "dash" if kind in ("regression", "planted") else "solid",
-                },
-                "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 7},
-                "text": [
+            scatter(
+                "lines+markers",
+                plot_text(label),
+                [size and sizes.places[size] for size in line],
+                [size and rates[size] / factor for size in line],
+                line={"color": colour, "width": 3 if baseline else 1.5, "dash": dash},
+                marker={"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 7},
+                text=[
                     size and f"{plot_text(size)}: {units.si(rates[size], unit)}" for size in line
                 ],
-                "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
-                "visible": True
-                if baseline or index == 0 or (fastest and last[label] >= fastest[-1])
-                else "legendonly",
-            }
+                visible=True if drawn else "legendonly",
+                **hover("%{fullData.name}<br>%{text}"),
+            )
         )
-    layout = {
-        "height": 460,
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "legend": LEGEND,
-        "showlegend": True,
-        "xaxis": axis.layout,
-        "yaxis": {"title": {"text": f"{prefix}{unit}"}, "rangemode": "tozero", "automargin": True},
-    }
-    return {"data": data, "layout": layout}
+    y = axis(f"{prefix}{unit}", rangemode="tozero", automargin=True)
+    return figure(data, 460, sizes.layout, y)
 
 
-@dataclass(frozen=True)
-class StepGuess:
-    """One step: the speedup that was predicted, and what the next rung achieved."""
-
-    label: str
-    predicted: float
-    achieved: float
-    judged: bool
-    text: str
-
-
-def predictions(guesses: Sequence[StepGuess]) -> Figure:
-    """Achieved over predicted speedup, logarithmic; on the diagonal both are the same."""
-    values = [value for guess in guesses for value in (guess.predicted, guess.achieved)]
+def predictions(steps: Sequence[tuple[str, float, float, bool, str]]) -> Figure:
+    """Achieved over predicted speedup, logarithmic; on the diagonal both are the same. Steps are
+    (label, predicted, achieved, whether judged, text)."""
+    values = [value for _, predicted, achieved, *_ in steps for value in (predicted, achieved)]
     low, high = min([0.95, *values]) / 1.05, max([1.1, *values]) * 1.1
-    data: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "achieved as predicted",
-            "x": [low, high],
-            "y": [low, high],
-            "line": {"dash": "dot", "width": 1.5},
-            "hoverinfo": "skip",
-        }
-    ]
-    for judged, name in ((True, "judged"), (False, "not scored")):
-        chosen = [guess for guess in guesses if guess.judged is judged]
+    dotted = {"dash": "dot", "width": 1.5}
+    ends = [low, high]
+    data = [scatter("lines", "achieved as predicted", ends, ends, line=dotted, hoverinfo="skip")]
+    for judged, name, colour, symbol in (
+        (True, "judged", BLUE, "circle"),
+        (False, "not scored", GREY, "circle-open"),
+    ):
+        chosen = [step for step in steps if step[3] is judged]
         if chosen:
+            labels, predicted, achieved, _, texts = zip(*chosen, strict=True)
             data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": name,
-                    "x": [guess.predicted for guess in chosen],
-                    "y": [guess.achieved for guess in chosen],
-                    "customdata": [plot_text(guess.label) for guess in chosen],
-                    "text": [plot_text(guess.text) for guess in chosen],
-                    "marker": {
-                        "color": palette.BLUE if judged else palette.GREY,
-                        "symbol": "circle" if judged else "circle-open",
-                        "size": 9,
-                        "line": {"width": 1},
-                    },
-                    "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
-                }
+                scatter(
+                    "markers",
+                    name,
+                    predicted,
+                    achieved,
+                    customdata=list(map(plot_text, labels)),
+                    text=list(map(plot_text, texts)),
+                    marker={"color": colour, "symbol": symbol, "size": 9, "line": {"width": 1}},
+                    **hover("%{customdata}<br>%{text}"),
+                )
             )
     span = [math.log10(low), math.log10(high)]
-    ticks = [
-        value for value in (0.5, 1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= value <= high
-    ]
-    axis = {
-        "type": "log",
-        "range": span,
-        "automargin": True,
-        "tickvals": ticks,
-        "ticktext": [f"{t:g}×" for t in ticks],
-    }
-    layout = {
-        "height": 420,
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "legend": LEGEND,
-        "showlegend": True,
-        "xaxis": {**axis, "title": {"text": "predicted, if only this is fixed"}},
-        "yaxis": {**axis, "title": {"text": "achieved"}},
-    }
-    return {"data": data, "layout": layout}
+    ticks = [tick for tick in (0.5, 1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= tick <= high]
+    x, y = (
+        log_axis(title, ticks, "×", range=span, automargin=True)
+        for title in ("predicted, if only this is fixed", "achieved")
+    )
+    return figure(data, 420, x, y)
 
 
 def what_if(
-    label: str,
-    values: Sequence[float],
-    warps: Sequence[float],
-    now: tuple[float, float],
-    capacity: float,
-) -> Figure:
+    label: str, values: Sequence[float], warps: Sequence[float], now: tuple[float, float], capacity: float
+) -> Figure:  # fmt: skip
     """Resident warps an SM over one resource, with a diamond where the launch is now: (resource,
     warps)."""
     turns = [
-        (value, warps[at])
-        for at, value in enumerate(values)
-        if at in (0, len(values) - 1) or warps[at] != warps[at - 1]
+        at for at in range(len(values)) if at in (0, len(values) - 1) or warps[at] != warps[at - 1]
     ]
+    line = {"color": BLUE, "shape": "hv", "width": 2}
+    marker = {"color": VERMILION, "size": 11, "symbol": "diamond"}
+    over, height = [values[at] for at in turns], [warps[at] for at in turns]
     data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "warps",
-            "x": [value for value, _ in turns],
-            "y": [height for _, height in turns],
-            "line": {"color": palette.BLUE, "shape": "hv", "width": 2},
-            "hovertemplate": "%{x}: %{y} warps<extra></extra>",
-        },
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "now",
-            "x": [now[0]],
-            "y": [now[1]],
-            "marker": {"color": palette.VERMILION, "size": 11, "symbol": "diamond"},
-            "hovertemplate": "now: %{x}, %{y} warps<extra></extra>",
-        },
+        scatter("lines", "warps", over, height, line=line, **hover("%{x}: %{y} warps")),
+        scatter(
+            "markers", "now", now[:1], now[1:], marker=marker, **hover("now: %{x}, %{y} warps")
+        ),
     ]
-    layout = {
-        "height": 230,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 40},
-        "showlegend": False,
-        "xaxis": {"title": {"text": plot_text(label)}, "automargin": True},
-        "yaxis": {
-            "range": [0, capacity * 1.05],
-            "automargin": True,
-            "title": {"text": "warps an SM"},
-        },
-    }
-    return {"data": data, "layout": layout}
+    x = axis(plot_text(label), automargin=True)
+    y = axis("warps an SM", range=[0, capacity * 1.05], automargin=True)
+    return figure(data, 230, x, y, margin=(8, 8, 8, 40), legend=False)
 
 
 def si_prefix(largest: float) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text, slug, visible
 from ncu_toolkit.document.views import Cell, Chart, missing, number, plain_table, shown_size, text
 from ncu_toolkit.model import Timing
-from ncu_toolkit.pages import charts, palette
+from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, problem_of
 from ncu_toolkit.pages.columns import NOT_TIMED, interleaved
 
@@ -174,7 +174,7 @@ class _Curve:
             rate, low, high = (
                 {size: self.rate(line[size], part) for size in places} for part in (0.5, 0.9, 0.1)
             )
-            symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
+            symbol = charts.SYMBOLS[index % len(charts.SYMBOLS)]
             marks = [f"{symbol}-open" if size in self.unseen else symbol for size in drawn]
             data.append(
                 {
@@ -194,7 +194,7 @@ class _Curve:
                         "width": 3,
                     },
                     "line": {
-                        "color": colours.get(rung, palette.GREY),
+                        "color": colours.get(rung, charts.GREY),
                         "width": 3 if rung == self.baseline else 2,
                     },
                     "marker": {"symbol": marks if self.unseen else symbol, "size": 8},

@@ -27,7 +27,7 @@ from ncu_toolkit.pages.book import Book, Entry, Ladder, problem_of
 from ncu_toolkit.pages.columns import NOT_TIMED, cause, ladder_table
 from ncu_toolkit.pages.curve_view import library_curve
 from ncu_toolkit.pages.family_sentence import rate_text, roof_name, sentence
-from ncu_toolkit.pages.roofline import Point, roofline
+from ncu_toolkit.pages.roofline import Spot, roofline
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand
 #: in the table.
@@ -160,7 +160,7 @@ def _ladder_chart(ladder: Ladder) -> Chart | None:
         )
         kind = entry.shown_kind
         bars.append(
-            charts.RateBar(
+            charts.Rated(
                 entry.label, rate, low, high, kind, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}",
                 entry.colour, entry.label in ladder.trunk or entry.kind in ("baseline", "roof"),
             )
@@ -261,7 +261,7 @@ def _roofline_chart(ladder: Ladder) -> Chart | None:
             continue
         intensity = {level: entry.flops / moved for level, moved in levels.items() if moved > 0}
         points.append(
-            Point(
+            Spot(
                 entry.label, rate, intensity, entry.kind, entry.colour, entry.label in ladder.trunk,
                 entry.way[0].rung,
             )

@@ -34,8 +34,8 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     busiest_with_loads,
     dependent_loads,
@@ -52,8 +52,8 @@ from ncu_toolkit.diagnosis.rules._code import (
     memory_levels,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, MULTIPLY_ADDS, WEAK_STALL, Threshold
-from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES
+from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
@@ -88,7 +88,7 @@ SMALL_TILE: Final = Threshold(
 )
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     reuse = k["load_reuse"] or 0.0
     measured = k.fact(
         "load_reuse",
@@ -129,7 +129,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     waiting = global_waiting(k) if k.model.stalls else 1.0
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
-            f"The caches serve the reuse. Warps spend only {units.percent(waiting)} of their time waiting for global memory.",
+            f"The caches serve the reuse. Warps spend only {percent(waiting)} of their time waiting for global memory.",
             measured,
         )
     busiest, busy = busiest_with_loads(k)
@@ -138,7 +138,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     queue += k.model.waiting("mio_throttle") * k.blame("mio_throttle", "global", "texture")
     if busy < BUSY.value and queue < WEAK_STALL.value:
         return k.ruled_out(
-            f"Latency is the limit, not traffic: every memory level is at most {units.percent(busy)} busy.",
+            f"Latency is the limit, not traffic: every memory level is at most {percent(busy)} busy.",
             measured,
         )
     if _read_once(k):
@@ -150,10 +150,8 @@ def find(k: Kernel) -> Finding | NoFinding:
     left = hit * served + (1 - hit) * beyond
     own = k.pipe_part("global", 1.0)
     on_chip = keep(own, served)
-    moved, compulsory = (
-        k["dram_bytes"],
-        k.profile.context.compulsory_bytes if k.profile.context else None,
-    )
+    moved = k["dram_bytes"]
+    compulsory = k.context.compulsory_bytes
     stalls = {
         reason: keep(k.blame(reason, "global", "texture"), left)
         for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
@@ -177,7 +175,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             "loads, and shares the instructions around them."
         )
         if one
-        else f"Estimate: tiling removes {units.percent(1 - ON_CHIP)} of the loads that L1 serves ({units.percent(hit)}). A staged value is still "
+        else f"Estimate: tiling removes {percent(1 - ON_CHIP)} of the loads that L1 serves ({percent(hit)}). A staged value is still "
         "read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads instead of 2. Tiles in registers gain more.",
     )
     where = RESOURCES[busiest][2] if busiest else "memory"
@@ -191,7 +189,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             if asked is not None
             else f"Loads request about {units.significant(reuse, 2)} bytes from L1, in whole sectors, per byte that device memory must deliver. "
         )
-        + f"Such loads{others} keep {where} {units.percent(counted)} busy.",
+        + f"Such loads{others} keep {where} {percent(counted)} busy.",
         removal,
         (
             measured,
@@ -223,8 +221,8 @@ def _read_once(k: Kernel) -> bool:
     """Whether what is loaded passes through shared memory and is read there once: it is handed
     from lane to lane, and not kept for use again."""
     passes = {"LDS": 0.0, "STS": 0.0}
-    for row in k.profile.instructions:
-        kind = attribution.base(row.opcode).replace("LDSM", "LDS")
+    for row in k.instructions:
+        kind = row.base.replace("LDSM", "LDS")
         if kind in passes:
             passes[kind] += row.counters.get("shared_wavefronts", 0.0)
     stored = sum(r.warps for r in k.rows if attribution.base(r.opcode) == "STS")
@@ -236,7 +234,7 @@ def _read_once(k: Kernel) -> bool:
     )
 
 
-def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Finding | NoFinding:
+def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Outcome:
     """Loads of the same bytes again and again, each handed on through shared memory for one use.
     With twice the results for each of them half of the loads go, and with a load the store, the
     read and the barriers that hand it on."""
@@ -285,10 +283,10 @@ def _tile_intensity(k: Kernel) -> float | None:
     copied = k.executed("copy")
     if not operations or not sectors or not copied:
         return None
-    return operations / (sectors * figures.SECTOR_BYTES)
+    return operations / (sectors * SECTOR_BYTES)
 
 
-def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Finding | NoFinding:
+def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outcome:
     """A product whose block tile is so small that tensor cores wait for its operands. With a
     larger one each byte and each instruction around the matrix instructions serves as many more
     operations.
@@ -305,10 +303,8 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Findi
         },
         loads=dict.fromkeys((*PIPES, *MEMORY, "l1"), left) | {"dram": 1.0},
         instructions=keep(1 - products, left),
-        basis=(
-            f"A tile of 128 x 128 does {units.count(TILE)} operations for each byte of 16-bit operands, this one "
-            f"{units.significant(intensity, 2)}."
-        ),
+        basis=f"A tile of 128 x 128 does {units.count(TILE)} operations for each byte of 16-bit operands, this one "
+        f"{units.significant(intensity, 2)}.",
     )
     return k.finding(
         f"The tiles of the product are small: tensor cores do {units.significant(intensity, 2)} operations for each byte "
@@ -316,16 +312,7 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Findi
         removal,
         (
             measured,
-            Evidence(
-                "tile_intensity",
-                "Matrix operations per byte into the SM",
-                intensity,
-                "ratio",
-                "Grows with the side of the tile that a block computes.",
-                SMALL_TILE.value,
-                "<",
-                SMALL_TILE.source,
-            ),
+            k.stated("tile_intensity", intensity, "<", SMALL_TILE),
             "tensor_pipe_active kind_share:tensor stall_share:long_scoreboard",
         ),
         k.advice(
@@ -372,10 +359,8 @@ def _asked_fact(asked: float | None) -> Evidence | None:
 def _asked_again(k: Kernel) -> float | None:
     """How often lanes ask for each byte that device memory must deliver: unlike sectors, this does
     not grow with scatter. None where not known."""
-    asked, compulsory = (
-        k["lane_load_bytes"],
-        k.profile.context.compulsory_bytes if k.profile.context else None,
-    )
+    asked = k["lane_load_bytes"]
+    compulsory = k.context.compulsory_bytes
     floor = compulsory or k["dram_read_bytes"]
     return asked / floor if asked is not None and floor else None
 
@@ -385,7 +370,7 @@ def _one_result(k: Kernel) -> bool:
     multiply-add (shared_instruction_pressure.patch_side tells the same of shared memory)."""
     rows = k.rows
     fused = sum(row.threads for row in rows if is_multiply_add(row.opcode))
-    loads = sum(row.threads for row in rows if attribution.base(row.opcode) in GLOBAL_LOADS)
+    loads = sum(row.threads for row in rows if row.base in GLOBAL_LOADS)
     shared = k.executed("shared", "copy")
     product = fused >= MULTIPLY_ADDS.value * sum(row.threads for row in rows)
     return product and not shared and fused * 2 / ONE_RESULT <= loads <= fused * 2 * ONE_RESULT

@@ -33,7 +33,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, capital, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
     ENOUGH,
@@ -47,12 +47,7 @@ from ncu_toolkit.diagnosis.rules._access import (
     read_in_pieces,
     rewritten,
 )
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    StaticFinding,
-    evidence,
-    memory,
-)
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory
 from ncu_toolkit.diagnosis.thresholds import (
     LOW_OCCUPANCY,
     ONE_WAVE,
@@ -60,8 +55,8 @@ from ncu_toolkit.diagnosis.thresholds import (
     WEAK_STALL,
     Threshold,
 )
-from ncu_toolkit.diagnosis.time_model import Removal, queue_share
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import queue_share
+from ncu_toolkit.model import Finding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES
 
@@ -97,7 +92,7 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"]
     measured = k.fact(
         "load_bytes_per_lane", "<=", NARROW, "Bytes that a lane loads by one instruction."
@@ -109,8 +104,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     waiting = global_waiting(k)
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
-            f"Warps wait on global memory for only {units.percent(waiting)} of their time.",
-            measured,
+            f"Warps wait on global memory for only {percent(waiting)} of their time.", measured
         )
     pieces = read_in_pieces(k) >= MOST
     if (not is_coalesced(k) or rewritten(k)) and not pieces:
@@ -121,7 +115,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     chased = dependent_loads(k)
     if chased >= 0.5:
         return k.ruled_out(
-            f"{units.percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
+            f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
             measured,
         )
     if queued_behind_atomics(k) >= 0.5:
@@ -135,7 +129,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         and not at_once
     ):
         return k.ruled_out(
-            f"Too few bytes are in flight because only {units.percent(occupancy)} of the warps fit: see Low occupancy. One "
+            f"Too few bytes are in flight because only {percent(occupancy)} of the warps fit: see Low occupancy. One "
             "word per lane is normal.",
             measured,
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
@@ -254,10 +248,8 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _verbs(k: Kernel) -> str:
     """What to widen: not what is wide already."""
-    loads, stores = (
-        k["load_bytes_per_lane"],
-        k["store_bytes_per_lane"],
-    )
+    loads = k["load_bytes_per_lane"]
+    stores = k["store_bytes_per_lane"]
     narrow = [
         verb
         for verb, width in (("load", loads), ("store", stores))
@@ -270,9 +262,7 @@ def _look_for(k: Kernel, left: float) -> str:
     """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones
     are."""
     bytes_of = {
-        row.opcode: attribution.width(row.opcode)
-        for row in k.rows
-        if attribution.base(row.opcode) in ("LDG", "STG")
+        row.opcode: attribution.width(row.opcode) for row in k.rows if row.base in ("LDG", "STG")
     }
     narrow = sorted(opcode for opcode, width in bytes_of.items() if width <= 2 * NARROW.value)
     swaps = [

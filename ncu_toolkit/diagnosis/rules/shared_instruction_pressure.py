@@ -35,7 +35,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, WORTH, Kernel, capital, keep
+from ncu_toolkit.diagnosis.kernel import (
+    MOST_REGISTERS,
+    WORTH,
+    Kernel,
+    Outcome,
+    Removal,
+    capital,
+    keep,
+    percent,
+)
 from ncu_toolkit.diagnosis.rules._access import WORD
 from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import (
@@ -47,8 +56,8 @@ from ncu_toolkit.diagnosis.rules._code import (
     place,
 )
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, NEAR, SATURATED, STALL, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import NOISE, Removal
-from ncu_toolkit.model import Evidence, Finding, Location, NoFinding
+from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.model import Evidence, Location
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
@@ -81,22 +90,20 @@ WIDE_ENOUGH: Final = 0.8
 LARGEST: Final = 7
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     shared = ("shared",)
     parts = {reason: k.blame(reason, *shared) for reason in ("mio_throttle", "short_scoreboard")}
     waits = {reason: k.model.waiting(reason) * part for reason, part in parts.items()}
     waiting = sum(waits.values())
-    used, share = (
-        k.executed(*shared),
-        k["kind_share:shared"] or 0.0,
-    )
+    used = k.executed(*shared)
+    share = k["kind_share:shared"] or 0.0
     if used == 0:
         return k.ruled_out("The kernel does not use shared memory.")
     crowding = k.model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
     crowded = waiting < WEAK_STALL.value
     if crowded and not crowding:
         return k.ruled_out(
-            f"Warps wait on shared memory for only {units.percent(waiting)} of their time.",
+            f"Warps wait on shared memory for only {percent(waiting)} of their time.",
             "stall_share:mio_throttle stall_share:short_scoreboard",
         )
     conflict_free = 1 - (k["shared_conflict_excess"] or 0.0)
@@ -116,7 +123,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
     part_of_pipe = k.pipe_part("shared", 1.0)
     removal = Removal(
-        f"with {units.percent(1 - left, 2)} fewer shared-memory instructions",
+        f"with {percent(1 - left, 2)} fewer shared-memory instructions",
         stalls=claimed,
         loads=dict.fromkeys(("lsu",), keep(part_of_pipe, left))
         | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, patch))),
@@ -201,17 +208,17 @@ def _basis(width: float, step: float, left: float, small: bool) -> str:
     """Where the number of instructions that go comes from, in words."""
     said = (
         (
-            f"A thread computes one result. A 4x4 tile of them needs {units.percent(1 - step, 2)} fewer loads, and shares the "
+            f"A thread computes one result. A 4x4 tile of them needs {percent(1 - step, 2)} fewer loads, and shares the "
             "instructions around them"
         )
         if small
         else "Doubling one side of each thread's tile halves the loads per multiply-add"
     )
     if step < STEP and not small:
-        gone = units.percent(1 - step, 2)
+        gone = percent(1 - step, 2)
         said = f"Accesses move {units.significant(width)} bytes per lane; at {WIDEST:g} bytes {gone} of them go"
     if left > step:
-        said += f"; the estimate counts {units.percent(1 - left, 2)} fewer, since other pipes become the limit then"
+        said += f"; the estimate counts {percent(1 - left, 2)} fewer, since other pipes become the limit then"
     return f"{said}."
 
 
@@ -269,10 +276,7 @@ def _advice(k: Kernel) -> tuple[str, ...]:
             f"Each thread already computes about a {side:.0f}x{side:.0f} tile. To go further, share values across a warp tile "
             "by broadcast, or use tensor cores."
         )
-    widths = {
-        "Read": k["shared_load_bytes_per_lane"],
-        "write": k["shared_store_bytes_per_lane"],
-    }
+    widths = {"Read": k["shared_load_bytes_per_lane"], "write": k["shared_store_bytes_per_lane"]}
     narrow = [
         verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH
     ]
@@ -304,9 +308,7 @@ def patch_side(k: Kernel) -> float | None:
     """
     fused = sum(row.threads for row in k.rows if is_multiply_add(row.opcode))
     loaded = sum(
-        row.threads * attribution.width(row.opcode) / WORD
-        for row in k.rows
-        if attribution.base(row.opcode) == "LDS"
+        row.threads * attribution.width(row.opcode) / WORD for row in k.rows if row.base == "LDS"
     )
     total = sum(row.threads for row in k.rows)
     if not loaded or fused < MULTIPLY_ADDS.value * total:
@@ -340,15 +342,15 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
     the instructions cost."""
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
-        return f"Issue slots are the limit. {units.percent(share)} of the instructions only move values between shared memory and registers."
+        return f"Issue slots are the limit. {percent(share)} of the instructions only move values between shared memory and registers."
     if _queued(waits):
         return (
-            f"Shared-memory loads fill the MIO queue. Warps spend {units.percent(queue)} of their time waiting to issue one "
-            f"and {units.percent(results)} waiting for the data."
+            f"Shared-memory loads fill the MIO queue. Warps spend {percent(queue)} of their time waiting to issue one "
+            f"and {percent(results)} waiting for the data."
         )
     return (
-        f"Warps spend {units.percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it"
-        + (f". They spend another {units.percent(queue)} in the queue." if queue >= NOISE else ".")
+        f"Warps spend {percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it"
+        + (f". They spend another {percent(queue)} in the queue." if queue >= NOISE else ".")
     )
 
 

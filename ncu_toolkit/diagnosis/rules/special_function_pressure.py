@@ -33,19 +33,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._arithmetic import converts_doubles
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    StaticFinding,
-    cycles,
-    memory,
-    place,
-)
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, cycles, memory, place
 from ncu_toolkit.diagnosis.thresholds import BUSY, STALL
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, Location, NoFinding
+from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution
 
 ID: Final = "special-function-pressure"
@@ -69,7 +61,7 @@ FAST: Final = re.compile(
 REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     special = ("special",)
     sampled = any(attribution.waits(k.profile, reason) for reason in REASONS)
     # Samples at the instructions tell without the pipe's counter, counts of instructions do not.
@@ -81,10 +73,10 @@ def find(k: Kernel) -> Finding | NoFinding:
     if busy < BUSY.value and waiting < STALL.value:
         if absent:
             return k.ruled_out(
-                f"Warps spend only {units.percent(waiting)} of their time waiting for special functions.",
+                f"Warps spend only {percent(waiting)} of their time waiting for special functions.",
                 *(k.stall(reason) for reason in REASONS),
             )
-        return k.ruled_out(f"The special-function pipe is {units.percent(busy)} busy.", measured)
+        return k.ruled_out(f"The special-function pipe is {percent(busy)} busy.", measured)
     if converts_doubles(k):
         return k.ruled_out(
             "The pipe converts between double and single precision: see Double precision.", measured
@@ -97,9 +89,9 @@ def find(k: Kernel) -> Finding | NoFinding:
     )
     computes = "roots, exponentials, sines, divisions and conversions"
     summary = (
-        f"The special-function pipe ({computes}) is {units.percent(busy)} busy, and faster arithmetic pipes wait for it."
+        f"The special-function pipe ({computes}) is {percent(busy)} busy, and faster arithmetic pipes wait for it."
         if busy >= BUSY.value
-        else f"Warps spend {units.percent(waiting)} of their time waiting for the special-function pipe ({computes})."
+        else f"Warps spend {percent(waiting)} of their time waiting for the special-function pipe ({computes})."
     )
     places = k.locate_executed(
         lambda opcode: opcode.startswith(("MUFU", "I2F", "F2I", "F2F")),

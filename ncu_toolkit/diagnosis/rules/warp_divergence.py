@@ -36,13 +36,12 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
 from ncu_toolkit.diagnosis.rules import _lanes
 from ncu_toolkit.diagnosis.rules._code import paths
 from ncu_toolkit.diagnosis.thresholds import LANES, STALL
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, Instruction, NoFinding
+from ncu_toolkit.model import Instruction
 
 ID: Final = "warp-divergence"
 TITLE: Final = "Warp divergence"
@@ -56,8 +55,8 @@ open_in_code = paths
 WITH_INSTRUCTIONS: Final = ("short_scoreboard", "mio_throttle", "barrier", "sleeping")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    active = k["lanes_per_instruction"] or float(figures.WARP)
+def find(k: Kernel) -> Outcome:
+    active = k["lanes_per_instruction"] or float(WARP)
     on = k["lanes_predicated_on"]
     measured = k.fact("lanes_per_instruction", "<", LANES)
     uniform = k.fact("branch_uniformity")
@@ -104,7 +103,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         ),
         instructions=left,
     )
-    counted = uniform is not None or bool(k.profile.instructions)
+    counted = uniform is not None or bool(k.instructions)
     return k.finding(
         (
             "Lanes of a warp leave by a test that parts neighbours. On average only {lanes} of {there} lanes are active."
@@ -133,4 +132,4 @@ def _idle_lanes(row: Instruction) -> float:
     """Lane slots that were not active, and so not counted where the instruction has no predicate."""
     if row.threads is None or row.sass.startswith("@"):
         return 0.0
-    return max(0.0, float((row.executed or 0) * figures.WARP - row.threads))
+    return max(0.0, float((row.executed or 0) * WARP - row.threads))
