@@ -55,3 +55,35 @@ class Savings:
         return {
             kind: words for kind, words in KINDS.items() if kind in {bar.kind for bar in self.bars}
         }
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a launch is from one roof. `intensity` is its work per byte that the level moved; None
+    for a roof of work itself."""
+
+    level: str
+    """`dram`, `l2` or `l1`; `work` for a roof of work."""
+    unit: str
+    """As the unit's bar names it."""
+    busy: float
+    """0-1, as on the card."""
+    limit: bool
+    intensity: float | None = None
+    moved: str = ""
+
+
+@dataclass(frozen=True)
+class RoofPicture:
+    """A launch under its roofs: its work per second, and each roof at work over how busy its unit
+    is, so that a point is as far below its roof as the card's bar is from full."""
+
+    work: str
+    """`FLOP` or `instructions`."""
+    rate: float
+    """Per second, under the profiler."""
+    reaches: tuple[Reach, ...]
+
+    @property
+    def points(self) -> tuple[Reach, ...]:
+        return tuple(reach for reach in self.reaches if reach.intensity)

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import Savings
+from ncu_toolkit.document.pictures import RoofPicture, Savings
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -319,7 +319,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Guess:
+class Question:
     """What a reader is asked before the verdict shows: causes and gains to choose from, each with
     whether it is right."""
 
@@ -342,11 +342,13 @@ class PageView:
     """The kernel's full name, where the title is not enough to know it by."""
     former: str = ""
     """That the kernel has changed since, where it has."""
-    guess: Guess | None = None
+    guess: Question | None = None
     measured: tuple[Fact, ...] = ()
     """Time, rate and share of the baseline without the profiler."""
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
+    roofs: RoofPicture | None = None
+    roof_table: Table | None = None
     previous: Cell | None = None
     following: Cell | None = None
 

@@ -22,8 +22,8 @@ from ncu_toolkit.document.views import (
     Fact,
     FindingView,
     Fold,
-    Guess,
     PageView,
+    Question,
     Spec,
     Table,
     Tone,
@@ -47,6 +47,7 @@ from ncu_toolkit.model import (
     Profile,
     Series,
 )
+from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, Entry, problem_of
 from ncu_toolkit.pages.columns import (
@@ -66,6 +67,7 @@ from ncu_toolkit.pages.page_tables import (
     rules_table,
     stall_fold,
 )
+from ncu_toolkit.pages.pictures import roof_picture, roof_table
 from ncu_toolkit.pages.step_view import step_fold
 from ncu_toolkit.pages.tune_view import differs
 
@@ -85,6 +87,11 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     once = entry is not None and entry.timing is not None and not which
     step = step_fold(entry) if entry and profile is entry.main else None
     folds = _folds(book, profile, entry, step, facts)
+    roofs = (
+        roof_picture(profile, shown, uses(profile, diagnosis.bounds))
+        if profile.launch.single
+        else None
+    )
     return PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
@@ -100,6 +107,8 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         guess=_guess(shown, diagnosis) if entry else None,
         measured=tuple(measured),
         siblings=tuple(_siblings(book, profile, entry)) if entry else (),
+        roofs=roofs,
+        roof_table=roof_table(roofs) if roofs else None,
         previous=previous,
         following=following,
     )
@@ -153,7 +162,7 @@ _GAINS: Final = (
 _CHOICES: Final = 4
 
 
-def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
+def _guess(shown: Card, diagnosis: Diagnosis) -> Question | None:
     """What a reader may guess: the verdict among causes that were found too or ruled out, and the
     range that its gain lies in. None where there is no verdict."""
     if shown.state not in ("slow", "roof"):
@@ -162,7 +171,7 @@ def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
     others += [cause(ruled.bottleneck) for ruled in diagnosis.considered]
     names = list(dict.fromkeys(name for name in (shown.title, *others) if name))[:_CHOICES]
     right = next(words for most, words in _GAINS if (shown.factor or 1.0) < most)
-    return Guess(
+    return Question(
         tuple((name, name == shown.title) for name in sorted(names)),
         tuple((words, words == right) for _, words in _GAINS),
     )
@@ -387,7 +396,7 @@ def _finding(finding: Finding, advise: bool) -> FindingView:
         finding.good,
         gain,
         tuple(map(visible, finding.arithmetic)),
-        tuple(map(visible, finding.advice)) if advise else (),
+        tuple(shown_step(step, visible) for step in finding.advice) if advise else (),
         visible(finding.look_for) if advise else "",
         evidence_table(finding.evidence, "Evidence"),
         table("Where", specs, finding.locations, key="where") if finding.locations else None,

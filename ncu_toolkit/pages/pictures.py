@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.document.answer import Kind, apart
-from ncu_toolkit.document.card import Card, kernel_name, short_gain
-from ncu_toolkit.document.pictures import Saving, Savings
+from ncu_toolkit.document.card import Card, kernel_name, short_gain, whole_percent
+from ncu_toolkit.document.pictures import Reach, RoofPicture, Saving, Savings
+from ncu_toolkit.document.views import Spec, Table, table
+from ncu_toolkit.explain.busy import Use, resource_name
+from ncu_toolkit.model import Profile
 from ncu_toolkit.pages.book import Book
 
 #: Bars of a picture of kernels: a table below holds all.
@@ -98,3 +103,77 @@ def in_order(book: Book, linked: Mapping[int, str], groups: int) -> dict[str, An
 def common(values: Sequence[str], what: str) -> str:
     """What all have in common, else how many there are: `3 ranges`."""
     return values[0] if len(set(values)) == 1 else f"{len(set(values))} {what}"
+
+
+#: Levels of memory: figures of the bytes that they move, with their factor, and the units that move
+#: them.
+_LEVELS: Final = (
+    ("l1", (("l1_global_bytes", 1.0), ("shared_wavefronts", 128.0)), (*ON_CHIP, "l1")),
+    ("l2", (("l2_bytes", 1.0),), ("l2", "fill")),
+    ("dram", (("dram_bytes", 1.0),), ("dram",)),
+)
+#: Units whose work is floating-point operations, with the figure that counts them.
+_FLOPS: Final = {
+    "tensor": "flops_tensor", "fma": "flops_fp32", "fp64": "flops_fp64", "fp16": "flops_fp16",
+}  # fmt: skip
+#: Other units that instructions pass.
+_OTHERS: Final = ("issue", "alu", "fmaheavy", "xu", "uniform")
+#: A launch computes in floating point where such a unit is busy for this part of the time that the
+#: busiest other unit is.
+_COMPUTES: Final = 0.3
+
+
+def roof_picture(profile: Profile, shown: Card, used: Mapping[str, Use]) -> RoofPicture | None:
+    """None where the report has no time, no work or no traffic of any level."""
+    seconds = (profile.duration_us or 0.0) * 1e-6
+    limits = {bar.resource for bar in shown.bars if bar.limit}
+
+    def busiest(names: Iterable[str]) -> str:
+        known = [name for name in names if name in used and used[name].busy > 0]
+        return max(known, key=lambda name: (name in limits, used[name].busy), default="")
+
+    floating, other = busiest(_FLOPS), busiest(_OTHERS)
+    flops = sum(figures.value(profile, name) or 0.0 for name in _FLOPS.values())
+    computes = (
+        flops and floating and (not other or used[floating].busy >= _COMPUTES * used[other].busy)
+    )
+    work, unit = (
+        (flops, "FLOP") if computes else (profile.value("instructions") or 0.0, "instructions")
+    )
+    tops = [name for name in ([floating, other] if computes else [other]) if name]
+    if computes and other and used[other].busy <= used[floating].busy:
+        tops = [floating]
+    reaches = [Reach("work", resource_name(n), used[n].busy, n in limits) for n in tops]
+    for level, parts, units_of in _LEVELS:
+        moved = sum((figures.value(profile, name) or 0.0) * factor for name, factor in parts)
+        name = busiest(units_of)
+        if moved and name:
+            reaches.append(
+                Reach(
+                    level,
+                    resource_name(name),
+                    used[name].busy,
+                    name in limits,
+                    work / moved,
+                    units.si(moved, "B"),
+                )
+            )
+    if not seconds or not work or not any(reach.intensity for reach in reaches):
+        return None
+    return RoofPicture(unit, work / seconds, tuple(reaches))
+
+
+def roof_table(picture: RoofPicture) -> Table:
+    """The picture's figures."""
+    specs = (
+        Spec[Reach]("roof", "Roof", numeric=False, cell=lambda reach: reach.unit),
+        Spec[Reach]("busy", "Busy", cell=lambda reach: whole_percent(reach.busy)),
+        Spec[Reach]("moved", "Moved", cell=lambda reach: reach.moved),
+        Spec[Reach](
+            "intensity",
+            f"{picture.work} per byte",
+            cell=lambda reach: units.significant(reach.intensity) if reach.intensity else "",
+        ),
+    )
+    note = f"{units.si(picture.rate, picture.work + '/s')} under ncu."
+    return table("", specs, picture.reaches, note, "roofs")

@@ -25,6 +25,7 @@ from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.glossary import Definitions
 from ncu_toolkit.document.views import Answer, Cell, Column, Fact, RunView, Table
 from ncu_toolkit.render.assets_out import inlined, packed, term_note
+from ncu_toolkit.render.pictures import roofline
 
 NARROW_NO_BREAK: Final = "\u202f"
 _VARIANT: Final = '<tr class="variant">'
@@ -357,6 +358,7 @@ def _environment() -> Environment:
     made.globals.update(
         whole_percent=whole_percent,
         duration=units.duration,
+        roofline=roofline,
         packed_json=lambda data: packed(msgspec.json.encode(data)),
         PLAIN_ROWS=PLAIN_ROWS,
         term_note=term_note,

@@ -3,6 +3,7 @@ by keyboard, from one file."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -233,4 +234,40 @@ def test_launches_of_a_kind_in_order_and_by_range(browser: Browser, tmp_path: Pa
         ("train › forward", "3"),
         ("train › backward", "3"),
     ]
+    assert browser.complaints() == []
+
+
+def test_a_roofline_has_the_numbers_of_the_bars(
+    browser: Browser, program: tuple[Any, Path]
+) -> None:
+    browser.open("about:blank")
+    browser.open(program[1], width=1440)
+    browser.wait_for("document.documentElement.dataset.ready")
+    pages = browser.evaluate(
+        "[...document.querySelectorAll('.leaf[id^=page-launch]')].map(leaf => leaf.id)"
+    )
+    seen = 0
+    for page in pages:
+        browser.evaluate(f"location.hash = '#{page}'")
+        shown = f"document.getElementById('{page}')"
+        browser.wait_for(f"{shown}.checkVisibility()")
+        cells = f"[...{shown}.querySelectorAll('.nc-bars tr')].map(row => [row.cells[0].innerText, row.cells[2].innerText])"
+        bars = {unit: re.findall(r"\d+", busy)[0] for unit, busy in browser.evaluate(cells)}
+        told = browser.evaluate(
+            f"{shown}.querySelector('.roofline')?.getAttribute('aria-label') || ''"
+        )
+        drawn = browser.evaluate(
+            f"[...{shown}.querySelectorAll('.roofline g text')].map(text => text.getBBox()).map(box => [box.x, box.x + box.width, box.y])"
+        )
+        for unit, share in re.findall(r"(?:^|; )([A-Za-z0-9 ]+?) <?\D?(\d+)\D%", told):
+            if unit in bars:
+                assert share == bars[unit], (page, told, bars)
+                seen += 1
+        # labels of points lie in the picture and do not cover each other
+        for at, (left, right, top) in enumerate(drawn):
+            assert left >= 0
+            assert right <= 331
+            for start, end, high in drawn[:at]:
+                assert right <= start or end <= left or abs(top - high) >= 12
+    assert seen > 30
     assert browser.complaints() == []

@@ -1,0 +1,178 @@
+"""Pictures as SVG, in pixels of the page: text keeps the page's size, and colours are classes of the
+style sheet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from ncu_toolkit.core import units
+from ncu_toolkit.document.card import whole_percent
+from ncu_toolkit.document.pictures import Reach, RoofPicture
+
+#: A roofline's size, and the room around its plot, in pixels.
+_WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 330, 250, 40, 8, 16, 34
+#: A letter's width and a line's height, in pixels.
+_LETTER, _LINE = 6.4, 14.0
+_NAMES: Final = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
+_PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
+
+
+def roofline(*pictures: RoofPicture) -> Markup:
+    """Launches under their roofs on logarithmic axes: the first one's roofs, and the points of all,
+    those of the first hollow where there are two."""
+    first = pictures[0]
+    points = [(each, reach) for each in pictures for reach in each.points]
+    slopes = {
+        reach.level: first.rate / (reach.intensity or 1.0) / reach.busy for reach in first.points
+    }
+    tops = [first.rate / reach.busy for reach in first.reaches if reach.level == "work"]
+    peak = max(tops, default=max(first.rate / reach.busy for reach in first.points))
+    xs = [reach.intensity or 1.0 for _, reach in points] + [
+        peak / slope for slope in slopes.values()
+    ]
+    low, high = math.log10(min(xs)) - 0.5, math.log10(max(xs)) + 0.5
+    least = min(each.rate for each in pictures)
+    bottom, top = (
+        math.log10(least) - 0.95,
+        math.log10(max(peak, *(each.rate for each in pictures))) + 0.15,
+    )
+
+    def across(x: float) -> float:
+        return _LEFT + (math.log10(x) - low) / (high - low) * (_WIDE - _LEFT - _RIGHT)
+
+    def down(y: float) -> float:
+        return (
+            _HIGH - _BOTTOM - (math.log10(y) - bottom) / (top - bottom) * (_HIGH - _TOP - _BOTTOM)
+        )
+
+    parts = [*_axes(first.work, low, high, bottom, top, across, down)]
+    tilt = math.degrees(math.atan2(down(1.0) - down(10.0), across(10.0) - across(1.0)))
+    for at, (level, slope) in enumerate(slopes.items()):
+        start = max(10**low, 10**bottom / slope)
+        end = min(10**high, peak / slope)
+        limit = next(reach.limit for reach in first.points if reach.level == level)
+        parts.append(
+            _line(
+                f"roof {level}{' limit' if limit else ''}",
+                across(start),
+                down(start * slope),
+                across(end),
+                down(end * slope),
+            )
+        )
+        # names stand at different places along their roofs, which may lie close together
+        part = (0.22, 0.5, 0.78)[at % 3]
+        x = across(start) + part * (across(end) - across(start))
+        y = down(start * slope) + part * (down(end * slope) - down(start * slope)) - 5
+        parts.append(
+            f'<text class="name" x="{x:.0f}" y="{y:.0f}" text-anchor="middle" transform="rotate({-tilt:.0f} {x:.0f} {y:.0f})">{_NAMES[level]}</text>'
+        )
+    ridge = min((peak / slope for slope in slopes.values()), default=10**low)
+    works = sorted(
+        (reach for reach in first.reaches if reach.level == "work"), key=lambda reach: reach.busy
+    )
+    taken: list[float] = []
+    for reach in works:
+        y = down(first.rate / reach.busy)
+        parts.append(
+            _line(
+                f"roof work{' limit' if reach.limit else ''}",
+                across(max(10**low, ridge)) if first.rate / reach.busy == peak else across(10**low),
+                y,
+                across(10**high),
+                y,
+            )
+        )
+        baseline = y - 4 if all(abs(y - 4 - other) >= _LINE for other in taken) else y + 12
+        taken.append(baseline)
+        parts.append(
+            f'<text class="name" x="{_WIDE - _RIGHT}" y="{baseline:.0f}" text-anchor="end">{escape(reach.unit)} {whole_percent(reach.busy)}</text>'
+        )
+    parts += _points(pictures, across, down)
+    spoken = "; ".join(_words(each, reach) for each in pictures for reach in each.reaches)
+    return Markup(
+        '<svg class="roofline" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
+    ).format(_WIDE, _HIGH, _WIDE, _HIGH, spoken, Markup("".join(parts)))
+
+
+def _points(
+    pictures: Sequence[RoofPicture],
+    across: Callable[[float], float],
+    down: Callable[[float], float],
+) -> list[str]:
+    """The points with the way that each has to its roof; labels below them, in as many lines as keep
+    them apart."""
+    parts = []
+    for at, picture in enumerate(pictures):
+        y = down(picture.rate)
+        ends: list[float] = []
+        old = len(pictures) > 1 and at == 0
+        for reach in sorted(picture.points, key=lambda reach: reach.intensity or 0.0):
+            x = across(reach.intensity or 1.0)
+            label = f"{_NAMES[reach.level]} {whole_percent(reach.busy)}"
+            half = len(label) * _LETTER / 2
+            middle = min(max(x, _LEFT + half), _WIDE - _RIGHT - half)
+            row = next((n for n, end in enumerate(ends) if end + 6 <= middle - half), len(ends))
+            ends[row : row + 1] = [middle + half]
+            mark = (
+                ""
+                if old
+                else f'<text x="{middle:.0f}" y="{y + 18 + _LINE * row:.0f}" text-anchor="middle">{label}</text>'
+            )
+            parts.append(
+                f'<g class="{reach.level}{" old" if old else ""}" title="{escape(_words(picture, reach))}">'
+                + _line("gap", x, y, x, max(_TOP, down(picture.rate / reach.busy)))
+                + f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/>{mark}</g>'
+            )
+    return parts
+
+
+def _words(picture: RoofPicture, reach: Reach) -> str:
+    """`L2 74 % busy: 8.66 GB moved, 0.25 FLOP per byte`."""
+    said = f"{reach.unit} {whole_percent(reach.busy)} busy"
+    if reach.intensity:
+        said += (
+            f": {reach.moved} moved, {units.significant(reach.intensity)} {picture.work} per byte"
+        )
+    return said
+
+
+def _line(cls: str, x: float, y: float, to_x: float, to_y: float) -> str:
+    return f'<line class="{cls}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
+
+
+def _axes(
+    work: str,
+    low: float,
+    high: float,
+    bottom: float,
+    top: float,
+    across: Callable[[float], float],
+    down: Callable[[float], float],
+) -> Iterator[str]:
+    """Grid lines at powers of ten, with their labels."""
+    every = max(1, round((high - low) / 5))
+    for power in range(math.ceil(low), math.floor(high) + 1):
+        x = across(10.0**power)
+        yield _line("grid", x, _TOP, x, _HIGH - _BOTTOM)
+        if power % every == 0:
+            yield f'<text x="{x:.0f}" y="{_HIGH - _BOTTOM + 14}" text-anchor="middle">{_power(power)}</text>'
+    for power in range(math.ceil(bottom), math.floor(top) + 1):
+        y = down(10.0**power)
+        yield _line("grid", _LEFT, y, _WIDE - _RIGHT, y)
+        if power >= 0:
+            yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{_power(power)}</text>'
+    yield f'<text x="{_WIDE - _RIGHT}" y="{_HIGH - 5}" text-anchor="end">{escape(work)} per byte</text>'
+    yield f'<text x="2" y="11">{escape(work)}/s</text>'
+
+
+def _power(power: int) -> str:
+    """A power of ten: `0.01`, `100`, `10k`."""
+    if power < 0:
+        return f"{10.0**power:g}"
+    third = min(power // 3, len(_PREFIXES) - 1)
+    return f"{10 ** (power - 3 * third)}{_PREFIXES[third]}"
