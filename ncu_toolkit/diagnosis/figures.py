@@ -724,6 +724,16 @@ STATED: Final[Mapping[str, tuple[str, str, str]]] = {
         "Warps at work",
         "Warps that execute the code where most of the remaining time is spent. The others skip it.",
     ),
+    "shared_waiting": (
+        "fraction",
+        "Waiting for shared memory",
+        "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies.",
+    ),
+    "lane_reuse": (
+        "ratio",
+        "Loads by lanes per compulsory byte",
+        "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count.",
+    ),
     "tile_intensity": (
         "ratio",
         "Matrix operations per byte into the SM",

@@ -35,7 +35,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
+from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     busiest_with_loads,
     dependent_loads,
@@ -54,7 +54,6 @@ from ncu_toolkit.diagnosis.rules._code import (
 from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, MULTIPLY_ADDS, WEAK_STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES
 from ncu_toolkit.model import Evidence
-from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
 #: Side of the patch of results that is advised where a thread computes one, and how near to two a
@@ -86,6 +85,11 @@ SMALL_TILE: Final = Threshold(
     TILE / 2,
     "operations a byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
 )
+SEVERAL: Final = "Let each thread compute several results, so that one loaded value in a register feeds several operations."
+LARGER: Final = (
+    "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
+)
+LOOK_FOR: Final = "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic."
 
 
 def find(k: Kernel) -> Outcome:
@@ -152,10 +156,7 @@ def find(k: Kernel) -> Outcome:
     on_chip = keep(own, served)
     moved = k["dram_bytes"]
     compulsory = k.context.compulsory_bytes
-    stalls = {
-        reason: keep(k.blame(reason, "global", "texture"), left)
-        for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
-    }
+    stalls = k.shrink(left, ("global", "texture"), *GLOBAL_WAITS)
     removal = Removal(
         "with tiles in shared memory and in registers" if one else "with tiles in shared memory",
         stalls=stalls,
@@ -193,27 +194,34 @@ def find(k: Kernel) -> Outcome:
         removal,
         (
             measured,
-            _asked_fact(asked),
+            None if asked is None else k.stated("lane_reuse", asked),
             replace(loaded, value=used if others else counted) if loaded else None,
             "stall_share:long_scoreboard stall_share:lg_throttle l1_hit_rate dram_per_compulsory",
         ),
-        k.advice(
-            "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
+        _advice(
+            k,
+            LARGER
             if k.executed("shared", "copy")
             else "Load each tile into shared memory once per block, synchronise, and compute from there.",
-            "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
-            triton=(
-                "Let each program compute a larger block, so that a value once loaded serves several results.",
-                "Order the programs so that those that run together read the same rows (grouped program ids), which L2 then holds.",
-            ),
-            warp=(
-                "Load each tile once per block (wp.tile_load), and compute from it (wp.tile_matmul, wp.tile_map).",
-                "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
-            ),
+            SEVERAL,
         ),
-        "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic.",
+        LOOK_FOR,
         confidence="high" if k.model.stalls else "medium",
         locations=k.locate_stall("long_scoreboard", ("global",)),
+    )
+
+
+def _advice(k: Kernel, *cuda: str) -> tuple[str, ...]:
+    return k.advice(
+        *cuda,
+        triton=(
+            "Let each program compute a larger block, so that a value once loaded serves several results.",
+            "Order the programs so that those that run together read the same rows (grouped program ids), which L2 then holds.",
+        ),
+        warp=(
+            "Load each tile once per block (wp.tile_load), and compute from it (wp.tile_matmul, wp.tile_map).",
+            SEVERAL,
+        ),
     )
 
 
@@ -225,8 +233,7 @@ def _read_once(k: Kernel) -> bool:
         kind = row.base.replace("LDSM", "LDS")
         if kind in passes:
             passes[kind] += row.counters.get("shared_wavefronts", 0.0)
-    stored = sum(r.warps for r in k.rows if attribution.base(r.opcode) == "STS")
-    loaded = k.executed("global") or 0.0
+    stored, loaded = k.of_base("STS"), k.executed("global") or 0.0
     return (
         0 < passes["STS"] <= passes["LDS"] * COMPULSORY.value
         and passes["LDS"] <= passes["STS"] * COMPULSORY.value
@@ -239,11 +246,9 @@ def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Outcome:
     With twice the results for each of them half of the loads go, and with a load the store, the
     read and the barriers that hand it on."""
     kinds = ("global", "texture", "shared")
-    waits = ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")
     removal = Removal(
         "with twice the results for each value loaded",
-        stalls={reason: keep(k.blame(reason, *kinds), TWICE) for reason in waits}
-        | {"barrier": TWICE},
+        stalls=k.shrink(TWICE, kinds, *GLOBAL_WAITS, "short_scoreboard") | {"barrier": TWICE},
         loads=dict.fromkeys((*MEMORY, "l1"), TWICE) | {"dram": 1.0},
         instructions=keep(1 - computing(k), TWICE),
         basis="Half of the loads go, and with each its store to shared memory, its read there and its barriers.",
@@ -257,19 +262,8 @@ def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Outcome:
             "stall_share:long_scoreboard stall_share:mio_throttle stall_share:short_scoreboard",
             "kind_share:global kind_share:shared",
         ),
-        k.advice(
-            "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
-            "Make the tile that a block shares larger, or stage the reloaded data in shared memory too.",
-            triton=(
-                "Let each program compute a larger block, so that a value once loaded serves several results.",
-                "Order the programs so that those that run together read the same rows (grouped program ids), which L2 then holds.",
-            ),
-            warp=(
-                "Load each tile once per block (wp.tile_load), and compute from it (wp.tile_matmul, wp.tile_map).",
-                "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
-            ),
-        ),
-        "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic.",
+        _advice(k, SEVERAL, LARGER),
+        LOOK_FOR,
         confidence="high" if k.model.stalls else "medium",
         locations=k.locate_stall("long_scoreboard", ("global",)),
     )
@@ -280,8 +274,7 @@ def _tile_intensity(k: Kernel) -> float | None:
     its blocks make of a product; None without matrix instructions, and where the loads' own L1
     serves them (wmma straight from global memory), so that tiles are not what sets it."""
     operations, sectors = k["flops_tensor"], k["l1_fill_sectors"]
-    copied = k.executed("copy")
-    if not operations or not sectors or not copied:
+    if not operations or not sectors or not k.executed("copy"):
         return None
     return operations / (sectors * SECTOR_BYTES)
 
@@ -297,10 +290,7 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outco
     kinds = ("global", "copy", "texture")
     removal = Removal(
         "with tiles of 128 x 128",
-        stalls={
-            reason: keep(k.blame(reason, *kinds, "shared"), left)
-            for reason in ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")
-        },
+        stalls=k.shrink(left, (*kinds, "shared"), *GLOBAL_WAITS, "short_scoreboard"),
         loads=dict.fromkeys((*PIPES, *MEMORY, "l1"), left) | {"dram": 1.0},
         instructions=keep(1 - products, left),
         basis=f"A tile of 128 x 128 does {units.count(TILE)} operations for each byte of 16-bit operands, this one "
@@ -349,19 +339,10 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     )  # fmt: skip
 
 
-def _asked_fact(asked: float | None) -> Evidence | None:
-    if asked is None:
-        return None
-    meaning = "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count."
-    return Evidence("lane_reuse", "Loads by lanes per compulsory byte", asked, "ratio", meaning)
-
-
 def _asked_again(k: Kernel) -> float | None:
     """How often lanes ask for each byte that device memory must deliver: unlike sectors, this does
     not grow with scatter. None where not known."""
-    asked = k["lane_load_bytes"]
-    compulsory = k.context.compulsory_bytes
-    floor = compulsory or k["dram_read_bytes"]
+    asked, floor = k["lane_load_bytes"], k.context.compulsory_bytes or k["dram_read_bytes"]
     return asked / floor if asked is not None and floor else None
 
 

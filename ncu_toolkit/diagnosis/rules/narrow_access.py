@@ -122,14 +122,10 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
     occupancy, waves = k["theoretical_occupancy"], k["waves"]
     at_once = waves is not None and waves < ONE_WAVE.value
-    if (
-        width >= NARROW.value
-        and occupancy is not None
-        and occupancy < LOW_OCCUPANCY.value
-        and not at_once
-    ):
+    few_fit = occupancy is not None and occupancy < LOW_OCCUPANCY.value
+    if width >= NARROW.value and few_fit and not at_once:
         return k.ruled_out(
-            f"Too few bytes are in flight because only {percent(occupancy)} of the warps fit: see Low occupancy. One "
+            f"Too few bytes are in flight because only {percent(occupancy or 0.0)} of the warps fit: see Low occupancy. One "
             "word per lane is normal.",
             measured,
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
@@ -170,6 +166,14 @@ def find(k: Kernel) -> Outcome:
         # with the accesses; arithmetic on the data stays.
         instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
     )
+    cuda = [
+        f"{_verbs(k)} where rows are 16-byte aligned, with a scalar path for the rest.",
+        f"Let each thread process {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four "
+        "independent loads before the first use.",
+    ]
+    if at_once:
+        loop = "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU."
+        cuda.append(loop)
     return k.finding(
         f"Each memory instruction moves only {_bytes(width)} per thread, of 16 possible, so too few bytes are in flight.",
         removal,
@@ -180,22 +184,7 @@ def find(k: Kernel) -> Outcome:
             k.fact(ALL_AT_ONCE, "<", ONE_WAVE) if at_once else None,
         ),
         k.advice(
-            *(
-                (f"{_verbs(k)} where rows are 16-byte aligned, with a scalar path for the rest.",)
-                if k.language == "cuda"
-                else ()
-            ),
-            (
-                f"Let each thread process {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four "
-                "independent loads before the first use."
-            ),
-            *(
-                (
-                    "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU.",
-                )
-                if at_once
-                else ()
-            ),
+            *(cuda if k.language == "cuda" else cuda[1:]),
             triton=(
                 "Give each thread 16 contiguous bytes: a larger block for the same num_warps, with offsets from tl.arange in the inner axis.",
                 "Pass addresses and strides that are multiples of 16 bytes, or promise it (tl.multiple_of, tl.max_contiguous).",
@@ -248,23 +237,16 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _verbs(k: Kernel) -> str:
     """What to widen: not what is wide already."""
-    loads = k["load_bytes_per_lane"]
-    stores = k["store_bytes_per_lane"]
-    narrow = [
-        verb
-        for verb, width in (("load", loads), ("store", stores))
-        if width is not None and width <= 2 * NARROW.value
-    ]
+    widths = {verb: k[f"{verb}_bytes_per_lane"] for verb in ("load", "store")}
+    narrow = [verb for verb, w in widths.items() if w is not None and w <= 2 * NARROW.value]
     return f"{capital(' and '.join(narrow) or 'load')} float4, int4 or uint4"
 
 
 def _look_for(k: Kernel, left: float) -> str:
     """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones
     are."""
-    bytes_of = {
-        row.opcode: attribution.width(row.opcode) for row in k.rows if row.base in ("LDG", "STG")
-    }
-    narrow = sorted(opcode for opcode, width in bytes_of.items() if width <= 2 * NARROW.value)
+    opcodes = {row.opcode for row in k.rows if row.base in ("LDG", "STG")}
+    narrow = sorted(name for name in opcodes if attribution.width(name) <= 2 * NARROW.value)
     swaps = [
         f"{base}.E.128 in place of {' and '.join(names)}"
         for base in ("LDG", "STG")
@@ -275,12 +257,6 @@ def _look_for(k: Kernel, left: float) -> str:
 
 def _plain(opcodes: list[str], base: str) -> list[str]:
     """Opcodes of one base without hints on caching, each once."""
-    kept = {
-        ".".join(
-            token
-            for token in name.split(".")
-            if token in (base, "E", "U8", "S8", "U16", "S16", "64")
-        )
-        for name in opcodes
-    }
+    told = (base, "E", "U8", "S8", "U16", "S16", "64")
+    kept = {".".join(part for part in name.split(".") if part in told) for name in opcodes}
     return sorted(name for name in kept if name.split(".")[0] == base)

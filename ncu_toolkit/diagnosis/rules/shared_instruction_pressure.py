@@ -57,7 +57,7 @@ from ncu_toolkit.diagnosis.rules._code import (
 )
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, NEAR, SATURATED, STALL, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.model import Evidence, Location
+from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
@@ -135,7 +135,7 @@ def find(k: Kernel) -> Outcome:
         _summary(waits, share),
         removal,
         (
-            None if crowded else _attributed(waiting),
+            None if crowded else k.stated("shared_waiting", waiting, ">=", WEAK_STALL),
             k.fact("issue_active", ">=", NEAR) if crowded else None,
             "stall_share:mio_throttle stall_share:short_scoreboard kind_share:shared",
             "shared_load_bytes_per_lane shared_store_bytes_per_lane lsu_pipe_active",
@@ -157,38 +157,26 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     # memory or more.
     reused = region.flops_per_global_byte is None or region.flops_per_global_byte >= FP32_BALANCE
     memory_floor = region.memory_cycles / (2 if reused else 1)
-    if not region.shared_load_bytes or shared < max(
-        SHARED_RATIO * arithmetic, memory_floor, 0.0 if arithmetic else region.cycles["issue"]
-    ):
+    issue = 0.0 if arithmetic else region.cycles["issue"]
+    least = max(SHARED_RATIO * arithmetic, memory_floor, issue)
+    if not region.shared_load_bytes or shared < least:
         return None
     ratio = shared / arithmetic if arithmetic else None
     used = [
-        i for i in region.code if attribution.kind(i.opcode) == "shared" and i.predicate != NEVER
+        i for i in region.code if i.predicate != NEVER and attribution.kind(i.opcode) == "shared"
     ]
     width = region.mean_width(frozenset({"LDS", "LDSM"}))
+    busiest, label = (
+        "Cycles of the busiest floating-point pipe.",
+        "Shared-memory cycles per arithmetic cycle",
+    )
     shown = [
         cycles(region, "shared", "Shared-memory path"),
-        evidence(
-            "arithmetic_cycles",
-            "Arithmetic",
-            arithmetic,
-            "cycles",
-            "Cycles of the busiest floating-point pipe.",
-        ),
+        evidence("arithmetic_cycles", "Arithmetic", arithmetic, "cycles", busiest),
     ]
     if ratio is not None:
         meaning = "At 1 or more, arithmetic waits for operands."
-        shown.append(
-            evidence(
-                "shared_ratio",
-                "Shared-memory cycles per arithmetic cycle",
-                ratio,
-                "ratio",
-                meaning,
-                SHARED_RATIO,
-                ">=",
-            )
-        )
+        shown.append(evidence("shared_ratio", label, ratio, "ratio", meaning, SHARED_RATIO, ">="))
     if width is not None:
         meaning = "Bytes a thread loads by one instruction; 16 at most."
         shown.append(evidence("shared_width", "Mean width of a shared load", width, "B", meaning))
@@ -206,16 +194,16 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _basis(width: float, step: float, left: float, small: bool) -> str:
     """Where the number of instructions that go comes from, in words."""
-    said = (
-        (
-            f"A thread computes one result. A 4x4 tile of them needs {percent(1 - step, 2)} fewer loads, and shares the "
+    gone, said = (
+        percent(1 - step, 2),
+        "Doubling one side of each thread's tile halves the loads per multiply-add",
+    )
+    if small:
+        said = (
+            f"A thread computes one result. A 4x4 tile of them needs {gone} fewer loads, and shares the "
             "instructions around them"
         )
-        if small
-        else "Doubling one side of each thread's tile halves the loads per multiply-add"
-    )
-    if step < STEP and not small:
-        gone = percent(1 - step, 2)
+    elif step < STEP:
         said = f"Accesses move {units.significant(width)} bytes per lane; at {WIDEST:g} bytes {gone} of them go"
     if left > step:
         said += f"; the estimate counts {percent(1 - left, 2)} fewer, since other pipes become the limit then"
@@ -229,9 +217,8 @@ def _balance_point(k: Kernel, conflict_free: float, share: float, left: float) -
     Below that more is not gained: the next limit is reached. 0 where the loads were not collected.
     """
     data = max(k.model.busy("l1_data") * conflict_free, k.model.busy("lsu"))
-    others = max(
-        k.model.busy("issue") * keep(share, left), k.model.busy("fma"), k.model.busy("tensor")
-    )
+    issue = k.model.busy("issue") * keep(share, left)
+    others = max(issue, k.model.busy("fma"), k.model.busy("tensor"))
     return min(1.0, others / data) if data else 0.0
 
 
@@ -245,11 +232,9 @@ def _advice(k: Kernel) -> tuple[str, ...]:
             "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
         )
     elif side is None:
-        words = (
-            "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
-            if k.profile.mix.executed("SHFL")
-            else "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
-        )
+        words = "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
+        if k.profile.mix.executed("SHFL"):
+            words = "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
         said += k.advice(
             words,
             triton=(
@@ -277,25 +262,21 @@ def _advice(k: Kernel) -> tuple[str, ...]:
             "by broadcast, or use tensor cores."
         )
     widths = {"Read": k["shared_load_bytes_per_lane"], "write": k["shared_store_bytes_per_lane"]}
-    narrow = [
-        verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH
-    ]
+    wide = WIDEST * WIDE_ENOUGH
+    narrow = [verb for verb, width in widths.items() if width is not None and width < wide]
     if narrow and not tensor and k.language == "cuda":
         verbs = capital(" and ".join(narrow))
         said.append(f"{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128).")
     if side is not None and side < 2:
         said.append("Keep the operand that does not change in a register across the inner loop.")
-    product = side is not None or tensor
+    if side is None and not tensor:
+        return tuple(said)
     return k.advice(
         *said,
-        **{
-            "triton": (
-                "Use a larger BLOCK_M and BLOCK_N (with num_warps to match), so that each value from shared memory feeds more products.",
-                'If the products are full float32, allow TF32 (input_precision="tf32" in tl.dot), which needs far fewer of these loads.',
-            )
-        }
-        if product
-        else {},
+        triton=(
+            "Use a larger BLOCK_M and BLOCK_N (with num_warps to match), so that each value from shared memory feeds more products.",
+            'If the products are full float32, allow TF32 (input_precision="tf32" in tl.dot), which needs far fewer of these loads.',
+        ),
     )
 
 
@@ -307,29 +288,12 @@ def patch_side(k: Kernel) -> float | None:
     has 255 at most.
     """
     fused = sum(row.threads for row in k.rows if is_multiply_add(row.opcode))
-    loaded = sum(
-        row.threads * attribution.width(row.opcode) / WORD for row in k.rows if row.base == "LDS"
-    )
-    total = sum(row.threads for row in k.rows)
-    if not loaded or fused < MULTIPLY_ADDS.value * total:
+    reads = [row for row in k.rows if row.base == "LDS"]
+    loaded = sum(row.threads * attribution.width(row.opcode) / WORD for row in reads)
+    if not loaded or fused < MULTIPLY_ADDS.value * sum(row.threads for row in k.rows):
         return None
     side = 2 * fused / loaded
     return side if side * side <= MOST_REGISTERS else None
-
-
-def _attributed(waiting: float) -> Evidence:
-    """The share that the finding names: of both stalls, what is for shared memory."""
-    meaning = "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies."
-    return Evidence(
-        "shared_waiting",
-        "Waiting for shared memory",
-        waiting,
-        "fraction",
-        meaning,
-        WEAK_STALL.value,
-        ">=",
-        WEAK_STALL.source,
-    )
 
 
 def _queued(waits: Mapping[str, float]) -> bool:

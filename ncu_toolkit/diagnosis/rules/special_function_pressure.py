@@ -69,7 +69,7 @@ def find(k: Kernel) -> Outcome:
         return k.abstain(*absent)
     busy = k.model.busy("xu")
     measured = k.fact("xu_pipe_active", ">=", BUSY)
-    waiting = sum(k.model.waiting(reason) * k.blame(reason, *special) for reason in REASONS)
+    waiting = k.waiting_for(special, *REASONS)
     if busy < BUSY.value and waiting < STALL.value:
         if absent:
             return k.ruled_out(
@@ -81,54 +81,44 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out(
             "The pipe converts between double and single precision: see Double precision.", measured
         )
-    removal = Removal(
-        "with a quarter of the special functions",
-        stalls={reason: keep(k.blame(reason, *special), STEP) for reason in REASONS},
-        loads={"xu": STEP},
-        instructions=keep(k["kind_share:special"] or 0.0, STEP),
-    )
-    computes = "roots, exponentials, sines, divisions and conversions"
-    summary = (
-        f"The special-function pipe ({computes}) is {percent(busy)} busy, and faster arithmetic pipes wait for it."
-        if busy >= BUSY.value
-        else f"Warps spend {percent(waiting)} of their time waiting for the special-function pipe ({computes})."
-    )
+    pipe = "special-function pipe (roots, exponentials, sines, divisions and conversions)"
+    summary = f"Warps spend {percent(waiting)} of their time waiting for the {pipe}."
+    if busy >= BUSY.value:
+        summary = f"The {pipe} is {percent(busy)} busy, and faster arithmetic pipes wait for it."
     places = k.locate_executed(
         lambda opcode: opcode.startswith(("MUFU", "I2F", "F2I", "F2F")),
         "special-function instructions",
     )
-    cuda: tuple[str, ...] = (
-        "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+    once = "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications."
+    fast = k.advice(
         "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
-        "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+        triton=(
+            "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
+        ),
+        numba=("Use @cuda.jit(fastmath=True) if it is accurate enough.",),
+        warp=(
+            'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
+        ),
     )
-    if _lines_have(k, places, FAST):
-        cuda = tuple(line for line in cuda if not FAST.search(line))
+    if _lines_have(k, places, FAST) and FAST.search(fast[0]):
+        fast = ()
     return k.finding(
         summary,
-        removal,
+        Removal(
+            "with a quarter of the special functions",
+            stalls=k.shrink(STEP, special, *REASONS),
+            loads={"xu": STEP},
+            instructions=keep(k["kind_share:special"] or 0.0, STEP),
+        ),
         (
             measured,
             "kind_share:special stall_share:math_pipe_throttle stall_share:short_scoreboard",
             "stall_share:mio_throttle",
         ),
-        k.advice(
-            *cuda,
-            triton=(
-                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-                "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
-                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-            ),
-            numba=(
-                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-                "Use @cuda.jit(fastmath=True) if it is accurate enough.",
-                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-            ),
-            warp=(
-                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-                'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
-                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-            ),
+        (
+            once,
+            *fast,
+            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
         ),
         "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe.",
         confidence="high" if busy >= BUSY.value else "medium",

@@ -52,18 +52,15 @@ TAIL: Final = Threshold(
 
 
 def find(k: Kernel) -> Outcome:
-    waves = k["waves"] or 0.0
-    tail = k["tail_fraction"] or 0.0
+    waves, tail = k["waves"] or 0.0, k["tail_fraction"] or 0.0
     measured = k.fact("tail_fraction", ">", TAIL)
     if waves <= 1:
         return k.ruled_out("The grid is one wave or less.", "waves")
     if tail <= TAIL.value:
-        return k.ruled_out(
-            "The last wave is nearly full, or there are many waves.", "waves", measured
-        )
+        few = "The last wave is nearly full, or there are many waves."
+        return k.ruled_out(few, "waves", measured)
     fill = k["occupancy_fill"]
-    active = k["active_fraction"]
-    if fill is None and active is None:
+    if fill is None and k["active_fraction"] is None:
         return k.abstain("active_fraction", "occupancy_fill")
     # The measured emptiness bounds the loss: an SM with one block of several left is not idle, and
     # its block runs faster alone. What start and end leave empty is no tail.

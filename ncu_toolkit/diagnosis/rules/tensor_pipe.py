@@ -34,7 +34,6 @@ from ncu_toolkit.diagnosis.kernel import TENTH, WORTH, Kernel, Outcome, Removal,
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
 from ncu_toolkit.model import Finding
-from ncu_toolkit.sass import attribution
 
 ID: Final = "tensor-pipe"
 TITLE: Final = "Tensor pipe"
@@ -75,11 +74,10 @@ def find(k: Kernel) -> Outcome:
             measured,
         )
     if old:
+        stalls = ("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait")
         removal = Removal(
             "with warpgroup instructions",
-            stalls=dict.fromkeys(
-                ("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait"), MMA_SYNC
-            ),
+            stalls=dict.fromkeys(stalls, MMA_SYNC),
             loads={"tensor": MMA_SYNC},
             instructions=MMA_SYNC,
         )
@@ -105,23 +103,18 @@ def find(k: Kernel) -> Outcome:
             f"The tensor cores are {percent(busy)} busy, but they execute {units.ratio(executed / needed)} the "
             "operations that the problem needs.",
             evidence,
-            (
-                "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
-            ),
+            "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
             "Fewer matrix instructions for the same result.",
         )
-    left = 1 - busy / BEST.value
-    advice = (
-        (
-            "Keep the pipe busy: let some warps issue matrix products while others compute, load or store.",
-        )
-        if left > TENTH
-        else (
-            "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next.",
-        )
-        if left >= WORTH
-        else ()
-    )
+    left, advice = 1 - busy / BEST.value, []
+    if left > TENTH:
+        advice = [
+            "Keep the pipe busy: let some warps issue matrix products while others compute, load or store."
+        ]
+    elif left >= WORTH:
+        advice = [
+            "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next."
+        ]
     return k.roof(
         f"the tensor cores are {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
         evidence,
@@ -140,5 +133,5 @@ def specificity(finding: Finding) -> Specificity:
 def _only_warp_level(k: Kernel) -> bool:
     if k.device.cc != (9, 0):
         return False
-    names = {row.base for row in k.rows if attribution.kind(row.opcode) == "tensor"}
+    names = {row.base for row in k.rows if row.kind == "tensor"}
     return bool(names) and not names & set(WARPGROUP)

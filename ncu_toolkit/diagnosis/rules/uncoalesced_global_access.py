@@ -120,14 +120,12 @@ def find(k: Kernel) -> Outcome:
     # queues only in part.
     throttle = 1 - few if few else keep(k.blame("lg_throttle", "global"), tags)
     waiting = keep(k.blame("long_scoreboard", "global"), keep(queued, min(sectors, tags)))
-    counted = k["global_sectors"]
-    all_sectors = k["l2_sectors_from_sm"]
+    counted, all_sectors = k["global_sectors"], k["l2_sectors_from_sm"]
     # Local memory and atomic updates pass the same link.
-    copied = figures.copied_sectors(k.profile)
-    whole = None if counted is None or copied is None else counted + copied
-    beyond = keep(
-        min(1.0, whole / all_sectors) if whole is not None and all_sectors else 1.0, sectors
-    )
+    copied, part = figures.copied_sectors(k.profile), 1.0
+    if counted is not None and copied is not None and all_sectors:
+        part = min(1.0, (counted + copied) / all_sectors)
+    beyond = keep(part, sectors)
     moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
     # No placement needs more from device memory than the lanes ask for; how much less depends on
     # caches, so nothing beyond that is claimed.
@@ -151,32 +149,24 @@ def find(k: Kernel) -> Outcome:
         if rows > 1
         else "",
     )
-    per_load = k.fact("ld_sectors_per_request")
-    per_store = k.fact("st_sectors_per_request")
+    wasted = f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors"
+    twice = ""
+    if again:
+        twice = (
+            f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
+            "are fetched and written again."
+        )
     places = k.locate(
         lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
         "sectors beyond the ideal",
     )
     return k.finding(
-        (
-            f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors "
-            f"{'that warps queue for' if few > excess else 'fetched'} are wasted."
-        )
-        + (
-            (
-                f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
-                "are fetched and written again."
-            )
-            if again
-            else ""
-        ),
+        f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}",
         removal,
         (
             measured,
             _queued(k, few) if few else None,
-            "l1_tag_excess",
-            per_load,
-            per_store,
+            "l1_tag_excess ld_sectors_per_request st_sectors_per_request",
             "stall_share:lg_throttle stall_share:long_scoreboard",
         ),
         _advice(k, at(places)),
@@ -186,11 +176,8 @@ def find(k: Kernel) -> Outcome:
 
 
 def open_in_code(facts: KernelFacts) -> str:
-    return (
-        "Whether the lanes of a warp access neighbouring addresses."
-        if facts.has("global", "copy")
-        else ""
-    )
+    asks = facts.has("global", "copy")
+    return "Whether the lanes of a warp access neighbouring addresses." if asks else ""
 
 
 def _advice(k: Kernel, where: str) -> tuple[str, ...]:
