@@ -1,7 +1,6 @@
-"""The cache folder: cubins, disassembly, tuned parameters, searches; and what a process remembers.
+"""The cache folder (cubins, disassembly, tuned parameters, searches), and remembered answers.
 
-Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard
-library's compiled modules (tests/report/test_ncu_rule.py)."""
+The Python inside Nsight Compute lacks many compiled modules (tests/report/test_ncu_rule.py)."""
 
 from __future__ import annotations
 
@@ -22,9 +21,7 @@ R = TypeVar("R")
 def cache_folder() -> Path:
     """$NCU_TOOLKIT_CACHE, else $XDG_CACHE_HOME/ncu-toolkit, else ~/.cache/ncu-toolkit.
 
-    Raises:
-        EnvironmentProblem: none of the variables is set and the user has no home.
-    """
+    Raises EnvironmentProblem without any of them and without a home."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen)
@@ -39,8 +36,7 @@ def cache_folder() -> Path:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that other processes see the old content or the new, never a part; folders
-    are made. Raises OSError."""
+    """Write a file in one step, and make its folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     files.replace(path, content)
 
@@ -57,11 +53,8 @@ def keep(path: Path, content: bytes) -> None:
 
 
 def remembered(count: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Keep a function's answers to its last `count` calls.
-
-    Strings are compared by value, all other arguments by identity: values that never change but
-    take long to hash, such as a profile. They are kept alive, so that no other object gets their
-    identity."""
+    """Keep a function's answers to its last `count` calls. Strings are compared by value, all other
+    arguments by identity, since hashing a profile takes long; they are kept alive."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         kept: dict[tuple[object, ...], tuple[tuple[object, ...], R]] = {}

@@ -84,8 +84,7 @@ def partly(path: Path | str) -> str:
 
 
 def extra(name: str) -> str:
-    """The command that installs an extra of this package, for a remedy. No index has the package, so
-    it comes from where the package came from."""
+    """The command that installs an extra of this package, from where the package came from."""
     clone = Path(__file__).resolve().parents[2]
     if (clone / "pyproject.toml").is_file():
         return f"Run `pip install -e {shell_word(f'{clone}[{name}]')}`"
@@ -98,8 +97,7 @@ def extra(name: str) -> str:
 
 
 def _origin() -> str:
-    """Where pip installed this package from: a folder, or an address that pip takes; empty where that
-    is not known."""
+    """Where pip installed this package from, a folder or an address for pip; empty if unknown."""
     import importlib.metadata
     import json
     from urllib.parse import unquote, urlsplit

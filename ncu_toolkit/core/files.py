@@ -1,8 +1,7 @@
 """Reading untrusted files, and writing files atomically.
 
-What is read is a regular file and no larger than a limit, compressed or not. Imported by the rule
-that runs inside Nsight Compute, whose Python lacks the compiled modules of `gzip`, `lzma` and
-zstd."""
+Files must be regular and no larger than a limit, also unpacked. The Python inside Nsight Compute,
+where a rule imports this, lacks the modules of `gzip`, `lzma` and zstd."""
 
 from __future__ import annotations
 
@@ -22,15 +21,13 @@ from typing import IO, Any, Final
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
 LIMIT_VARIABLE: Final = "NCU_TOOLKIT_MAX_BYTES"
-#: Most bytes of one file, unpacked. No larger report was ever seen, and 440 KB of xz can unpack to
-#: 9 GB.
+#: Most bytes of one file, unpacked: reports are smaller, but 440 KB of xz can unpack to 9 GB.
 _DEFAULT_LIMIT: Final = 2 << 30
 #: Memory that parsed JSON takes, as a multiple of its size.
 _JSON_GROWS: Final = 8
 _XZ_MAGIC: Final = b"\xfd7zXZ\x00"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-#: Memory that a packed stream may ask for, as a power of two; `xz -9` asks for 64 MiB, `zstd -19` for
-#: 8 MiB.
+#: Memory for unpacking, as a power of two; `xz -9` needs 64 MiB, `zstd -19` 8 MiB.
 _MEMORY_LOG: Final = 30
 #: Suffixes of a report: plain, packed by hand, and packed as ncu has done since 2026.3.
 REPORT_SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
@@ -44,11 +41,8 @@ _kept: Final[set[tuple[int, int]]] = set()
 
 
 def limit() -> int:
-    """Most bytes that one file may hold, unpacked: $NCU_TOOLKIT_MAX_BYTES, else 2 GiB.
-
-    Raises:
-        UsageProblem: the variable is no positive integer.
-    """
+    """Most bytes that one file may hold, unpacked: $NCU_TOOLKIT_MAX_BYTES, else 2 GiB. Raises
+    UsageProblem where that is no positive integer."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     if not text:
         return _DEFAULT_LIMIT
@@ -101,8 +95,7 @@ def read_bytes(
 
     Args:
         most: bytes that are accepted, unpacked; `limit()` where None.
-        check: given the first `_HEAD` bytes (unpacked) before the rest is read; raises for a file
-            that is not wanted.
+        check: raises for an unwanted file, given its first `_HEAD` bytes (unpacked).
 
     Raises:
         InputProblem: no regular file, larger than `most`, or damaged xz or zstd.
@@ -155,8 +148,7 @@ def _too_large(path: Path, most: int) -> InputProblem:
 
 @dataclass(frozen=True)
 class _Packing:
-    """A way to pack a file: its name, how a stream starts, what unpacks one, and the errors of that.
-    The unpackers of both modules have the same methods."""
+    """A way to pack a file: its name, magic bytes, unpacker and errors."""
 
     name: str
     magic: bytes
@@ -200,8 +192,7 @@ def _zstd() -> Any:
 
 
 def packed(name: str, data: bytes) -> bytes:
-    """A report's bytes as a file of that name holds them: packed where its suffix says so. zstd
-    gets a checksum, as xz has one."""
+    """A report's bytes as a file of that name holds them; zstd gets a checksum, as xz has one."""
     if name.endswith(".xz"):
         import lzma
 
@@ -252,10 +243,7 @@ def _unpacked(
 def parse_json(data: bytes | str, path: object) -> Any:
     """A JSON document's value.
 
-    Raises:
-        InputProblem: it is not JSON, not UTF-8, or nested or written so that it cannot be read
-            (a thousand levels, a number of thousands of digits).
-    """
+    Raises InputProblem: it is not JSON, not UTF-8, or too deep or long to be read."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -271,8 +259,7 @@ def read_json(path: Path) -> Any:
 
 
 def keep(paths: Iterable[Path | str]) -> None:
-    """Let `refuse_loss` refuse these files, the inputs of a command, and no others. What is no file
-    is left out."""
+    """Let `refuse_loss` refuse these files, the inputs of a command, and no others."""
     _kept.clear()
     found = filter(None, map(_stat, paths))
     _kept.update((each.st_dev, each.st_ino) for each in found if stat.S_ISREG(each.st_mode))
@@ -286,8 +273,7 @@ def _stat(path: Path | str) -> os.stat_result | None:
 
 
 def refuse_loss(path: Path, data: bytes = b"") -> None:
-    """Raise UsageProblem where writing `data` to `path` would cost an input of the command, or a
-    report that `data` is no new version of."""
+    """Raise UsageProblem where writing to `path` would cost an input or an unrelated report."""
     there = _stat(path)
     if there is None or not stat.S_ISREG(there.st_mode):
         return
@@ -346,11 +332,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder with those above it, where it is not there yet.
-
-    Raises:
-        EnvironmentProblem: it cannot be made.
-    """
+    """Make a folder with those above it. Raises EnvironmentProblem where it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -369,8 +351,8 @@ def _elsewhere(error: OSError) -> str:
 
 
 def _our_output(there: os.stat_result | None) -> int | None:
-    """A new descriptor of this process's standard output or error where the path is that, such as
-    `/dev/stdout`: opening it again would truncate it."""
+    """A new descriptor of this process's standard output or error if the path is that, such as
+    `/dev/stdout`; opening it again would truncate it."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             if there is not None and os.path.samestat(there, os.fstat(number)):
@@ -411,8 +393,8 @@ def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> Non
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Exchange two paths, folders too, in one step where the file system can (Linux, renameat2(2)),
-    else in two. Raises OSError."""
+    """Exchange two paths, in one step where the system can (Linux, renameat2(2)). Raises
+    OSError."""
     import ctypes
 
     try:

@@ -1,6 +1,6 @@
 """Regular expressions that users write: checked when given, and matched within a time limit.
 
-Imported by the rule inside Nsight Compute, so it may import nothing that needs a compiled module."""
+Imported by the rule inside Nsight Compute, so it needs no compiled module."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def compiled(text: str, option: str) -> re.Pattern[str]:
 
 
 def found(text: str, name: str, option: str) -> bool:
-    """Whether the expression that `option` was given is found in a name; UsageProblem where that
-    takes too long."""
+    """Whether the expression of `option` is found in a name; UsageProblem if that takes too
+    long."""
     from ncu_toolkit.core import workers
 
     expression = compiled(text, option)

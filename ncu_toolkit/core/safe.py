@@ -1,5 +1,4 @@
-"""Text from report files is untrusted: these functions make it harmless for each place it is shown.
-HTML itself is escaped by the templates."""
+"""Makes untrusted text of reports harmless where it is shown. The templates escape HTML."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from typing import Any, Final
 #: Longest name, path or message shown in full.
 LONGEST: Final = 4000
 
-#: Invisible characters that reorder or hide text: bidirectional controls, zero-width characters,
-#: byte-order mark.
+#: Invisible characters: bidirectional controls, zero-width characters, byte-order mark.
 _INVISIBLE: Final = frozenset(
     "\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
 )
@@ -30,12 +28,8 @@ _MARKDOWN_START: Final = re.compile(r"^(\s*(?:\d+(?=[.)]\s))?)([.)](?=\s)|[-+=])
 
 
 def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
-    """`text` with control and invisible characters spelled out (`\\x1b`, `\\u202e`), cut at
-    `longest` with its true length stated.
-
-    Args:
-        keep: control characters to leave as they are (`"\\n\\t"` for source text).
-    """
+    """`text` with control and invisible characters but `keep` spelled out (`\\x1b`, `\\u202e`), cut
+    at `longest` with its true length stated."""
     if len(text) <= longest and (text.isprintable() or text.translate(_SPACES).isprintable()):
         return text
     cut = text[:longest]
@@ -44,8 +38,7 @@ def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
 
 
 def _hidden(character: str) -> bool:
-    """Categories Cc, Cs, Cf, Co and Cn, which are what is not printable but for separators; without
-    `unicodedata`, which the Python inside Nsight Compute may lack."""
+    """Categories Cc, Cs, Cf, Co and Cn, without `unicodedata`, which Nsight Compute may lack."""
     return character in _INVISIBLE or not (character.isprintable() or character in _SEPARATORS)
 
 
@@ -66,15 +59,14 @@ def plot_text(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text for a Markdown paragraph or cell, on one line, with nothing in it read as markup; a word
-    joiner keeps `@name` from calling anyone and addresses from becoming links."""
+    """Text for a Markdown paragraph or cell, on one line, without markup; a word joiner keeps
+    `@name` from calling anyone and addresses from becoming links."""
     escaped = _MARKDOWN_START.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", visible(text)).strip())
     return _MARKDOWN_LINK.sub("\\g<0>\u2060", escaped)
 
 
 def markdown_code(text: str) -> str:
-    """Text as Markdown inline code, whatever backticks it holds; pipes are escaped for table
-    cells."""
+    """Text as Markdown inline code, with any backticks; pipes are escaped for table cells."""
     shown = visible(text).replace("|", "\\|")
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     fence = "`" * (longest + 1)
@@ -83,8 +75,8 @@ def markdown_code(text: str) -> str:
 
 
 def csv_rows(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as CSV (RFC 4180, LF). Text that a spreadsheet would run as a formula is prefixed with
-    an apostrophe; numbers stay numbers."""
+    """Rows as CSV (RFC 4180, LF). Text that would be a formula in a spreadsheet gets an
+    apostrophe."""
     return "".join(",".join(_csv_cell(cell) for cell in row) + "\n" for row in rows)
 
 
@@ -104,27 +96,25 @@ def _csv_cell(value: Any) -> str:
 
 
 def slug(text: str, longest: int = 80) -> str:
-    """A file name part of `a-z 0-9 _ -`: nothing in `text` can name another folder, a device or a
-    hidden file."""
+    """A part of a file name, of `a-z 0-9 _ -`, so that it names no folder, device or hidden
+    file."""
     plain = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
     return plain[:longest].rstrip("-") or "x"
 
 
 def script_json(data: Any) -> str:
-    """JSON for a `<script type="application/json">` block: no character in it can end the block or
-    open a comment."""
+    """JSON for a `<script type="application/json">` block, which nothing in it can end."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def shell_word(path: str) -> str:
-    """A path as one word of a shell: not read as an option, and with what cannot be shown spelled
-    out, as bash, zsh and ksh read it."""
+    """A path as one word of bash, zsh or ksh, never an option, with hidden characters spelled
+    out."""
     path = f"./{path}" if path.startswith("-") else path
     if path.isprintable():
         return shlex.quote(path)
-    # two strings wherever a hexadecimal digit follows an escape: some shells would read it as part
-    # of that
+    # A hexadecimal digit after an escape starts a new string: some shells would include it.
     return (
         "$'"
         + re.sub(r"(\\x[0-9a-f]{2})(?=[0-9a-fA-F])", r"\1'$'", "".join(map(_escaped, path)))

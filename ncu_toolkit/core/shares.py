@@ -12,8 +12,8 @@ PART_BYTES: Final = 64 << 20
 
 
 def parts(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Launches in parts of at most PART_LAUNCHES and PART_BYTES (one launch at least), as (start,
-    stop), from the lengths of their messages."""
+    """Launches as (start, stop) of parts of at most PART_LAUNCHES and PART_BYTES, by the lengths of
+    their messages."""
     found = []
     start = size = 0
     for index, length in enumerate(lengths):
@@ -32,11 +32,11 @@ WHOLE_BYTES: Final = 2 << 20
 
 
 def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> list[list[int]]:
-    """Launches divided among at most `jobs` processes, as places in file order, with about equal
+    """Launches divided among at most `jobs` processes, as places in file order, of about equal
     bytes.
 
-    Launches that ran the same code stay together, as far as one share holds them: its text is then
-    made once. `codes` has a digest for each launch, None where the code is not known."""
+    Launches of the same code (by digest, None if unknown) stay together where one share can hold
+    them: its text is then made once."""
     total = sum(lengths)
     count = max(1, min(jobs, total // SHARE_BYTES))
     groups: dict[object, list[int]] = {}
@@ -61,8 +61,7 @@ def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> li
 
 
 def places(span: Sequence[int]) -> str:
-    """Text for the launches of a part: `launches 0 to 999`, or each where they are not
-    consecutive."""
+    """Launches of a part in words: `launches 0 to 999`, or each where they are not consecutive."""
     if len(span) > 1 and span[-1] - span[0] == len(span) - 1:
         return f"launches {span[0]} to {span[-1]}"
     return f"launch{'es' if len(span) > 1 else ''} {', '.join(map(str, span))}"

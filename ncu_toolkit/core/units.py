@@ -50,7 +50,7 @@ def _digits(value: float, digits: int) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: `1 kernel`, `2 kernels`; `many` where the plural does not just end in
+    """A number with its noun: `1 kernel`, `2 kernels`; `many` is a plural that needs more than
     s."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
@@ -84,8 +84,7 @@ def si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def duration(microseconds: float, digits: int = 3) -> str:
-    """A time given in microseconds, as ns, µs, ms or s; what is below a tenth of a nanosecond only
-    as that."""
+    """Microseconds as ns, µs, ms or s; below a tenth of a nanosecond only as that."""
     if not math.isfinite(microseconds):
         return NOT_AVAILABLE
     if 0 < abs(microseconds) * 1e3 < _LEAST_NS:
@@ -98,8 +97,7 @@ def duration(microseconds: float, digits: int = 3) -> str:
 
 
 def percent(fraction: float, digits: int = 3) -> str:
-    """A fraction as percent: 0.125 is `12.5 %`; what is below a thousandth of a per cent only as
-    that."""
+    """A fraction as percent: 0.125 is `12.5 %`; below a thousandth of a per cent only as that."""
     if not math.isfinite(fraction):
         return NOT_AVAILABLE
     if fraction == 0:
@@ -137,8 +135,8 @@ def ratio(value: float, digits: int = 3) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Values in their order as bars from the least to the largest; empty for fewer than two.
-    Differences of less than a per cent are not stretched over the whole height."""
+    """Values as bars from the least to the largest; empty for fewer than two. Differences of less
+    than a per cent do not fill the height."""
     if len(values) < 2:
         return ""
     least, most = min(values), max(values)

@@ -1,7 +1,7 @@
 """Worker processes: a crash or a hang of native code costs one task, not the run.
 
-A worker is this Python with this module path. It reads tasks from its standard input and writes
-answers to a pipe. A worker runs many tasks; one that died or was killed is replaced."""
+A worker reads tasks from its standard input and writes answers to a pipe. It runs many tasks, and
+is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.worker
 
 @dataclass(frozen=True)
 class Done:
-    """How a task ended: `value`, or the error in its place; `where` names the board that ran it on
-    a cluster."""
+    """How a task ended: `value` or `error`; `where` names the board that ran it on a cluster."""
 
     index: int
     value: Any = None
@@ -39,8 +38,7 @@ class Done:
 @contextlib.contextmanager
 def without_collector(last: bool = False) -> Iterator[None]:
     """Turn the cycle collector off for work that makes many objects and no cycles: it took a third
-    of the time of reading a report. `last`: the work of the process ends with this, and the
-    collector skips all that is there, which took a second."""
+    of the time of reading a report. `last`: nothing follows, so nothing is collected either."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -55,12 +53,9 @@ def without_collector(last: bool = False) -> Iterator[None]:
 def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least: int = 1) -> None:
     """Call `work` with each item in forks of this process; only what it writes to disk remains.
 
-    Runs in this process where a fork would have fewer than `least` items, and where this process
-    has other threads: a lock that one of them holds would stay locked in the fork.
-
-    Raises:
-        ToolkitError: of the first item that failed; RuntimeError for any other error of a fork.
-    """
+    Runs here where a fork would have fewer than `least` items, or where there are other threads,
+    whose locks would stay locked in the fork. Raises ToolkitError of the first item that failed, or
+    RuntimeError for any other error of a fork."""
     jobs = min(jobs, len(items) // least)
     if jobs < 2 or not hasattr(os, "fork") or _threads() > 1:
         for item in items:
@@ -87,8 +82,7 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
 
 
 def _threads() -> int:
-    """Threads of this process. Only Linux knows those that native code started, as a library for
-    linear algebra does; elsewhere Python's are counted."""
+    """Threads of this process, on Linux those of native code too."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -107,8 +101,7 @@ def _die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def time_limit(seconds: float, error: ToolkitError) -> Iterator[None]:
-    """Raise `error` after so many seconds. Other threads than the main one get no signal, and so no
-    limit."""
+    """Raise `error` after so many seconds; only the main thread gets the signal."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -156,8 +149,7 @@ def run(
 
 
 class WorkerPool:
-    """Workers for one function, one for each thread. Forked workers are used first, others are
-    started when they are needed.
+    """Workers for one function, one for each thread, forked ones first.
 
     Args:
         function, timeout, label: as for `run`.
@@ -181,11 +173,9 @@ class WorkerPool:
         self.close()
 
     def fork(self, count: int, prepare: Callable[[], object] | None = None) -> None:
-        """Make `count` workers as forks of this process: that takes a tenth of a second less than
-        starting them.
-
-        Each calls `prepare` before its first task. Its errors are ignored, and a worker that it
-        kills is replaced. Does nothing where this process cannot be forked, as for `forked`."""
+        """Make `count` workers as forks of this process, a tenth of a second faster than starting
+        them, where it can be forked (`forked`). Each calls `prepare` before its first task; errors
+        of that are ignored, and a worker that it kills is replaced."""
         if not hasattr(os, "fork") or _threads() > 1:
             return
         for _ in range(count):
@@ -291,8 +281,8 @@ class WorkerPool:
 
 
 class _Forked:
-    """A fork of this process with the interface of subprocess.Popen that the pool uses. It does
-    `call` with each task, where there is one, and the function that the task names otherwise."""
+    """A fork with the interface of subprocess.Popen that the pool uses. It does `call` with each
+    task, or else the function that the task names."""
 
     def __init__(
         self,

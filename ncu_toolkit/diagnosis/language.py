@@ -40,8 +40,7 @@ _PATTERNS: Final[Mapping[Language, str]] = {
                r"|^(volta|turing|ampere)_[a-z0-9]*(gemm|scudnn|cudnn)_",
 }  # fmt: skip
 _NAMES: Final = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
-#: The caller's own code in a kernel of Thrust or CUB: a lambda, or a functor that `thrust::for_each`
-#: wraps and that is not one of theirs.
+#: The caller's code in a kernel of Thrust or CUB: a lambda, or a functor of `thrust::for_each`.
 _CALLERS_OWN: Final = re.compile(
     r"\[lambda|::lambda|__nv_dl_wrapper_t|\bwrapped_function<(?!(thrust|cub|cuda|std)::)"
 )
@@ -56,8 +55,7 @@ _CALL: Final[Mapping[Language, tuple[str, ...]]] = {
              "Fuse it with its neighbours by cupy.fuse or an ElementwiseKernel."),
     "library": ("The kernel is a library's. Change the call: another routine, data type or layout, or a larger problem.",),
 }  # fmt: skip
-#: How a kernel gets line information. Triton's has it always; a closed or generated kernel has none
-#: to give.
+#: How a kernel gets line information. Triton's always has it.
 _LINES: Final[Mapping[Language, str]] = {
     "cuda": "compile with -lineinfo",
     "numba": "@cuda.jit(lineinfo=True)",
@@ -103,10 +101,8 @@ def call(profile: Profile, better: Elsewhere) -> tuple[str, ...]:
 
 
 def line_information(profile: Profile) -> str:
-    """How to compile for source lines; empty where nobody but a library's maker can.
-
-    A report does not tell CuPy's kernels, which NVRTC compiles, from nvcc's with C linkage: both
-    have a name without parameters."""
+    """How to compile for source lines; empty where only a library's maker can. CuPy's kernels
+    (NVRTC) look like nvcc's with C linkage: names without parameters."""
     made = language(profile)
     if made == "cuda" and profile.launch.kernel.isidentifier():
         return f'{_LINES[made]}, CuPy: RawKernel(..., options=("-lineinfo",))'

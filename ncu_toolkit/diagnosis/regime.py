@@ -30,15 +30,14 @@ OF_RESOURCE: Final[Mapping[str, Regime]] = {
     "uniform": "arithmetic", "blocks": "launch or idle",
 }  # fmt: skip
 #: Share of its time from which a unit limits a launch: Nsight Compute's SpeedOfLight rule calls a
-#: launch limited by compute or memory from 60 % of the peak on, and by latency below.
+#: launch limited by compute or memory above, and by latency below.
 LIMITS: Final = 0.6
 #: Runs of a condition below which it says nothing.
 LEAST_RUNS: Final = 4
 
 
 def _median(values: Iterable[float]) -> float:
-    """The median of one value or more. The module `statistics` needs others that the Python inside
-    ncu lacks, and cards are shown there."""
+    """The median, without `statistics`, which the Python inside ncu cannot import."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
@@ -62,8 +61,7 @@ def of_counters(profile: Profile, diagnosis: Diagnosis) -> Regime:
 
 
 def agrees(rule: Rule, regime: Regime) -> bool:
-    """Whether a rule can be the cause of a regime. A memory rule without units can be the cause of
-    any memory regime."""
+    """Whether a rule can be the cause of a regime; one of memory without units, of any memory's."""
     if rule.FROM_SHAPE or regime == "launch or idle":
         return rule.FROM_SHAPE and regime == "launch or idle"
     if rule.UNITS:
@@ -98,8 +96,8 @@ def responses(conditions: Mapping[str, Sequence[float]]) -> dict[str, Response]:
 
 
 def _error(times: Sequence[float]) -> float:
-    """Relative standard error of a median: 1.2533 that of a mean of normal values, whose deviation
-    is 1.4826 of the median absolute one (Rousseeuw and Croux 1993)."""
+    """Relative standard error of a median, by the median absolute deviation: 1.2533 x 1.4826
+    (Rousseeuw and Croux 1993)."""
     middle = _median(times)
     deviation = 1.4826 * _median(abs(time - middle) for time in times)
     return 1.2533 * deviation / math.sqrt(len(times)) / middle if middle else 0.0
@@ -160,8 +158,7 @@ class Thresholds:
     """What the L2 stressor loses above which it is the L2 whatever the slope: contended atomics
     delay all other traffic, and no stressor delays them."""
     local: float = 0.1
-    """Exponent of the time in the number of multiprocessors, below which nothing inside them limits
-    the kernel."""
+    """Exponent of the time in the number of SMs, below which nothing in them limits the kernel."""
     on_chip: float = 0.5
     """Parts of the rates of shared-memory, constant-memory and FP32 work that it takes."""
     constant: float = 0.7
@@ -174,8 +171,8 @@ class Thresholds:
     idle: float = 0.15
     """Part of the GPU's time that the launch's shape leaves unused."""
     follows: float = 0.1
-    """Exponent of the time in the number of multiprocessors, below which the kernel does not need
-    them; `blind` is that for kernels that were not run with half of their blocks."""
+    """Exponent of the time in the number of SMs, below which the kernel does not need them; `blind`
+    for kernels that were not run with half of their blocks."""
     blind: float = 0.1
     half: float = 0.5
     """Slope with half of the resident blocks, above which its warps wait rather than idle."""
@@ -184,11 +181,11 @@ class Thresholds:
     dram_slope: float = 0.25
     """This, `memory`, `spare` and `shared` count where it is not known what the stressor lost."""
     memory: float = 1.1
-    """Slope beside the DRAM stressor over that beside the L2 stressor, above which it is DRAM: each
-    byte of device memory also passes through the L2."""
+    """DRAM stressor's slope over the L2 stressor's, above which it is DRAM: its traffic is in
+    both."""
     spare: float = 0.6
-    """Exponent of the time in the number of multiprocessors above which it is not DRAM: a kernel
-    that waits for memory needs all its warps, one that saturates memory does not."""
+    """Exponent of the time in the number of SMs above which it is not DRAM: a kernel that waits for
+    memory needs all its warps, one that saturates memory does not."""
     shared: float = 0.15
     near: float = 0.85
     """A regime whose score is this part of the first one's is named beside it."""
@@ -203,8 +200,7 @@ _SHORT: Final[Mapping[str, str]] = {
     "integer": "integer work", "alone": "a quarter of the SMs taken",
 }  # fmt: skip
 _SHOWN: Final = 3
-#: Microseconds that starting and ending a launch takes, and those between two launches
-#: (diagnosis/rules/launch_overhead.py has their source).
+#: Microseconds of starting and ending a launch, and between two (rules/launch_overhead.py).
 _LAUNCH_US: Final = 1.2 + 2.2
 #: Clock at which BLOCK_STARTS was measured (an H200's); that of a probed GPU is not known.
 _CLOCK_MHZ: Final = 1_980
@@ -295,9 +291,9 @@ def starting_blocks(kernel: KernelTrace) -> float:
 
 
 def unused_by_shape(kernel: KernelTrace, device: Device) -> float:
-    """Part (0-1) of the GPU's time that a launch leaves unused by its shape: multiprocessors without
-    a block, the empty part of the waves, starting and ending it, and starting its blocks where that
-    takes LIMITS of the time or more."""
+    """Part (0-1) of the GPU's time that a launch's shape leaves unused: SMs without a block, the
+    empty part of the waves, start and end, and starting its blocks where that takes LIMITS or
+    more."""
     short = _LAUNCH_US / (_LAUNCH_US + kernel.median_us) if kernel.median_us else 0.0
     blocks, fill = kernel.launch.blocks, fill_of(kernel, device)
     if not blocks or not device.sm_count:
@@ -313,8 +309,8 @@ def unused_by_shape(kernel: KernelTrace, device: Device) -> float:
 
 @dataclass(frozen=True)
 class Told:
-    """What a probe says of one kernel. `second` is another regime that it cannot tell from the
-    first; `bottleneck` is the id of the rule that goes with the first."""
+    """A probe of one kernel: its regime, a `second` one that it cannot exclude, and the first's
+    rule."""
 
     first: Regime
     second: Regime | None
@@ -328,8 +324,7 @@ class Told:
 
 
 def tell(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Told | None:
-    """The regime of a kernel by its experiments; None where too few launches ran beside
-    stressors."""
+    """The regime of a kernel by its experiments; None with too few launches beside stressors."""
     answers = responses(kernel.conditions)
     if not {"l2", "alone"} <= answers.keys():
         return None
@@ -338,8 +333,8 @@ def tell(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Told |
 
 
 def kept(kernel: KernelTrace) -> dict[str, float]:
-    """The part of its speed that each stressor kept beside the kernel (medians), of the kinds with
-    enough runs."""
+    """The part of its speed that each stressor with enough runs kept beside the kernel
+    (medians)."""
     return {
         kind: _median(rates)
         for kind, rates in kernel.rates.items()
@@ -394,8 +389,8 @@ def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
 
 
 def _rule(regime: Regime, kind: str, shape: Diagnosis, unused: bool) -> str:
-    """The id of the rule that goes with a regime, by what the rules declare. `unused` says whether
-    the shape leaves the GPU unused."""
+    """The id of a regime's rule, by what the rules declare; `unused`: the shape leaves GPU
+    unused."""
     rules = load_rules()
 
     def first(wanted: Callable[[Rule], bool]) -> str:
@@ -442,8 +437,7 @@ _SHORT_BLOCKS: Final = (
 
 
 def confirmation(profile: Profile, diagnosis: Diagnosis) -> str:
-    """Whether the experiments on a profiled launch confirm the verdict of its counters, with the
-    response that says so; empty where none were made."""
+    """Whether experiments on a profiled launch confirm its counters' verdict; empty without any."""
     about = profile.context
     if about is None or not about.pressure_us:
         return ""

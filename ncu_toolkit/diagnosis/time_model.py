@@ -28,23 +28,20 @@ from ncu_toolkit.model import Profile
 #: data 0.96, issue slots 0.98); copies reach 0.88 to 0.92 of DRAM, there and in public reports of
 #: GPUs with GDDR6.
 ACHIEVABLE: Final = 0.9
-#: What well-written kernels that also have something else to do keep up: the point from which
-#: Nsight Compute's SpeedOfLight rule calls a unit's throughput high; the vendor's FP32 matrix
-#: product reaches 0.78 of the FMA peak on an H200 (51.1-52 of 66.9 TFLOP/s).
+#: What well-written kernels with other work too keep up: where Nsight Compute's SpeedOfLight rule
+#: calls a throughput high. The vendor's FP32 matrix product reaches 0.78 of an H200's FMA peak.
 SUSTAINED: Final = 0.8
 
-#: Fewest microseconds a kernel takes: three device-memory round trips in a row (first instructions,
-#: first data, last store drained) at the 600-800 cycles that microbenchmarks of Volta to Hopper
-#: report, at 1.5-2 GHz.
+#: Fewest microseconds a kernel takes: three device-memory round trips (first instructions, first
+#: data, last store) at 600-800 cycles (microbenchmarks of Volta to Hopper) and 1.5-2 GHz.
 FLOOR_US: Final = 1.2
 
-#: Most cycles that an access takes on a GPU with nothing else to do: microbenchmarks of Volta to
-#: Hopper (Jia et al.; Luo et al.) find 600 to 800 for device memory behind a TLB miss.
+#: Most cycles of an access on an idle GPU: microbenchmarks of Volta to Hopper (Jia et al.; Luo et
+#: al.) find 600 to 800 for device memory behind a TLB miss.
 UNLOADED: Final = 1000.0
 
 BUSY: Final = 0.6
-"""Below this a unit is not what limits: the lower threshold of Nsight Compute's SpeedOfLight
-rule."""
+"""Below this a unit does not limit: the lower threshold of Nsight Compute's SpeedOfLight rule."""
 
 
 class Resource(NamedTuple):
@@ -88,12 +85,11 @@ RESOURCES: Final[Mapping[str, Resource]] = {
 ACTIVITY: Final = ("l2_throughput",)
 #: Of the slices of L2 the one whose atomic unit is busiest: an address belongs to one slice.
 SLICE: Final = "l2_atomic_unit_busiest"
-#: Every SM's own end of the link from L2, counted while that SM has work; the rest of the link is
-#: shared.
+#: Every SM's own end of the link from L2, counted while that SM has work.
 LINK: Final = "l1_fill_active"
-#: What device memory reaches beyond ACHIEVABLE where it need not turn around between reading and
-#: writing: on an H200 CUB's reduction, which only reads, keeps it 0.96 busy, our own loads 0.95;
-#: with a quarter of the bytes written 0.92, and copies, with half of them, 0.88.
+#: What device memory reaches beyond ACHIEVABLE where it does not turn around between reads and
+#: writes: on an H200 0.95-0.96 when only reading, 0.92 with a quarter written, 0.88 with half
+#: (copies).
 READ_ONLY: Final = 0.05
 #: Peak block-launch rate in blocks per SM cycle. Seven otherwise unrelated short-block kernels reach
 #: 1.643-1.657 blocks/ns on an H200.
@@ -109,15 +105,13 @@ MEMORY: Final = (*ON_CHIP, "fill", "l2", "dram")
 
 @dataclass(frozen=True)
 class Removal:
-    """What changes when a cause is gone. Every figure is the fraction (0-1) that stays; what is not
-    named stays whole.
+    """What changes without a cause, as the fraction (0-1) that stays; unnamed things stay whole.
 
     `stalls`: waiting by stall reason. `loads`: work by resource. `instructions`: issued
-    instructions, and with them the stalls that follow each instruction. `parallelism`: factor (>=
-    1) on the warps that wait side by side; waiting in queues does not shrink by it. `balance`: part
-    of the elapsed time that an SM's work takes when it is spread evenly. `added`: new work in
-    cycles by resource. `basis` says in a sentence where the size of the change comes from, for the
-    reader of the arithmetic."""
+    instructions and their stalls. `parallelism`: factor (>= 1) on warps that wait side by side,
+    outside queues. `balance`: part of the elapsed time that an SM's evenly spread work takes.
+    `added`: new work in cycles by resource. `basis`: a sentence on where the size of the change
+    comes from."""
 
     what: str
     stalls: Mapping[str, float] = field(default_factory=dict)
@@ -139,12 +133,10 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """Time without a cause. `speedup` >= 1, `limit` names the resource (or `waiting`) that takes
-    over, `arithmetic` shows how, `relieves` holds the resources with less work,
-    each with the part (0-1) of it that stays.
+    """Time without a cause. `limit` names the resource (or `waiting`) that takes over, `relieves`
+    the resources with less work and the part (0-1) that stays.
 
-    Where the report holds too little to tell a figure `quantified` is False: the speedup is then the most
-    that nothing collected rules out, good for an order of causes and no more."""
+    With too few metrics, `quantified` is False: the speedup (>= 1) then only serves for ranking."""
 
     speedup: float
     limit: str
@@ -164,30 +156,26 @@ _PER_INSTRUCTION: Final = (
 )  # fmt: skip
 #: Resources whose work is instructions, so that it goes when instructions go unless said otherwise.
 _INSTRUCTION_RESOURCES: Final = ("issue",)
-#: Waiting that passes through a unit in the SM's memory path, and through what lies behind it:
-#: where that unit is the limit, all of it queues there.
+#: Waiting in the SM's memory path and behind it: it queues at the path's limiting unit.
 _QUEUES_ON_CHIP: Final = (
     "long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "tex_throttle",
 )  # fmt: skip
 _QUEUES_OFF_CHIP: Final = ("long_scoreboard", "lg_throttle", "tex_throttle")
-#: Waiting in line for a shared unit: with more warps in the line each waits longer, so it does not
-#: shrink by warps side by side.
+#: Waiting in line for a shared unit, which does not shrink with more warps side by side.
 CONTENTION: Final = (
     "not_selected", "dispatch_stall", "math_pipe_throttle", "lg_throttle", "mio_throttle",
     "tex_throttle",
 )  # fmt: skip
-#: A prediction that moves the time by less than this says that nothing moves: the profiler's own
-#: repeats differ by 1-2%.
+#: A prediction that moves the time by less moves nothing: the profiler's repeats differ by 1-2%.
 NOISE: Final = 0.02
-#: Predictions of time saved are off by five points and more (docs/calibration.md), so a lead of
-#: less is none for a cause that names no remedy.
+#: Predictions of time saved are off by five points and more (docs/calibration.md): a smaller lead
+#: does not count for a cause without a remedy.
 ACCURACY: Final = 0.05
 
 
 @dataclass(frozen=True)
 class TimeModel:
-    """One launch. `cycles` is the time now, in SM cycles (1 where the report has no time: shares
-    still hold); loads are in the same cycles."""
+    """One launch. `cycles` is the time now (1 where unknown: shares still hold), as are loads."""
 
     cycles: float
     hertz: float | None
@@ -197,8 +185,7 @@ class TimeModel:
     active: float
     """Mean part of the time in which an SM had work, 1 where not known."""
     activity: Mapping[str, float] = field(default_factory=dict)
-    """Resource -> part of the time in which it was active, where that was counted beside its work
-    (ACTIVITY)."""
+    """Resource -> part of the time in which it was active, if counted (ACTIVITY)."""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """Resource -> fraction of its peak that can be had, where it is not ACHIEVABLE."""
     access: float = 0.0
@@ -213,39 +200,36 @@ class TimeModel:
         return sum(self.stalls.get(reason, 0.0) for reason in reasons)
 
     def busiest(self, *resources: str) -> tuple[str, float]:
-        """The busiest of the resources (all without arguments) with its utilisation while its SMs
-        had work; ("", 0) where none was collected."""
+        """The busiest of the resources (default: all) with its `busy`; ("", 0) without any."""
         known = [(name, self.busy(name)) for name in (resources or RESOURCES) if name in self.loads]
         return max(known, key=lambda item: item[1], default=("", 0.0))
 
     def busy(self, resource: str) -> float:
-        """Utilisation in the time that the resource could be used: for units in SMs the SMs' active
-        time. 0 where not collected."""
+        """Utilisation while the resource could be used (in SMs: while active); 0 if not
+        collected."""
         return max(self.worked(resource), self.activity.get(resource, 0.0))
 
     def counted(self, resource: str) -> float:
-        """Utilisation as its counter has it, to be told to a reader: of the whole time for what
-        lies behind the SMs, of the SMs' active time for units in them. 0 where not collected."""
+        """Utilisation as its counter shows it, for readers: of the whole time for what is behind
+        the SMs, of the active time in them. 0 where not collected."""
         if RESOURCES[resource].in_sm:
             return self.busy(resource)
         return max(self.utilization(resource) or 0.0, self.activity.get(resource, 0.0))
 
     def worked(self, resource: str) -> float:
-        """As `busy`, by the work alone: without the cycles in which a unit was active for less than
-        it can do."""
+        """As `busy`, without cycles in which a unit was active below its capacity."""
         in_sm, off_chip = RESOURCES[resource].in_sm, resource in OFF_CHIP
         usable = self.active if in_sm else 1 - self.ramp if off_chip else 1.0
         return min(1.0, self.loads.get(resource, 0.0) / (self.cycles * usable))
 
     def reach(self, resource: str) -> float:
-        """The fraction of a resource's peak that can be had while it can be used: the usual figure,
-        or what this launch reaches."""
+        """The reachable fraction of a resource's peak: the usual one, or what this launch
+        reaches."""
         return max(self.peaks.get(resource, ACHIEVABLE), self.worked(resource))
 
     @property
     def ramp(self) -> float:
-        """The part of the time that start and end take on every launch (FLOOR_US), in which memory
-        has nothing to do; 0 where no time is known."""
+        """The part of the time in which a launch starts and ends (FLOOR_US) and memory idles."""
         return min(0.9, self._floor / self.cycles)
 
     @property
@@ -255,8 +239,7 @@ class TimeModel:
 
     @property
     def working(self) -> float:
-        """Mean part of the time in which an SM had work, of what is left beside the start and end
-        that every launch has (FLOOR_US)."""
+        """Mean part of the time in which an SM had work, without every launch's start and end."""
         return min(1.0, self.active / (1 - self.ramp))
 
     def microseconds(self, cycles: float) -> float | None:
@@ -268,8 +251,8 @@ class TimeModel:
         return min(self.cycles, self.loads[resource] / most)
 
     def bounds_us(self) -> dict[str, float]:
-        """Lower bounds on the time in microseconds by resource, with `waiting` for the latency
-        side; empty where the time is not known."""
+        """Lower bounds on the time in microseconds by resource, and for the latency side; or
+        empty."""
         if self.hertz is None:
             return {}
         found = {name: self.least(name) / self.hertz * 1e6 for name in self.loads}
@@ -285,11 +268,9 @@ class TimeModel:
         return units.duration(microseconds)
 
     def without(self, removal: Removal) -> Prediction:
-        """The time if `removal` took place: the larger of what the resources then need and what the
-        warps then wait.
-
-        There is no figure where nothing shows how far it could go: where more warps would share
-        waiting that was not measured, or where the loads that would take over were not."""
+        """The time if `removal` took place: the larger of the resources' needs and the warps'
+        waiting. No figure where unmeasured waiting would be shared by more warps, or unmeasured
+        loads take over."""
         relieves = {name: stays for name in self.loads if (stays := self._stays(name, removal)) < 1}
         bounds = [*self._resource_times(removal), *self._waiting_time(removal)]
         if self.hertz is not None:
@@ -347,8 +328,7 @@ class TimeModel:
             load = self.loads.get(name, 0.0)
             keep = self._stays(name, removal)
             left = load * keep + removal.added.get(name, 0.0)
-            # Idle SMs stay idle unless the removal balances them: a unit in an SM then cannot be
-            # used all the time.
+            # Idle SMs stay idle unless the removal balances them, and their units with them.
             available = min(1.0, self.active / removal.balance) if resource.in_sm else 1.0
             reach = self.reach(name) * available
             start = self.ramp * self.cycles if name in OFF_CHIP and left else 0.0
@@ -366,8 +346,7 @@ class TimeModel:
             yield Bound("waiting", self.cycles * part * removal.balance, "the remaining stalls")
 
     def _kept(self, removal: Removal) -> dict[str, float]:
-        """What stays of each stall reason: as the removal says, less what queues at a unit that it
-        relieves, and what only mirrors the rest."""
+        """What stays of each stall reason: the removal's part, less queues at a relieved unit."""
         kept = {
             reason: removal.stalls.get(
                 reason, removal.instructions if reason in _PER_INSTRUCTION else 1.0
@@ -404,9 +383,8 @@ class TimeModel:
         }
 
     def _overlap(self, reason: str, removal: Removal) -> float:
-        """How many times shorter a reason's waiting gets by `parallelism` times the warps: not at
-        all in queues, which grow as much longer. Of a queue that the removal shortens only the rest
-        is there to stand in."""
+        """How many times shorter a reason's waiting gets with `parallelism` times the warps: not in
+        queues, which grow as much longer. Only the rest of a shortened queue counts."""
         queued = 1.0 if reason in CONTENTION else self.queued(reason)
         if reason in _QUEUES_ON_CHIP and queued < 1:
             relief = removal.loads.get(self.busiest(*MEMORY)[0], 1.0)
@@ -414,11 +392,9 @@ class TimeModel:
         return 1 / (queued + (1 - queued) / removal.parallelism)
 
     def queued(self, reason: str) -> float:
-        """The part of a memory stall's time that is spent in the queue of the busiest unit on its
-        way (queue_share); 0 for other stalls.
-
-        An instruction's own issue cycle counts as waiting at the issue slots: the busier they are,
-        the longer more warps make that."""
+        """The part of a memory stall's time in the queue of the busiest unit on its way
+        (queue_share); 0 for other stalls. An instruction's issue cycle counts as waiting at the
+        issue slots."""
         if reason == "selected":
             return queue_share(self.busy("issue"))
         if reason not in _QUEUES_ON_CHIP:
@@ -428,15 +404,14 @@ class TimeModel:
         return self.queue(busy) if off_chip else queue_share(busy)
 
     def queue(self, busy: float) -> float:
-        """The part (0-1) of a memory access's time that is spent in queues, where the busiest unit
-        on its way is `busy`: by that unit's load (queue_share), or by the time that an access takes
-        beyond UNLOADED, whichever shows more. A queue at one slice, channel or page table shows in
-        no unit's average, but what waits in it takes longer than memory that is idle."""
+        """The part (0-1) of a memory access's time in queues: by the busiest unit's load
+        (queue_share) or by its time beyond UNLOADED, whichever is more. A queue at one slice,
+        channel or page table shows in no unit's average, but in the access time."""
         return max(queue_share(busy), 1 - UNLOADED / self.access if self.access else 0.0)
 
     def _waiting_lines(self, removal: Removal) -> list[str]:
-        """The waiting side as a sum that can be followed: what goes of each reason and why, what
-        goes of the rest, and what stays."""
+        """The waiting side as a sum: what goes of each reason and why, of the rest, and what
+        stays."""
         lines = []
         if removal.parallelism > 1:
             lines.append(
@@ -507,8 +482,7 @@ class TimeModel:
         return ", apart from queueing" if removal.parallelism > 1 else ""
 
     def _explains(self, removal: Removal) -> bool:
-        """Without stalls: whether the removal lightens the resource that is the limit (at least
-        BUSY), or is about spreading the work."""
+        """Without stalls: whether the removal relieves a limiting resource, or spreads the work."""
         if _spreads(removal):
             return True
         name, busy = self.busiest()
@@ -521,11 +495,8 @@ def _spreads(removal: Removal) -> bool:
 
 
 def queue_share(utilization: float) -> float:
-    """The part of the time at a unit that is spent in its queue, for arrivals at random and a fixed
-    time of service (M/D/1): u / (2 - u).
-
-    It is the part that shrinks with the unit's load; the rest is the unloaded latency.
-    """
+    """The part (0-1) of the time at a unit in its queue, for random arrivals and a fixed time of
+    service (M/D/1): u / (2 - u). It shrinks with the unit's load; the rest is unloaded latency."""
     return utilization / (2 - utilization)
 
 
@@ -545,8 +516,7 @@ def build(profile: Profile) -> TimeModel:
     loads, activity = {}, {}
     for name, (names, in_sm, _) in RESOURCES.items():
         found = {metric: v for metric in names if (v := figures.value(profile, metric)) is not None}
-        # One slice's load is a limit of the launch only where it is full; below, it says where
-        # addresses lie, which a change may move.
+        # One slice's load limits the launch only where it is full; else a change may move it.
         if found.get(SLICE, 1.0) < BUSY:
             del found[SLICE]
         if not in_sm and LINK in found:
@@ -561,9 +531,8 @@ def build(profile: Profile) -> TimeModel:
     peaks = {"blocks": BLOCK_STARTS}
     if read is not None and written is not None and read + written:
         reached = ACHIEVABLE + READ_ONLY * max(0.0, 1 - 2 * written / (read + written))
-        # While L2 takes in what it will write back only after the launch, memory is not asked for
-        # it: a launch that leaves much in L2 cannot keep memory as busy. Below BUSY memory is not
-        # the limit, whatever L2 holds.
+        # What L2 writes back only after the launch does not load memory during it. Below BUSY
+        # memory is not the limit, whatever L2 holds.
         owed = figures.value(profile, "dram_owed_bytes") or 0.0
         peaks["dram"] = max(BUSY, reached * (read + written) / (read + written + owed))
     return TimeModel(
@@ -579,10 +548,9 @@ def build(profile: Profile) -> TimeModel:
 
 
 def _access_cycles(profile: Profile) -> float:
-    """Cycles that a warp waits for each of its accesses to global and local memory: its time by the
-    stall stack, the part that waits for them, over their number. What is under way together shares
-    its waiting, so the accesses take at least as long. 0 where it cannot be told, and for atomic
-    updates, whose queue is one of its own."""
+    """Cycles that a warp waits for each access to global and local memory, by the stall stack over
+    the number of accesses: at least, since accesses under way share their waiting. 0 where unknown,
+    and with atomic updates, which have a queue of their own."""
     accesses = figures.executed(profile, ("global", "local", "texture"))
     if not accesses or profile.stalls is None or figures.executed(profile, ("atomic", "copy")):
         return 0.0

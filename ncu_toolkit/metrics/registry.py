@@ -1,9 +1,8 @@
 """The metric registry: every Nsight metric name the toolkit reads stands here and nowhere else.
 
-A `Metric` maps a short name to the profiler's name(s), first present wins, with the unit we convert
-to and what it means. Architectures that never had a metric are told by `since` and `until` (compute
-capability), so that "not collected" and "not available on this GPU" stay two different things.
-Values derived from several metrics are in `diagnosis/figures.py`."""
+A `Metric` maps a short name to the profiler's names (the first present wins), our unit and a
+meaning. `since` and `until` (compute capability) separate "not available on this GPU" from "not
+collected". Values derived from several metrics are in `diagnosis/figures.py`."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ CONVERSIONS: Final = {
 }  # fmt: skip
 
 
-#: Units that reports store where that is not ours: all 1,068 launches of 102 reports have times in
-#: nanoseconds.
+#: Units of reports that are not ours: times are in nanoseconds in 1,068 launches of 102 reports.
 STORED: Final = {"us": "ns"}
 
 
@@ -33,9 +31,8 @@ STORED: Final = {"us": "ns"}
 class Metric:
     """One registry entry.
 
-    `ncu`: profiler names in order of preference. `unit`: one of UNITS. `renamed`: the
-    compute capability up to which GPUs have the first of the names, and from which on they have the
-    second."""
+    `ncu`: profiler names in order of preference. `unit`: one of UNITS. `renamed`: the last compute
+    capability with the first name, and the first with the second name."""
 
     name: str
     ncu: tuple[str, ...]
@@ -71,18 +68,17 @@ def _pct(
     since: tuple[int, int] = (7, 0),
     until: tuple[int, int] = (99, 0),
 ) -> Metric:
-    """A fraction of a peak. What our set collects over active cycles, stock sections often hold
-    over all elapsed ones: see `over_elapsed`."""
+    """A fraction of a peak, over active cycles or, in stock sections, elapsed ones."""
     names = (base, base.removesuffix(_ACTIVE) + _ELAPSED) if base.endswith(_ACTIVE) else (base,)
     return Metric(name, names, "fraction", label, meaning, since, until)
 
 
 def over_elapsed(entry: Metric, name: str) -> bool:
-    """Whether `name` counts over elapsed cycles what the entry means over active ones, so that it
-    is to be divided by the active part of the time.
+    """Whether `name` counts over elapsed cycles and the entry over active ones, so that it is to be
+    divided by the active part of the time.
 
-    Both have the same numerator, and a unit in an SM does nothing while its SM has no work: the
-    quotients agree to 2% on the 66 kernels of a stock report compared with ours."""
+    Both have the same numerator, since a unit in an SM idles with it: the quotients agree to 2% on
+    66 kernels of a stock report."""
     return (
         name.endswith(_ELAPSED)
         and entry.ncu[0].endswith("_active")
@@ -124,8 +120,7 @@ def stall_metric(reason: str) -> str:
 
 
 def sample_metric(reason: str, not_issued: bool = False) -> str:
-    """Profiler name of a reason's PC samples; `not_issued` counts only samples in cycles in which
-    the scheduler issued nothing."""
+    """Profiler name of a reason's PC samples, with `not_issued` only in cycles without issue."""
     spelled = SAMPLE_SPELLING.get(reason, reason)
     return f"smsp__pcsamp_warps_issue_stalled_{spelled}{'_not_issued' if not_issued else ''}"
 
@@ -265,8 +260,7 @@ _PEAKS: Final[tuple[Metric, ...]] = (
     Metric("l2_peak_sectors_per_cycle", ("lts__t_sectors.sum.peak_sustained",), "", "L2 peak", "Sectors an L2 cycle, all slices."),
 )  # fmt: skip
 
-#: Metrics by the section of our set that collects them (see sections.py); the order is the
-#: sections' order in the GUI.
+#: Metrics by the section of our set that collects them, in the GUI's order (sections.py).
 GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
     "time": (*_TIME, *_LAUNCH),
     "issue": _ISSUE,
@@ -274,10 +268,9 @@ GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
     "memory": (*_MEMORY, *_PEAKS),
 }
 
-#: Read where a report has them, but too dear in passes for our own set (measured on an H200:
-#: sm__throughput 3, l1tex__throughput 1, sm__mio_inst_issued 1), filled in by the profiler itself, or
-#: only for the memory picture of reports that hold them. Branches are counted by patched code, which
-#: needs passes of its own. (What L2 fetches from where costs none on an H200.)
+#: Read where a report has them, but not collected by our set: too many replay passes (measured on
+#: an H200: sm__throughput 3, l1tex__throughput 1, sm__mio_inst_issued 1; branches are counted by
+#: patched code), filled in by the profiler itself, or only for the memory picture.
 READ_ONLY: Final = frozenset(
     {
         "sm_throughput", "l1_throughput", "mio_active", "tex_pipe_active", "adu_pipe_active", "passes",
@@ -292,9 +285,8 @@ READ_ONLY: Final = frozenset(
 _METRICS: Final = tuple(metric for group in GROUPS.values() for metric in group)
 REGISTRY: Final[dict[str, Metric]] = {metric.name: metric for metric in _METRICS}
 
-#: Per-instruction source metrics (instances carry the program counter), by the names that ncu has
-#: had for them, the newest first: `sectors` were `transactions` in 2020.1, and are `theoretical`
-#: from 2021 on.
+#: Per-instruction source metrics by their names in ncu, the newest first: `sectors` were
+#: `transactions` in 2020.1, and are `theoretical` from 2021 on.
 SOURCE_METRICS: Final[dict[str, tuple[str, ...]]] = {
     "executed": ("inst_executed",),
     "threads": ("thread_inst_executed",),
@@ -323,8 +315,7 @@ SOURCE_METRICS: Final[dict[str, tuple[str, ...]]] = {
 OPCODE_METRIC: Final = "sass__inst_executed_per_opcode_with_modifier_all"
 OPCODE_THREADS_METRIC: Final = "sass__thread_inst_executed_true_per_opcode_with_modifier_all"
 
-#: Launch and device facts read as they are.
-#: Loads over time, in percent of a peak, that PM sampling records (Hopper and later): what each is of.
+#: Loads over time, in percent of a peak, that PM sampling records (Hopper and later).
 TIMELINE: Final[dict[str, str]] = {
     "TPC.TriageCompute.sm__inst_executed_realtime.avg.pct_of_peak_sustained_elapsed": "issue slots",
     "TPC.TriageCompute.sm__inst_executed_pipe_fma_realtime.avg.pct_of_peak_sustained_elapsed": "FMA pipe",
@@ -351,8 +342,7 @@ DEVICE_FACTS: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
-#: Figures that a report states twice: one as it is, the others it follows from. Read by
-#: integrity.py, which holds them against each other.
+#: Metrics that a report states twice: directly, and by others. integrity.py compares them.
 AGREEMENTS: Final[dict[str, str]] = {
     "dram_read": "dram__bytes_read.sum", "dram_written": "dram__bytes_write.sum", "dram_total": "dram__bytes.sum",
     "warps_active": "smsp__warps_active.avg.per_cycle_active", "issue_active": "smsp__issue_active.avg.per_cycle_active",

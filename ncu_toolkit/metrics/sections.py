@@ -1,8 +1,5 @@
-"""The section files in sections/, written from the registry: set `ladder`, exactly what the rules
-and the report read, in few passes.
-
-`python -m ncu_toolkit.metrics.sections` rewrites them; a test holds the files against the registry,
-so adding a metric stays one registry entry."""
+"""The section files in sections/, made from the registry: set `ladder`, which is what rules and
+report read, in few passes. `python -m ncu_toolkit.metrics.sections` rewrites them."""
 
 from __future__ import annotations
 

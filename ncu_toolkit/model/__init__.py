@@ -1,5 +1,4 @@
-"""The values that flow between stages: report file -> Profile -> Diagnosis -> view. Frozen, plain
-data."""
+"""The values that flow between stages, frozen: report file -> Profile -> Diagnosis -> view."""
 
 from ncu_toolkit.model.finding import (
     Comparison,

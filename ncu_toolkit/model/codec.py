@@ -1,5 +1,4 @@
-"""Dataclasses to plain JSON values and back, by their type hints; the only place that knows both
-shapes."""
+"""Dataclasses to plain JSON values and back, by their type hints."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class Misfit(Exception):
 
 
 def to_plain(value: Any) -> Any:
-    """A JSON-ready value. NaN and infinities become strings, since JSON has none; defaults are
-    kept, so files read without the code."""
+    """A JSON-ready value, with defaults. NaN and infinities become strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -56,12 +54,8 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[T], data: Any, where: str = "") -> T:
-    """Rebuild a dataclass from `to_plain`'s output. Keys that it does not have are ignored.
-
-    Raises:
-        InputProblem: a value is missing or of another type; the message gives its path in the
-            document.
-    """
+    """Rebuild a dataclass from `to_plain`'s output, ignoring unknown keys. Raises InputProblem with
+    the path to a value that is missing or of another type."""
     try:
         return convert(kind, data, strict=False)  # not strict: "nan" is a number
     except Misfit as error:
@@ -78,9 +72,7 @@ def convert(kind: type[T], data: Any, hook: Hook | None = None, strict: bool = T
 
     Args:
         kind: a dataclass, a msgspec.Struct or a type built of them.
-        data: dicts, lists, strings, numbers.
-        hook: makes values of types of our own: called with the type and the plain value, it raises
-            ValueError where that does not fit.
+        hook: makes a value of our own types from the type and the plain value; raises ValueError.
         strict: take no string for a number.
 
     Raises:
@@ -128,8 +120,8 @@ def _too_large(data: Any, path: str = "") -> Iterator[tuple[str, int]]:
 
 
 def _located(kind: Any, data: Any, hook: Hook | None, strict: bool, at: str) -> tuple[str, Any]:
-    """The path to what msgspec refuses, and the value there. msgspec writes [...] for any key of a
-    dictionary: that key is found by trying each alone."""
+    """The path to what msgspec refuses, and the value. For [...], any key of a dictionary, each key
+    is tried alone."""
     narrowed: list[tuple[dict[str, Any], dict[str, Any]]] = []
     node, path = data, ""
     for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at):
@@ -165,11 +157,8 @@ def encoded(kind: str, payload: Any) -> bytes:
 
 
 def open_document(kind: str, data: Any, path: str) -> Any:
-    """The payload of a document of the right schema.
-
-    Raises:
-        InputProblem: another schema, or a version this release does not read.
-    """
+    """The payload of a document of the right schema. Raises InputProblem for another schema, or a
+    version this release does not read."""
     if not isinstance(data, dict) or data.get("schema") != f"ncu-toolkit/{kind}":
         raise InputProblem(f"'{path}' is not an ncu-toolkit {kind} file", "Check the path")
     if data.get("version") != SCHEMA_VERSION:

@@ -16,8 +16,7 @@ _COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """One measured fact a finding rests on. `threshold` and `comparison` are empty where the value
-    only informs."""
+    """One measured fact of a finding; it only informs without `threshold` and `comparison`."""
 
     metric: str
     label: str
@@ -31,8 +30,7 @@ class Evidence:
 
     @property
     def holds(self) -> bool:
-        """Whether the value stands to the threshold as the comparison says; True where there is
-        none."""
+        """Whether the value compares with the threshold as claimed; True where there is none."""
         return (
             self.threshold is None
             or not self.comparison
@@ -62,8 +60,7 @@ def shown_step(step: str, show: Callable[[str], str]) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """An instruction or source line that holds part of the problem. `share` is its fraction (0-1)
-    of `what`."""
+    """An instruction or source line with part of the problem, by its `share` (0-1) of `what`."""
 
     file: str
     line: int
@@ -77,11 +74,9 @@ class Location:
 class Finding:
     """One bottleneck found in one profile.
 
-    `speedup` is the predicted factor if this cause alone were removed (>= 1, a bound), with
-    `arithmetic` showing how; None where only the direction is known: the report holds too little for
-    a figure, or a unit is the limit and nothing tells how much less work it could have. `saved` =
-    1 - 1/speedup is the fraction of time that would go, 0 without a figure. `good` marks a roof
-    reached with useful work."""
+    `speedup` is the predicted factor without this cause alone (>= 1, a bound), derived in
+    `arithmetic`; None where only the direction is known. `saved` = 1 - 1/speedup is the fraction of
+    time that would go, 0 without a figure. `good` marks a roof reached with useful work."""
 
     bottleneck: str
     summary: str
@@ -95,19 +90,16 @@ class Finding:
     locations: tuple[Location, ...] = ()
     good: bool = False
     relieves: Mapping[str, float] = field(default_factory=dict)
-    """Resources of the time model with less work once the cause is gone, and the part (0-1) of
-    their work that stays."""
+    """Resources with less work once the cause is gone, and the part (0-1) of it that stays."""
     weight: float = 0.0
-    """What it is ranked by where there is no figure: the most time saved (0-1) that nothing
-    collected rules out. Not to be shown."""
+    """Its rank without a figure: the most time saved (0-1) that nothing rules out. Not shown."""
     interval: tuple[float, float] | None = None
-    """Factors (>= 1) between which the gain fell in 80% of the cases on record, around `speedup`
+    """Factors (>= 1) around `speedup` that hold 80% of the gains on record
     (diagnosis/intervals.py); None without a figure, and at a roof."""
     statement: str = ""
     """At a roof: the summary without how near it is; empty elsewhere."""
     left: float | None = None
-    """At a roof: what the best kernels reach over what this one does (>= 1); None where that is not
-    known, and elsewhere."""
+    """At a roof: what the best kernels reach over what this one does (>= 1), if known."""
 
     @property
     def saved(self) -> float:
@@ -118,8 +110,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class NoFinding:
-    """A bottleneck that was considered and not found: ruled out by evidence, or abstained for want
-    of inputs."""
+    """A bottleneck that was considered and ruled out by evidence, or abstained without inputs."""
 
     bottleneck: str
     outcome: Literal["ruled out", "abstained"]
@@ -133,10 +124,9 @@ class NoFinding:
 class Headroom:
     """How far a launch is from the nearest roof that its verdict leaves.
 
-    `factor` (>= 1) is the time now over the least time that `resource` alone needs at its peak
-    rate for the work that stays once the cause is gone: nothing makes the launch faster that leaves
-    this work alone.
-    `resource` is a key of `Diagnosis.bounds`, `label` says it in words ("device memory")."""
+    `factor` (>= 1) is the time now over the least time that `resource` needs at its peak rate for
+    the work that stays once the cause is gone. `resource` is a key of `Diagnosis.bounds`, `label`
+    its words ("device memory")."""
 
     factor: float
     resource: str
@@ -145,14 +135,12 @@ class Headroom:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The verdict on one profile: `findings` ranked by predicted time saved, the first being the
-    bottleneck; never empty."""
+    """The verdict on one profile: `findings`, never empty, by predicted time saved."""
 
     findings: tuple[Finding, ...]
     considered: tuple[NoFinding, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict)
-    """The time model's lower bounds in microseconds by resource name (issue, fma, shared, l1, l2,
-    dram, latency, …)."""
+    """The time model's lower bounds in microseconds by resource (issue, fma, shared, dram, …)."""
     notes: tuple[str, ...] = ()
     headroom: Headroom | None = None
     """The next roof for the first finding; None where no unit's load was collected."""

@@ -1,8 +1,5 @@
-"""The values that flow between stages: frozen dataclasses, plain data, JSON at the edges (see
-`codec.py`).
-
-report file -> Profile -> Diagnosis -> view. A `Profile` is one kernel launch as ncu saw it;
-`Context` adds what only a ladder knows."""
+"""The values that flow between stages, as plain data: a `Profile` is one kernel launch as ncu saw
+it, `Context` adds what only a ladder knows (JSON: codec.py)."""
 
 from __future__ import annotations
 
@@ -106,11 +103,9 @@ class Launch:
     workload: str = ""
     """What was profiled as one: "range", "graph" or "command list"; empty for a kernel."""
     inside: tuple[str, ...] = ()
-    """Of a workload, the function of each launch in it, in order; empty where the report does not
-    say."""
+    """Of a workload, the function of each launch in it, in order; empty if unknown."""
     stack: tuple[Frame, ...] = ()
-    """Calls on the host, Python's before native ones, the innermost of each first; empty where they
-    were not recorded."""
+    """Calls on the host, Python's before native ones, the innermost of each first, if recorded."""
     process: int = 0
     """The process that launched it, in a report of several; else 0."""
 
@@ -139,8 +134,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Series:
-    """The load of a unit over time (PM sampling), 0-1 of its peak, a sample each `step_us`. Units may
-    be of different passes, so that their samples are not of the same instants."""
+    """The load of a unit over time (PM sampling), 0-1 of its peak, a sample each `step_us`. Units
+    may be sampled in different passes."""
 
     label: str
     step_us: float
@@ -149,10 +144,8 @@ class Series:
 
 @dataclass(frozen=True)
 class StallStack:
-    """Cycles per issued instruction by stall reason, highest first.
-
-    `latency` is the profiler's own total (`warp_latency`); `residual` = latency - sum(reasons),
-    shown, never asserted."""
+    """Cycles per issued instruction by stall reason, highest first. `latency` is the profiler's
+    total (`warp_latency`), `residual` its difference from the sum of the reasons."""
 
     reasons: tuple[tuple[str, float], ...]
     latency: float | None
@@ -171,8 +164,7 @@ class StallStack:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One SASS instruction with what was counted at it. Counters are warp-level unless said; None
-    where not collected."""
+    """One SASS instruction with what was counted at it, warp-level unless said; None where not."""
 
     index: int
     address: int
@@ -188,8 +180,7 @@ class Instruction:
     """PC samples by stall reason, issued and not issued."""
     samples_not_issued: Mapping[str, int] = field(default_factory=dict)
     counters: Mapping[str, float] = field(default_factory=dict)
-    """Other per-instruction figures by the short names of metrics.SOURCE_METRICS (l2_sectors,
-    shared_wavefronts, …)."""
+    """Other counts by the short names of metrics.SOURCE_METRICS (l2_sectors, …)."""
 
     @property
     def base(self) -> str:
@@ -203,8 +194,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class InstructionMix:
-    """Executed instructions by opcode with modifiers, warp level, whole launch. Empty where not
-    collected."""
+    """Executed warp instructions by opcode with modifiers; empty where not collected."""
 
     opcodes: Mapping[str, int]
     thread_opcodes: Mapping[str, int] = field(default_factory=dict)
@@ -219,8 +209,7 @@ class InstructionMix:
         return sum(self.opcodes.values())
 
     def executed(self, pattern: str) -> int:
-        """Warp instructions whose mnemonic matches `pattern`: same base opcode, all other tokens
-        among its modifiers; `A|B` is either."""
+        """Warp instructions whose mnemonic `matches_opcode`."""
         return sum(n for opcode, n in self.opcodes.items() if matches_opcode(opcode, pattern))
 
 
@@ -238,16 +227,15 @@ def matches_opcode(opcode: str, pattern: str) -> bool:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """What the machine code of a launch's function holds, as the report embeds it: how many
-    instructions there are, not how often they run. `instructions` is 0 where it was not read."""
+    """Instructions in the embedded machine code of a launch's function, not how often they run;
+    `instructions` is 0 where it was not read."""
 
     instructions: int = 0
     """Without those that fill the end."""
     opcodes: Mapping[str, int] = field(default_factory=dict)
     """By base opcode, of the few that are told by their word (sass/words.py)."""
     indexed: int = 0
-    """Accesses of local memory at another address than the stack pointer's: of an array that is
-    indexed at run time."""
+    """Accesses of local memory away from the stack pointer: of an array indexed at run time."""
 
     def part(self, *names: str) -> float:
         """The part (0-1) of the instructions that are of some opcodes."""
@@ -256,8 +244,8 @@ class MachineCode:
 
 @dataclass(frozen=True)
 class RuleMessage:
-    """One message of Nsight Compute's own rules. `speedup` in percent as ncu estimates it, `scope`
-    global, local or empty."""
+    """A message of Nsight Compute's own rules; `speedup` in percent, `scope` global, local or
+    ""."""
 
     rule: str
     title: str
@@ -269,8 +257,7 @@ class RuleMessage:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a profile came from. `range_index`/`action_index` are its place in the file: the key of
-    a launch, never its name."""
+    """Where a profile came from: the file, and its place there, which is the key of a launch."""
 
     file: str
     range_index: int
@@ -284,11 +271,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class Context:
-    """What is known of a profiled launch beside its report: which rung of a ladder it is, at what
-    size, and how much of its work is useful.
+    """What is known of a profiled launch beside its report: the rung of a ladder, its size, and how
+    much of its work is useful.
 
-    `flops` and `compulsory_bytes` are for this one launch; None for launches that are not a rung's
-    only launch. Any launch can have them (`--needs`); `rung` is then empty."""
+    `flops` and `compulsory_bytes` are for this one launch; None unless it is a rung's only launch,
+    or `--needs` gave them (`rung` is then empty)."""
 
     family: str = ""
     rung: str = ""
@@ -347,9 +334,8 @@ class Profile:
     rules: tuple[RuleMessage, ...] = ()
     context: Context | None = None
     contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Sentences that name two figures of this launch which do not fit together, each with the
-    metrics involved: short names, else the profiler's own; none where it concerns all of the
-    launch."""
+    """Sentences naming two metrics of this launch that do not fit together, each with the metrics'
+    short names, else the profiler's own; none where it concerns all of the launch."""
     timeline: tuple[Series, ...] = ()
     """Loads over time; empty where PM sampling was not collected."""
     code: MachineCode = field(default_factory=MachineCode)
@@ -373,8 +359,8 @@ class Profile:
         Args:
             bytes: compulsory bytes: each input read once, each output written once.
             flops: operations that the problem needs, a multiply-add as two.
-            inputs, outputs: the arrays instead of `bytes`: anything with `nbytes` (NumPy, CuPy,
-                PyTorch, JAX). One that is both counts twice, one named twice in `inputs` once.
+            inputs, outputs: arrays instead of `bytes`, with `nbytes` (NumPy, CuPy, PyTorch, JAX). One
+                that is both counts twice, one named twice in `inputs` once.
 
         Raises:
             ValueError: a figure is no positive number; both `bytes` and arrays are given.

@@ -1,5 +1,4 @@
-"""A run: one frozen value from the first case chosen to the pages made of it. `runs/store.py` keeps
-it on disk; a `Session` in `gpu/runner.py` collects it."""
+"""A run, from the first case chosen to its pages. `runs/store.py` keeps it on disk."""
 
 from __future__ import annotations
 
@@ -11,11 +10,9 @@ from ncu_toolkit.model import Device, Profile, Timing
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What the device was measured to reach, in one run with everything else. None where not
-    measured.
-
-    Rates in B/s and FLOP/s: `copy` is a large device-to-device copy (bytes read + written), `fp32`
-    a loop of independent FFMAs, `tensor` the library's largest bf16 matrix product."""
+    """Rates that the device was measured to reach in the run, in B/s and FLOP/s; None if not
+    measured: `copy` a large device-to-device copy (bytes read + written), `fp32` a loop of
+    independent FFMAs, `tensor` the library's largest bf16 matrix product."""
 
     copy: float | None = None
     fp32: float | None = None
@@ -32,10 +29,9 @@ class Skipped:
 
 @dataclass(frozen=True)
 class RunCase:
-    """One rung at one size and element type, and how far it came.
-
-    `state`: planned, timed, profiled, failed (the kernel is wrong or crashed), skipped (it cannot
-    run here), not run (the run ended before its turn). `message` gives the reason."""
+    """One rung at one size and element type, and how far it came. `state`: planned, timed,
+    profiled, failed (the kernel is wrong or crashed), skipped (it cannot run here), not run (the
+    run ended first); `message` gives the reason."""
 
     family: str
     rung: str
@@ -75,8 +71,7 @@ class RunCase:
 
     @property
     def final(self) -> bool:
-        """Whether running it again changes nothing: a wrong kernel stays wrong, and what cannot run
-        here still cannot."""
+        """Whether running it again would change nothing."""
         return self.state in ("failed", "skipped")
 
 
@@ -92,8 +87,7 @@ class LadderOptions:
 
 @dataclass(frozen=True)
 class Run:
-    """One run. Timings, profiles and the curve are kept in files of their own; all else is
-    run.json."""
+    """One run. Timings, profiles and the curve have files of their own; all else is run.json."""
 
     id: str
     title: str
@@ -122,8 +116,7 @@ class Run:
     timings: tuple[Timing, ...] = ()
     profiles: tuple[Profile, ...] = ()
     curve: tuple[Timing, ...] = ()
-    """Timings of a few rungs over many sizes, made in a run of their own; they take part in the
-    curve over sizes and nowhere else."""
+    """Timings of a few rungs over many sizes, of another run, for the curve over sizes only."""
 
     @property
     def tried(self) -> frozenset[tuple[str, str]]:

@@ -10,8 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Timing:
-    """Unprofiled timing of one rung at one size, from CUDA events. Times in microseconds, one per
-    repeat."""
+    """Unprofiled timing of one rung at one size by CUDA events, in microseconds a repeat."""
 
     family: str
     rung: str
@@ -33,13 +32,11 @@ class Timing:
     temperature_c: float | None = None
     throttle: str = ""
     energy_mj: float | None = None
-    """Energy of one run in millijoules, of runs back to back (gpu/timing.py), where the GPU reports
-    it."""
+    """Millijoules of one run, of runs back to back, where the GPU reports energy."""
     kernels: tuple[str, ...] = ()
     """Names of the kernels a library launched, where known."""
     rested: bool = False
-    """Whether the GPU rested between runs, since it slowed itself down without
-    (timing.measure_ladder)."""
+    """Whether the GPU rested between runs, to avoid throttling (timing.measure_ladder)."""
 
     @property
     def median_us(self) -> float:
@@ -72,8 +69,7 @@ class Timing:
 
     @property
     def pj_per_flop(self) -> float | None:
-        """Picojoules for each useful operation; None where energy was not measured or the rung has
-        no operations."""
+        """Picojoules for each useful operation; None without energy or operations."""
         return (
             self.energy_mj * 1e9 / self.flops if self.energy_mj is not None and self.flops else None
         )

@@ -12,21 +12,18 @@ from ncu_toolkit.model.profile import Device, Launch
 
 @dataclass(frozen=True)
 class PressureKind:
-    """One sort of pressure: the share of multiprocessors that it takes for itself, 0 where it runs
-    beside the other kernel on all of them. Its kernel is pressure_NAME in
-    kernels/common/pressure.cu.
+    """A stressor: the share of multiprocessors that it takes for itself, or 0 where it runs beside
+    the kernel on all of them. Its kernel is pressure_NAME in kernels/common/pressure.cu.
 
-    `control` is the kind that takes the same room and does nothing: the difference between the two
-    is the pressure. `resource` is what it presses on, by the time model's name; "" for a control.
-    """
+    `control` takes the same room and does nothing, to show the stressor's own effect. `resource` is
+    what it loads, by the time model's name; "" for a control."""
 
     alone: float = 0.0
     control: str = "beside"
     resource: str = ""
 
 
-#: Share of the multiprocessors that the streams take: enough to load device memory, few enough that
-#: the other kernel keeps most of the GPU.
+#: Share of the multiprocessors of the streams: they load device memory and leave most of the GPU.
 _TAKEN: Final = 1 / 4
 KINDS: Final[Mapping[str, PressureKind]] = {
     "alone": PressureKind(_TAKEN, ""),
@@ -76,11 +73,8 @@ class Gap:
 
 @dataclass(frozen=True)
 class Trace:
-    """One program's kernels on one GPU, those with most time first.
-
-    `span_us` is from the first start to the last end, `busy_us` the part of it in which a kernel
-    ran. `gaps` are those with most time first.
-    """
+    """One program's kernels on one GPU, and gaps, those with most time first. `span_us` is from the
+    first start to the last end, `busy_us` the part of it with a kernel running."""
 
     device: Device
     kernels: tuple[KernelTrace, ...]

@@ -1,8 +1,7 @@
-"""SHA-256 sums beside reports: the format itself carries none, so a changed figure cannot be seen
-from the file alone.
+"""SHA-256 sums beside reports: the format carries none, so that nothing in a file shows a change.
 
-Two places are looked at, both optional: `<report>.sha256` as `sha256sum` writes it, and the
-`checksums` of a run's manifest `run.json`."""
+Both places are optional: `<report>.sha256` as `sha256sum` writes it, and the `checksums` of a run's
+`run.json`."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ _OURS: Final = b'{\n "schema": "ncu-toolkit/run"'
 
 @dataclass(frozen=True)
 class SumCheck:
-    """`source` names the file that holds a matching sum; `problem` says what does not match. Both
-    are empty where there is no sum."""
+    """`source` names the file with a matching sum, `problem` the mismatch; both "" without sums."""
 
     source: str = ""
     problem: str = ""

@@ -42,8 +42,8 @@ _UNREADABLE: dict[type[OSError], tuple[str, str]] = {
 _SOURCES, _GRAPHS, _PAYLOAD = 1, 10, 5
 #: Launches, then ranges, command lists and graphs that were profiled as one.
 _RESULTS = (2, 7, 8, 9)
-#: A message and its place take hundreds of bytes of memory, so that 6 MB of empty ones took 350 MB.
-#: Real reports have 4,593 bytes or more for each (102 files, the least a launch of a few metrics).
+#: A message and its place take hundreds of bytes of memory: 6 MB of empty ones took 350 MB. Real
+#: reports have 4,593 bytes or more for each (102 files).
 _BYTES_PER_MESSAGE = 256
 _FEW_MESSAGES = 1000
 Place = tuple[int, int]
@@ -52,8 +52,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class FileBlock:
-    """One block: byte offset of its length prefix, its header's raw bytes, and the places of the
-    messages in its payload: machine code, results, and records of CUDA graphs."""
+    """One block: its offset, its header's raw bytes, and the places of its messages."""
 
     offset: int
     header: bytes
@@ -64,8 +63,7 @@ class FileBlock:
 
 @dataclass(frozen=True)
 class Framing:
-    """The file's contents as declared. `problem` says where and how they do not fit the file's
-    size; it is empty where all of them do."""
+    """The file's contents as declared. `problem` says where they do not fit the file's size."""
 
     data: bytes = field(repr=False)
     blocks: tuple[FileBlock, ...]
@@ -104,8 +102,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def one_field(data: bytes, at: int, end: int) -> tuple[int, int | bytes, int]:
     """A protobuf field at `at` as (number, integer or bytes, offset after it). Raises Malformed."""
-    # Most tags and lengths are one byte; a call for each would take half of the time of
-    # checking a report.
+    # Most tags and lengths are one byte: a call for each would double the time of a check.
     tag = data[at]
     at += 1
     if tag > 0x7F:
@@ -151,8 +148,7 @@ def _prefixed(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def parse(data: bytes) -> Framing:
-    """Parse the framing of a report. Never raises: a damaged file gets `problem` and the blocks
-    before it."""
+    """Parse the framing of a report. A damaged file gets `problem` and the blocks before it."""
     blocks: list[FileBlock] = []
     at, declared = 4, 0
     try:
@@ -195,8 +191,7 @@ def parse(data: bytes) -> Framing:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The report's bytes; xz and zstd are unpacked, whatever the file's name. What does not start like a
-    report is not read further.
+    """The report's bytes; xz and zstd are unpacked, whatever the file's name.
 
     Raises:
         InputProblem: missing, no regular file, unreadable, empty, larger than `files.limit()`, or

@@ -1,10 +1,9 @@
-"""Integrity of a report: which parts of the file are missing, and which two figures of one launch
-contradict each other.
+"""Integrity of a report: which parts are missing, and which metrics of a launch contradict others.
 
-The format carries no checksum. Each relation here was seen to hold on every real launch there is
+The format carries no checksum. Each relation here holds on every real launch there is
 (docs/integrity.md counts them); a relation that one intact report breaks is removed, not excused.
-What a file says only once can be changed without a trace: a checksum beside the file is the only
-proof there (checksums.py)."""
+What a file says only once can be changed without a trace, unless it has a checksum
+(checksums.py)."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ from ncu_toolkit.report.messages import SourceMessage
 
 #: Largest relative deviation of a relation that holds. Real launches stay below 5e-16.
 _EXACT: Final = 1e-9
-#: Newest ncu (year, number) whose messages are known. A message of a newer one that cannot be read
-#: may be a change of the format.
+#: Newest ncu (year, number) whose messages are known: the format may change after it.
 KNOWN: Final = (2026, 3)
 
 _AVG, _SUM, _MIN, _MAX, _RATE = b".avg", b".sum", b".min", b".max", b".per_second"
@@ -56,8 +54,7 @@ Named = tuple[bytes, float]
 
 
 class Check(NamedTuple):
-    """A relation checked in one launch: the metrics in it, and the sentence that names two that
-    contradict each other, empty where the relation holds."""
+    """A relation checked in one launch. `problem` names two metrics that contradict each other."""
 
     relation: str
     metrics: tuple[str, ...]
@@ -65,8 +62,8 @@ class Check(NamedTuple):
 
 
 def contradictions(checks: Iterable[Check]) -> dict[str, tuple[str, ...]]:
-    """The sentences of the relations that do not hold, with the metrics involved: by short name
-    where the registry has one. No metrics: the launch as a whole."""
+    """The problems of the checks, with the metrics involved by short name where the registry has
+    one; without metrics it is the launch as a whole."""
     return {
         check.problem: tuple(dict.fromkeys(_SHORT.get(name, name) for name in check.metrics))
         for check in checks
@@ -76,8 +73,8 @@ def contradictions(checks: Iterable[Check]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The findings. `damage` names bytes that cannot be read; `missing` the parts that every whole
-    file has and this one lacks; `contradictions` are by launch in file order, as in `Profile`."""
+    """`damage`: bytes that cannot be read; `missing`: parts that every whole file has;
+    `contradictions`: by launch in file order, as in `Profile`."""
 
     damage: str = ""
     missing: str = ""
@@ -89,8 +86,8 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
 
     Args:
         sources: all of its sources.
-        version: the ncu that wrote the file, "2025.3.1", empty where it does not say. Messages of
-            one newer than KNOWN that cannot be read are no damage.
+        version: of the ncu that wrote it, "" where unknown. Unreadable messages of one newer than
+            KNOWN are no damage.
     """
     newer = version[:1].isdigit() and tuple(map(int, version.split(".")[:2])) > KNOWN
     damage: list[str] = []
@@ -138,8 +135,7 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
 
 
 def _missing(frame: Framing, version: str, unused: bool) -> str:
-    """Parts that every whole file has. ncu writes its version after the first launch, and the code
-    of a kernel before its first launch."""
+    """Missing parts: ncu writes its version after the first launch, and code before its first."""
     if frame.problem:
         return ""  # The damage is reported as such.
     if not version:
@@ -150,8 +146,7 @@ def _missing(frame: Framing, version: str, unused: bool) -> str:
 
 
 def _code(who: messages.Identity, present: Collection[int]) -> Iterator[Check]:
-    """Check that the file has the code that a launch names. Most rules read it, so the
-    contradiction is of the whole launch."""
+    """Check that the file has the code that a launch names. Most rules read it."""
     relation = "code is in the file"
     if who.sources:
         lost = any(source not in present for source in who.sources)
@@ -198,8 +193,7 @@ def _kernel(
 
 
 def _geometry(who: messages.Identity, figures: Mapping[bytes, float]) -> Iterator[Check]:
-    """Check grid and block, which a launch states twice. ncu 2020.2 states the grid in threads
-    once."""
+    """Check grid and block, which are stated twice; ncu 2020.2 states the grid in threads once."""
     for what, stated in (("grid", who.grid), ("block", who.block)):
         names = tuple(_LAUNCH[f"{what}_{axis}"] for axis in "xyz")
         sizes = [figures[name] for name in names if name in figures]
@@ -232,9 +226,9 @@ def _device(
 
 
 class _Order:
-    """The launches of a report in the order in which they stand. ncu writes each when it is
-    finished, and a thread waits for its launch, so the calls of a thread are numbered upwards.
-    Threads and processes come in any order."""
+    """The launches of a report in file order. ncu writes each when it is finished, and a thread
+    waits for its launch, so that its calls are numbered upwards; threads and processes
+    interleave."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], dict[int, int]] = {}
@@ -262,8 +256,8 @@ class _Order:
 
 
 def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
-    """Sums are averages times a number of units that is the same for all metrics of a kind (`sm`,
-    `lts`); for percentages the two are the same."""
+    """A sum is the average times the number of units, one number for all metrics of a kind (`sm`,
+    `lts`); for percentages the two are equal."""
     pairs: dict[bytes, list[tuple[Named, Named]]] = {}
     for name, average_of_total, kind, low_name, high_name in _averages(tuple(values)):
         average = values[name]
@@ -288,9 +282,8 @@ def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
 
 @lru_cache(maxsize=16)
 def _averages(names: tuple[bytes, ...]) -> tuple[tuple[bytes, bytes, bytes, bytes, bytes], ...]:
-    """The averages among the names of a launch's figures, each with its sum, its kind, and its
-    minimum and maximum, empty where it is one of a rate or a share. Launches of a file have the
-    same names."""
+    """The averages among some names, each with its sum, its kind, and its minimum and maximum,
+    which are empty for rates and shares. Launches of a file have the same names."""
     found = []
     for name in names:
         stem, average, suffix = name.partition(_AVG)
@@ -302,8 +295,7 @@ def _averages(names: tuple[bytes, ...]) -> tuple[tuple[bytes, bytes, bytes, byte
 
 
 def _units(pairs: Iterable[tuple[float, float]]) -> int:
-    """The number of units by which most averages of a kind become their sums; 0 where none is that
-    of more than half."""
+    """The units by which more than half of the averages become their sums; 0 without such."""
     found = Counter(round(total / average) for average, total in pairs if average and total)
     units, count = found.most_common(1)[0] if found else (0, 0)
     return units if 2 * count > found.total() else 0
@@ -321,8 +313,7 @@ def _pair(relation: str, holds: bool, first: Named, second: Named) -> Check:
 
 
 def _time(values: Mapping[bytes, float]) -> Iterator[Check]:
-    """Check that every rate is its metric over the kernel's time. Where most rates disagree the
-    time is wrong, and one sentence says so."""
+    """Check each rate against its metric and the time; the time is wrong where most disagree."""
     time = values.get(_TIME)
     if time is None or not math.isfinite(time):
         return
@@ -356,8 +347,7 @@ def _same(left: float, right: float) -> bool:
 
 
 _GEOMETRY: Final = "grid and block = their products"
-#: Metrics that ncu computes from others in the file: the relation, the metric, those that it is
-#: made of, and how.
+#: Metrics that ncu computes from others: the relation, the metric, its parts, and how.
 _PRODUCTS: Final[tuple[tuple[str, str, tuple[str, ...], Callable[..., float | None]], ...]] = (
     ("DRAM bytes = read + written", "dram_total", ("dram_read", "dram_written"), operator.add),
     (

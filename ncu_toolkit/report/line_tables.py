@@ -1,8 +1,8 @@
-"""The line tables in a report's machine code, checked before NVIDIA's module reads them: one flipped
-bit in one makes it loop for ever, or end the process.
+"""The line tables in a report's machine code, checked before NVIDIA's module reads them: one
+flipped bit makes it loop forever or end the process.
 
-A table of DWARF (version 2 to 5) is units of a header and a program. What is checked held in every
-table of every real report there is (docs/integrity.md)."""
+A DWARF table (version 2 to 5) has units of a header and a program. The checks hold in every table
+of every real report there is (docs/integrity.md)."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ def broken(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[BrokenTabl
 
 
 def emptied(data: bytes, tables: Iterable[BrokenTable]) -> bytes:
-    """The report with some tables declared empty: it is as long as before, and its instructions
-    have no source lines."""
+    """The report with some tables declared empty, as long as before: code without source lines."""
     changed = bytearray(data)
     for table in tables:
         changed[table.size_at : table.size_at + 8] = bytes(8)

@@ -60,8 +60,7 @@ class SourceMessage:
     offset: int = field(default=0, compare=False)
     identifier: int = 0
     code: bytes = field(default=b"", repr=False)
-    """The machine code as it is in the file, also where it does not start like that; empty where
-    the file has none or a recording blanked it."""
+    """The machine code, even if it is no ELF file; empty where a recording blanked it."""
     functions: Mapping[bytes, int] = field(default_factory=dict)
     """Addresses by mangled name."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -134,9 +133,8 @@ class Code:
     embedded: bool = False
     """Whether the code is in the file."""
     files: Mapping[str, str] | None = field(default=None, compare=False)
-    """The text of the module's source files by name; empty where the report holds none. The
-    profiler's module gives the same texts, at a quarter of a second for each kernel of a large
-    report."""
+    """Source text by file name; None if unknown. NVIDIA's module gives the same, but takes a
+    quarter of a second for each kernel of a large report."""
     text: bytes = field(default=b"", compare=False, repr=False)
     """The function's own machine code; empty where the file has none, or several of that name."""
 
@@ -145,8 +143,7 @@ UNKNOWN: Final = Code()
 
 
 def codes(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[Code, ...]:
-    """The code of each launch in file order. It is unknown for a launch of no or several sources,
-    and where two different codes have one id."""
+    """The code of each launch in file order; unknown with several sources, or two under one id."""
     known: dict[int, SourceMessage | None] = {}
     # Of machine code alone: another source of that id without any changes nothing.
     holding: dict[int, SourceMessage | None] = {}
@@ -192,8 +189,7 @@ def _code(
 
 
 def functions(frame: Framing) -> tuple[str, ...]:
-    """The names of the functions that were launched, each once, in file order; launches that cannot
-    be read have none."""
+    """The names of the functions that were launched, each once, in file order."""
     found: dict[str, None] = {}
     for _, _, message in frame.results():
         with contextlib.suppress(Malformed):
@@ -227,9 +223,9 @@ def metric_names(frame: Framing) -> list[bytes]:
     return names
 
 
-#: Floating-point metrics without instances, as most are: their names' indices take two bytes, the
-#: value is a double, one small number follows (ncu 2021 and newer). They come in runs, and each run
-#: is unpacked at once: a loop over the fields took most of the time of checking a report.
+#: Runs of floating-point metrics without instances, which most are (ncu 2021 and newer): a two-byte
+#: index of the name, a double, a small number. Each run is unpacked at once: a loop over the fields
+#: took most of the time of checking a report.
 _RUN: Final = re.compile(
     rb"(?:\x6a\x10\x08[\x80-\xff][\x01-\x7f]\x12\x09\x19.{8}\x20[\x00-\x7f])+", re.DOTALL
 )
@@ -255,11 +251,11 @@ def scalars(
     message: bytes, names: Sequence[bytes]
 ) -> tuple[Identity, dict[bytes, float | bytes | None]]:
     """A launch's identity, and its metrics by name without their instances: a number, text, or None
-    where the profiler stored no value, or one of a kind that is not known.
+    where there is no value or one of an unknown kind.
 
     Raises:
-        Malformed: the message, or a metric in it, cannot be read, or a metric's name is not in the
-            table: the profiler's module gives no launch of such a report.
+        Malformed: a part cannot be read, or a name is not in the table: NVIDIA's module gives no
+            launch of such a report.
     """
     found: dict[int, float | bytes | None] = {}
     rest: list[tuple[int, int | bytes]] = []
@@ -321,8 +317,7 @@ Axes = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Identity:
-    """What a launch's message says of it beside its metrics. A profiled range or graph has only
-    numbers of other meanings."""
+    """A launch without its metrics. In a profiled range or graph numbers have other meanings."""
 
     mangled: bytes = b""
     sources: tuple[int, ...] = ()
@@ -397,8 +392,8 @@ def kinds(header: bytes) -> Iterator[int]:
 
 
 def stacks(frame: Framing) -> dict[int, tuple[Frame, ...]]:
-    """The calls on the host that led to each launch, by its place in the file; nothing where the
-    first launch has none: they are recorded of all launches (`--call-stack`) or of none."""
+    """The calls on the host that led to each launch, by its place in the file. Either all launches
+    have them (`--call-stack`) or none."""
     found: dict[int, tuple[Frame, ...]] = {}
     of_all = itertools.chain.from_iterable(kinds(block.header) for block in frame.blocks)
     for at, (kind, (_, _, message)) in enumerate(zip(of_all, frame.results(), strict=False)):
@@ -449,16 +444,14 @@ def _session(frame: Framing) -> Iterator[tuple[int, int | bytes]]:
 
 
 def command_line(frame: Framing) -> str:
-    """The command line of ncu, words parted by blanks without quotes; empty where the report has
-    none (before 2022.4, or opened and saved again). Raises Malformed where a header cannot be
-    read."""
+    """ncu's command line, without quotes; empty where the report has none (before 2022.4, or saved
+    again). Raises Malformed where a header cannot be read."""
     lines = (v for n, v in _session(frame) if n == _SESSION_COMMAND and isinstance(v, bytes))
     return next(lines, b"").decode("utf-8", "replace")
 
 
 def devices(frame: Framing) -> tuple[Mapping[bytes, float | bytes | None], ...]:
-    """The attributes of each device of the session, by the names that launches give them too.
-    Raises Malformed where a header cannot be read."""
+    """The attributes of each device of the session, named as in launches. Raises Malformed."""
     return tuple(
         {
             name: _scalar(value)
@@ -507,16 +500,14 @@ class Text(Enum):
     NUMBERS = auto()
 
 
-#: What each field of a message holds: text of a kind, or a message. A field that is not in it was
-#: not known when this was written. Field numbers are those of the format's own description, which
-#: the profiler's Python module (2026.3.1) carries.
+#: What each field of a message holds: text of a kind, or a message; unknown fields are left out.
+#: Field numbers are those of the description in the profiler's Python module (2026.3.1).
 Shape = Mapping[int, "Text | Shape"]
 _K, _L, _T, _W, _Y, _N = Text.KEEP, Text.LABEL, Text.TEXT, Text.WHOLE, Text.LAYOUT, Text.NUMBERS
 _VALUE: Final[Shape] = {1: _L}
 #: The operating system, its build, processor, architecture; the host's name and its addresses.
 _SYSTEM: Final[Shape] = {1: _L, 2: _W, 3: _L, 4: _L, 5: Text.HOST, 7: {1: _W}}
-#: Path, working folder, arguments and environment of the program; then the profiler's settings, of
-#: which the filters come from the command line, and its own command line.
+#: Path, working folder, arguments and environment of the program; then ncu's settings and command.
 _PROGRAM: Final[Shape] = {1: _W, 2: _W, 3: _W, 4: _W}
 _SETTINGS: Final[Shape] = {
     4: _L, 5: {1: _W, 2: _L, 3: _W, 7: _W}, 6: {2: _L}, 7: _L, 8: _L, 9: _N, 11: _L, 13: _N, 14: _L, 15: _L,

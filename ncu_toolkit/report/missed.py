@@ -1,8 +1,7 @@
 """Launches of a program that a report cannot hold, by ncu's filters.
 
-A report says nothing of launches that were not profiled: neither how many there were (the numbers
-that launches carry count all calls of CUDA) nor how long they took. Its command line is all there
-is to tell from."""
+A report does not say how many launches were not profiled (launch numbers count all CUDA calls) or
+how long they took. Only its command line helps."""
 
 from __future__ import annotations
 
@@ -30,14 +29,13 @@ _CHOOSE: Final = {
 }  # fmt: skip
 #: Longest pattern that is shown in full.
 _SHOWN: Final = 60
-#: Kernels that wait for other GPUs. Kernel replay runs one launch at a time, so that they wait
+#: Kernels that wait for other GPUs: kernel replay runs one launch at a time, so that they wait
 #: forever (Nsight Compute Kernel Profiling Guide, "Kernel Replay").
 _COLLECTIVE: Final = re.compile(r"nccl(Dev)?Kernel|nvshmem|cross_device_reduce")
 
 
 def left_out(frame: Framing) -> str:
-    """One line on the launches that ncu's filters left out; empty where there are no filters, or
-    the report has no command line."""
+    """One line on the launches that ncu's filters left out; empty without filters or command."""
     try:
         processes = {messages.process(block) for block in frame.blocks if block.results}
         command = messages.command_line(frame)
@@ -49,8 +47,8 @@ def left_out(frame: Framing) -> str:
 def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
     """The same from ncu's command line and the number of launches that were profiled.
 
-    How many there were at least is known where launches were skipped in a single process: ncu
-    counts them over all processes, or for each."""
+    Skipped launches are counted over all processes or in each, so that their number is known only
+    for a single process."""
     given = _options(words)
     skipped = _count(given, "--launch-skip") + _count(given, "--launch-skip-before-match")
     most = _count(given, "--launch-count")
@@ -73,8 +71,7 @@ def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
 
 
 def by_kernel(line: str) -> bool:
-    """Whether the line of `left_out` says that launches were chosen by their kernels, so that others
-    may have run between them."""
+    """Whether by the line of `left_out` other kernels may have run between the launches."""
     return "(--kernel-" in line
 
 

@@ -1,8 +1,6 @@
-"""One launch as NVIDIA's report module shows it -> Profile: in a file, and inside Nsight Compute
-while it applies its rules.
+"""One launch of NVIDIA's report module -> Profile: of a file, or inside Nsight Compute's rules.
 
-Imported by the rule that runs inside Nsight Compute, whose Python lacks many of the standard
-library's compiled modules (tests/report/test_ncu_rule.py)."""
+The Python inside Nsight Compute lacks many compiled modules (tests/report/test_ncu_rule.py)."""
 
 from __future__ import annotations
 
@@ -49,14 +47,12 @@ _IDLE: Final = 0.01
 _NAMED: Final = 4
 
 
-#: The values of a launch by the profiler's own names; None for a name that it does not have, or
-#: that is no number.
+#: A launch's numbers by the profiler's own names; None for an absent one.
 Values = Callable[[str], Value | None]
 
 
 def kernel_name(action: Any) -> str:
-    """Demangled, else the function's; of a range or graph, what was launched in it. Empty where the
-    report has none of these."""
+    """Demangled, else the function's; for a range or graph, what was launched in it; or empty."""
     kind = _workload(action)
     if kind:
         return _together(kind, _inside(action))
@@ -84,8 +80,7 @@ def profile_of(
     code: CodeTexts | None,
     contradictions: Mapping[str, tuple[str, ...]],
 ) -> Profile:
-    """A launch as a Profile. `contradictions` are those of integrity.py; those of its instruction
-    table are added."""
+    """A launch as a Profile. Contradictions of its instruction table are added to those given."""
     metrics = Metrics(action)
     device = _device(metrics)
     readings = _readings(metrics.value, device.cc, _workload(action))
@@ -196,10 +191,10 @@ def _factor(entry: registry.Metric, name: str, unit: str) -> float:
 
 
 def _timeline(metrics: Metrics, time: float | None) -> Iterator[Series]:
-    """What PM sampling recorded of a launch of `time` microseconds, without the idle time around it.
+    """What PM sampling recorded of a launch of `time` microseconds, without the idle time around
+    it.
 
-    The first sample stands for all that came before and has no instant; those of the others are in
-    nanoseconds."""
+    The first sample stands for all before it and has no instant; others have one in nanoseconds."""
     for name, label in registry.TIMELINE.items() if time else ():
         found, times, count = metrics.instances(name, _FEWEST_SAMPLES)
         if not count:
@@ -214,8 +209,7 @@ def _timeline(metrics: Metrics, time: float | None) -> Iterator[Series]:
 
 
 def clock_check(readings: Mapping[str, Reading]) -> Iterator[Check]:
-    """Whether the time is what the cycles take at their clock, so that its unit is right. It is, to
-    0.86-1.04, in 1,068 launches of 102 reports."""
+    """Check the time's unit: it is the cycles at their clock, to 0.86-1.04 in 1,068 launches."""
     time, cycles, clock = (readings[name].value for name in ("duration", "sm_cycles", "sm_clock"))
     if time and cycles and clock:
         expected = cycles / clock * 1e6
@@ -282,8 +276,7 @@ def _status(
 
 
 def _workload(action: Any) -> str:
-    """The kind of thing that was profiled, such as a graph; empty for kernels, and for modules that
-    do not say."""
+    """The kind of thing that was profiled, such as a graph; "" for kernels and old modules."""
     if not hasattr(action, "workload_type"):
         return ""
     kinds = {"RANGE": "range", "GRAPH": "graph", "CMDLIST": "command list"}
@@ -318,8 +311,7 @@ def profile_from_action(action: Any, *, instructions: bool = True) -> Profile:
 
 
 def messages_of(action: Any) -> Iterable[RuleMessage]:
-    """Nsight Compute's own messages; none where rules are being applied. What our rule in sections/
-    posted is not read back."""
+    """Nsight Compute's own messages, without those of our rule; none while rules are applied."""
     results = action.rule_results_as_dicts() if hasattr(action, "rule_results_as_dicts") else ()
     for entry in results:
         if str(entry.get("rule_identifier", "")).startswith(OWN_RULES):

@@ -1,11 +1,10 @@
 """NVIDIA's report module: finding it, and whether this process may load it. The only importer of
 `ncu_report`.
 
-Modules up to 2025 at least bring a C++ library of their own and export its symbols, some of which a
-process can hold only once. Loaded after CuPy or PyTorch, which bring the system's, such a module
-takes strings apart that it has not made, and the process dies of it (seen with CuPy 14.2 and
-ncu-report 2025.3.1, in the first `IMetric.unit()`; 2026.3.1 exports none of them). Loaded first, it
-does no harm."""
+Modules up to at least 2025 export symbols of a C++ library of their own. Loaded after CuPy or
+PyTorch, which load the system's library, such a module crashes the process (CuPy 14.2 and
+ncu-report 2025.3.1, in the first `IMetric.unit()`). Loaded first, it does no harm. 2026.3.1 exports
+none."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ def module() -> Any:
 
 
 def fits_here() -> bool:
-    """Whether the module can be used in this process: it was loaded before other C++ code, or would
-    be."""
+    """Whether this process can use the module: no other C++ code was loaded before it."""
     return _loaded()[1] if "ncu_report" in sys.modules else not _others()
 
 

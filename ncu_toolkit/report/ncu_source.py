@@ -1,8 +1,7 @@
 """The per-instruction part of a launch: counters and samples at each SASS instruction, its text,
 source lines and the instruction mix.
 
-Most of the time of a load goes here, so each thing is read once: correlation ids that several
-tables share, and the text of machine code that several launches run."""
+This is most of the time of a load, so shared tables and shared code are read once."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ _NO_TEXT: Final = ("", "N/A", "???")
 DECODED_SINCE: Final = (7, 5)
 #: A number of more than 32 bits, which near the code is the absolute target of a branch.
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{9,}")
-#: Least address: a smaller one could be an ordinary operand, and such code is read anew for each
-#: launch.
+#: Least address: smaller ones could be ordinary operands, and such code is not cached.
 _LOWEST_BASE: Final = 1 << 32
 #: How far from the code's start an address may be.
 _REACH: Final = 1 << 28
@@ -50,19 +48,18 @@ _FORMAT: Final = 1
 KEPT_BYTES: Final = 64 << 20
 
 
-#: An instruction's text, and the source file and line that it was made from ("" and 0 where that is
-#: not known).
+#: An instruction's text, source file and line ("" and 0 where unknown).
 Line = tuple[str, str, int]
 
 
 @dataclass
 class CodeTexts:
-    """SASS text and source line by machine code and address. Disassembly takes most of the time;
-    launches of one kernel share it, and so do reports.
+    """SASS text and source line by machine code and address, shared by launches and reports:
+    disassembly takes most of the time.
 
-    Both depend on the code and on nothing else but where the code was loaded: addresses in a text
-    are cached as distances from there. That gave the same in all 84 573 lines that came again, at
-    other addresses or in other reports (docs/decisions/07-what-reading-costs.md)."""
+    Both depend on the code and its load address alone, so addresses in a text are cached as
+    distances from there. All 84 573 lines that came again, at other addresses or in other reports,
+    were equal (docs/decisions/07-what-reading-costs.md)."""
 
     codes: Mapping[int, Code] = field(default_factory=dict)
     """The code of each launch by its place in the file."""
@@ -118,8 +115,7 @@ class CodeTexts:
         return all(path.is_file() for path in files)
 
     def keep(self, code: Code) -> None:
-        """Cache the lines of code without contradictions. A folder that cannot be written is
-        ignored."""
+        """Cache the lines of code without contradictions, where the folder can be written."""
         path = self._file(code)
         if path is None or code.digest not in self._new:
             return
@@ -140,8 +136,7 @@ def _asked(action: Any, address: int) -> Line:
 
 
 def _relative(text: str, base: int) -> str | None:
-    """A text with its addresses as distances from the code's start; None where they could be
-    something else."""
+    """A text with its addresses relative to the code; None where they could be something else."""
     moved = _ADDRESS.sub(lambda number: f"{_MARK}{int(number[0], 16) - base}{_MARK}", text)
     near = all(abs(int(far)) < _REACH for far in _DISTANCE.findall(moved))
     return moved if near and _placed(moved, base) == text else None
@@ -181,8 +176,7 @@ def trim(folder: Path) -> None:
 
 
 class Value(NamedTuple):
-    """A metric as the profiler has it: its number, and its unit, empty where the module names
-    none."""
+    """A metric as the profiler has it; its unit is empty where the module names none."""
 
     number: float
     unit: str
@@ -227,13 +221,12 @@ class Metrics:
         return found, found.correlation_ids(), count
 
     def table(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
-        """Addresses and values of a metric's instances; both empty where it has none. Values are
-        empty where all of them are 0."""
+        """Addresses and values of a metric's instances. Values are empty where all of them are
+        0."""
         found, ids, count = self.instances(name)
         if not count:
             return [], []
-        # Tables of one pass have the same instructions in the same order: equal ends and count
-        # mean an equal table.
+        # Tables of one pass have equal addresses if their ends and counts are equal.
         key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
         addresses = self._ids.get(key)
         if addresses is None:
@@ -255,8 +248,8 @@ class Metrics:
 
 
 def _bound(metric: Any, name: str) -> Callable[[int], Any]:
-    """A method of a metric without the Python around the module's own function, which takes half
-    of the time of a call; the method itself where the module does not show that function."""
+    """A method of a metric without the Python around it, which takes half of the time of a call;
+    the method itself where the module hides its own function."""
     module = sys.modules.get(type(metric).__module__)
     inner = getattr(getattr(module, "_ncu_report", None), f"IMetric_{name}", None)
     found: Callable[[int], Any] = partial(inner, metric) if inner else getattr(metric, name)
@@ -281,11 +274,9 @@ def instructions(
     metrics: Metrics, texts: CodeTexts, index: int, *, decodes: bool = True
 ) -> tuple[tuple[Instruction, ...], list[Check]]:
     """The instruction table of a launch in address order, empty where nothing was counted by
-    instruction; and the relations that were checked in it. `decodes`: the module has a disassembler
-    for the GPU.
+    instruction, and the checks of it. `decodes`: the module has a disassembler for the GPU.
 
-    Addresses are relative to the first instruction: absolute ones differ between runs and say
-    nothing."""
+    Addresses are relative to the first instruction: absolute ones differ between runs."""
     executed = metrics.by_address("executed")
     addresses = set(executed)
     samples = _samples(metrics, not_issued=False, addresses=addresses)
@@ -339,9 +330,8 @@ def _entry(code: Code, executed: Mapping[int, float]) -> Iterator[Check]:
 
 
 def _readable(code: Code, rows: Sequence[Instruction], decodes: bool) -> Iterator[Check]:
-    """Some instruction of code that is in the file has a text. One without may be newer than the
-    disassembler. If all have none, a header or the table of functions leads elsewhere, and rules
-    that read instructions would silently find nothing."""
+    """Some instruction of code in the file has a text. If none has, a header or the table of
+    functions is wrong, and rules that read instructions would silently find nothing."""
     if code.embedded and decodes:
         none = all(row.sass in _NO_TEXT for row in rows)
         problem = "its machine code gives no text for the instructions that were counted"
@@ -379,8 +369,7 @@ def _checks(metrics: Metrics, rows: Sequence[Instruction]) -> Iterator[Check]:
 def _samples(
     metrics: Metrics, *, not_issued: bool, addresses: set[int] | None = None
 ) -> dict[int, dict[str, int]]:
-    """Samples by address and stall reason, zeros left out; every address that was sampled at is
-    added to `addresses`."""
+    """Samples by address and stall reason without zeros; `addresses` gets every sampled address."""
     found: dict[int, dict[str, int]] = {}
     seen: list[int] = []
     for reason in registry.STALL_REASONS:
@@ -394,9 +383,9 @@ def _samples(
 
 
 def mix(metrics: Metrics, table: Sequence[Instruction]) -> InstructionMix:
-    """Executed instructions by opcode: summed from the per-instruction counts where they are there
-    and the text of each is known, else the profiler's own table. The report module cannot
-    disassemble Volta, whose reports hold that table."""
+    """Executed instructions by opcode, from the per-instruction counts where all have a text, else
+    from the profiler's own table, which reports of Volta have (the module cannot disassemble
+    it)."""
     if any(row.executed and row.sass in _NO_TEXT for row in table):
         table = ()
     opcodes: dict[str, int] = {}

@@ -1,8 +1,7 @@
-"""What is private in a piece of text: paths, addresses, e-mails, credentials, names of machines and
-users; each replaced by as many neutral bytes.
+"""What is private in a text: paths, addresses, e-mails, credentials, names of machines and users,
+each replaced by as many neutral bytes.
 
-This knows text alone. Which texts of a report it is for, and which go as a whole, is in scrub.py:
-a pattern is a guess, so a field that can only hold something private is never left to it."""
+A pattern is a guess: fields that can only hold something private go as a whole (scrub.py)."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ LOOPBACK: Final = ("127.0.0.1", "::1", "0.0.0.0")
 _SEPARATOR: Final = r"(?:[/\\]+|%2[Ff]|%5[Cc])"
 #: One word of a folder's name: any letter of any script; brackets only in pairs.
 _WORD: Final = r"(?:[^\s/\\:*?\"'`<>|,;(){}\[\]=\x00-\x1f\x7f]|\([^()\s/\\]*\))+"
-#: A folder's name may hold spaces where a separator follows; a word that starts with a dash is an
-#: option of a command.
+#: A folder's name may hold spaces before a separator; a word with a dash in front is an option.
 _FOLDER: Final = rf"{_WORD}(?:[ ](?![-/\\]){_WORD}){{0,5}}{_SEPARATOR}"
 _LAST: Final = rf"(?:{_WORD}(?:[ ](?![-/\\]){_WORD}){{0,3}}?\.\w{{1,5}}\b|{_WORD})?"
 #: What may stand before an absolute path: the start, a space, a quote, punctuation, an option's
@@ -75,8 +73,8 @@ _HOST_BY_ADDRESS: Final = re.compile(r"(?<![\w-])ip(?:-\d{1,3}){4}(?![\w-])")
 #: Characters of every address except an e-mail's.
 _DIGITS: Final = re.compile(r"[0-9A-Fa-f][-.:][0-9A-Fa-f:]")
 _EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+(?:@|%40)[\w-]+(?:\.[\w-]+)*\.[^\W\d]{2,}")
-#: Logins: in a URL, with a password, `user@host:path` of ssh and git, `user@host`. A version of a
-#: symbol (`memcpy@GLIBC_2.14`, `exit@plt`) is written like the last.
+#: Logins: in a URL, with a password, `user@host:path` of ssh and git, `user@host`; but no version
+#: of a symbol (`memcpy@GLIBC_2.14`, `exit@plt`).
 _LOGIN: Final = re.compile(
     r"(?<=://)[^\s/@]+@[\w.-]+|(?<![\w.+@:-])[\w.+-]+:[^\s:@\"']+@\w[\w.-]*"
     r"|(?<![\w.+@:-])[A-Za-z_][\w.+-]*@[A-Za-z][\w.-]*:[^\s\"'<>|,;)]+"
@@ -84,10 +82,10 @@ _LOGIN: Final = re.compile(
 )
 _VALUE: Final = r"[^\s\"'`,;&<>)\]}]"
 _REST: Final = r"[^\s\"'`<>|,;)\]}]"
-#: Credentials by their known forms, each with texts of which one stands in all that it matches: a
-#: search for a text is many times faster than for a pattern. A pattern's group is what goes, or all
-#: of it. Forms: GitHub, GitLab, AWS ("Understanding IAM identifiers"), Slack, Google, Hugging Face,
-#: OpenAI and Anthropic, Stripe, npm, PyPI, NVIDIA, DigitalOcean, Weights & Biases, JWT (RFC 7519).
+#: Credentials by their known forms, each with texts of which a match holds one: searching a text is
+#: many times faster than a pattern. A pattern's group goes, or all of it. Forms: GitHub, GitLab,
+#: AWS ("Understanding IAM identifiers"), Slack, Google, Hugging Face, OpenAI and Anthropic, Stripe,
+#: npm, PyPI, NVIDIA, DigitalOcean, Weights & Biases, JWT (RFC 7519).
 _TOKENS: Final = tuple(
     (hints.split(), re.compile(pattern))
     for hints, pattern in (
@@ -110,8 +108,7 @@ _TOKENS: Final = tuple(
         ("earer asic", r"(?i:authorization\W{1,4}basic|bearer)\s+(?=[A-Za-z._~+/=-]*\d)([\w.~+/=-]{12,})"),
     )
 )  # fmt: skip
-#: What a name of a credential is given: `API_KEY=…`, `"password": "…"`, `?sig=…`, `--token …`. A
-#: value with a bracket or an operator is code.
+#: The value of a credential's name (`API_KEY=…`, `"password": "…"`, `?sig=…`), unless it is code.
 _GIVEN: Final = re.compile(
     r"(?i)(?:passw(?:or)?d|passphrase|(?:client|shared|app|aws)[_-]?secret|secret[_-]?(?:access[_-]?)?key|api[_-]?key|access[_-]?key"
     r"|(?:api|auth|access|refresh|bearer|session)[_-]?token|private[_-]?key|account[_-]?key|x-amz-\w{1,20}|(?<=[?&])sig)"
@@ -160,10 +157,9 @@ def user_of(path: str) -> str:
 class Rules:
     """What to replace in a text.
 
-    `words` go as whole words in any case, `names` wherever they stand, `folders` as they are
-    written. `twins` gives the neutral names of folders that would otherwise be called alike.
-    Without `paths` only home folders go; with `bases` file names go too.
-    """
+    `words` as whole words in any case, `names` anywhere, `folders` as they are written. `twins`:
+    neutral names of folders that would otherwise be called alike. Without `paths` only home folders
+    go; with `bases` file names go too."""
 
     words: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -202,8 +198,7 @@ class Rules:
         return self.twins.get(name, neutral(stem) + name[len(stem) :])
 
     def path(self, path: str) -> str:
-        """A whole text that is the path of a file: its folders replaced. The file's name stays, but
-        for names in it, unless file names go too."""
+        """A text that is a file's path: folders go, and the file's name only with `bases`."""
         if not self.paths:
             return self.text(path)
         at = max(path.rfind("/"), path.rfind("\\")) + 1
@@ -235,8 +230,8 @@ class Rules:
         return self._named(self._lines(text, one=False))
 
     def _lines(self, text: str, one: bool = True) -> str:
-        """Nothing private but a credential spans lines, and most lines of source code hold nothing
-        that could be. `one`: a path may have one component."""
+        """Most lines hold nothing private, and only credentials span lines. `one`: a path may have
+        one component."""
         lines = (
             _credentials(text).splitlines(keepends=True) if "\n" in text else [_credentials(text)]
         )
@@ -284,8 +279,8 @@ def _any_of(
 
 
 def _whole_word(word: str) -> str:
-    """Letters and digits end a word. An underscore does not where the word is letters alone: they
-    are part of many an identifier."""
+    """A word ends at letters and digits, and at an underscore unless it is all letters, which are
+    part of many identifiers."""
     edge = "[^\\W_]" if re.search(r"[\d.-]", word) else r"\w"
     return rf"(?<!{edge}){re.escape(word)}(?!{edge})"
 
@@ -334,8 +329,7 @@ def _addresses(text: str) -> str:
 
 
 def _is_address(found: re.Match[str]) -> bool:
-    """ncu's own version (2025.3.1.0) and library versions look like addresses: followed by '
-    (build' or starting above 255."""
+    """Versions look like addresses: ncu's own is followed by ' (build', others are above 255."""
     text = found.group()
     if text in LOOPBACK or found.string.startswith(" (build", found.end()):
         return False

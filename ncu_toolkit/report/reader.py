@@ -1,8 +1,7 @@
 """Report file -> Profiles, through NVIDIA's `ncu_report` module.
 
-The module raises only for a path that does not exist, so the framing is checked first
-(`framing.py`) and the launches that came back are counted against those declared. Launches are
-keyed by their place in the file, never by name."""
+The module raises only for a missing path, so the framing is checked first (framing.py), and the
+launches are counted afterwards. Launches are keyed by their place in the file, never by name."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ class LoadedReport:
     ncu_version: str
     declared_launches: int
     damage: str = ""
-    """Empty where every byte can be read; else where the damage starts (only with
-    allow_partial)."""
+    """Where the damage starts (only with allow_partial); empty without any."""
     missing: str = ""
     """Missing launches or the missing end of a readable file."""
     read_launches: int = 0
@@ -60,8 +58,7 @@ class LoadedReport:
     left_out: str = ""
     """A sentence on launches that ncu's filters left out (missed.py)."""
     values: tuple[Mapping[str, ncu_source.Value], ...] = ()
-    """The numbers of each profile's launch by the profiler's own names, where they were asked
-    for."""
+    """The numbers of each profile's launch by the profiler's own names, if requested."""
 
 
 def load_profiles(
@@ -78,16 +75,16 @@ def load_report(
     allow_partial: bool = False,
     values: bool = False,
 ) -> LoadedReport:
-    """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`), in a process of its own where the
-    profiler's module may not share this one (ncu_module.py).
+    """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`); in another process where this
+    one may not load the profiler's module (ncu_module.py).
 
     Args:
         instructions: also read per-instruction counters and source (most of the time of a load).
-        allow_partial: analyse what is intact of a damaged file instead of refusing it.
+        allow_partial: analyse the intact part of a damaged file instead of refusing it.
         values: also keep the numbers of each launch as the profiler has them.
 
     Raises:
-        InputProblem: unreadable: not a report, damaged, or without a launch.
+        InputProblem: not a report, damaged, or without a launch.
         EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
     if ncu_module.fits_here():
@@ -124,8 +121,8 @@ def _read_here(
 
 @dataclass(frozen=True)
 class ReportPart:
-    """Launches of a report, with all that a process needs to read them. Mappings are by a launch's
-    place in the file."""
+    """Launches of a report and all that a process needs to read them, by their places in the
+    file."""
 
     file: str
     """The report's name."""
@@ -152,11 +149,9 @@ class ReportPart:
 
 
 class ReportFile:
-    """A report's bytes, and what is known of it before the profiler's module reads it.
+    """A report's bytes, and what is known before the profiler's module reads it.
 
-    Raises:
-        InputProblem: as `framing.read_bytes`.
-    """
+    Raises InputProblem as `framing.read_bytes`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -180,9 +175,9 @@ class ReportFile:
         vars(self).clear()
 
     def plain(self, scratch: Path) -> Path:
-        """The report as the profiler's module can read it: unpacked, without the end and the line
-        tables that make no sense, and under a name that it takes, which has to be UTF-8; the file
-        itself where that is the same."""
+        """The report as the profiler's module can read it: unpacked, without a damaged end, with
+        broken line tables emptied, under a UTF-8 name; the file itself where that changes
+        nothing."""
         path, frame = self.path, self.frame
         data = frame.data[: frame.intact_bytes] if frame.problem else frame.data
         if self._broken_tables:
@@ -201,11 +196,11 @@ class ReportFile:
     def examined(
         self, *, allow_partial: bool = False, instructions: bool = True
     ) -> tuple[LoadedReport, ReportPart]:
-        """What is known of the report, without its profiles, and all of its launches, to be read.
+        """What is known of the report, without its profiles, and its launches, to be read.
 
         Raises:
-            InputProblem: the checksum beside it differs, it is damaged, or has no launches; not
-                with allow_partial.
+            InputProblem: the checksum differs, it is damaged, or has no launches; not with
+                allow_partial.
         """
         path, frame, launches = self.path, self.frame, self.frame.declared_launches
 
@@ -251,18 +246,17 @@ def visit_report(
     allow_partial: bool = False,
     values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
 ) -> LoadedReport:
-    """Give each profile of a report to `visit` as it is read, in file order, so that a caller need
-    not hold them all. `profiles` stays empty.
+    """Give each profile of a report to `visit` as it is read, in file order. `profiles` stays
+    empty.
 
     Args:
         path: a `ReportFile` forgets its bytes.
         wanted: says from a launch's name whether to read it; every launch where None.
         instructions, allow_partial: as for `load_report`.
-        values: takes the numbers of each launch that is visited, by the profiler's own names.
+        values: takes the numbers of each visited launch, by the profiler's own names.
 
     Raises:
-        InputProblem, EnvironmentProblem: as `load_report`; launches that came before have been
-            visited by then.
+        InputProblem, EnvironmentProblem: as `load_report`, after visits of earlier launches.
     """
     file = path if isinstance(path, ReportFile) else ReportFile(Path(path))
     report, part = file.examined(allow_partial=allow_partial, instructions=instructions)
@@ -273,10 +267,8 @@ def visit_report(
 
 
 def prepare(path: Path, codes: Sequence[messages.Code]) -> None:
-    """Warm up a process that will read launches of a plain report.
-
-    That is a tenth of a second for the first launch that is opened, and four more for the first
-    instruction that is disassembled, which no launch may need."""
+    """Warm up a process that will read launches of a plain report: a tenth of a second for the
+    first launch, and four more for the first instruction, where any has to be disassembled."""
     ncu = ncu_module.module()
     context = ncu.load_report(str(path))
     index = next((at for at, code in enumerate(codes) if code.base is not None), None)
@@ -293,10 +285,9 @@ def visit_part(
     wanted: Callable[[str], bool] | None = None,
     values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
 ) -> int:
-    """As `visit_report`, for some launches of a plain report. Returns how many launches the module
-    finds in all of it.
+    """As `visit_report`, for some launches of a plain report. Returns how many launches it has.
 
-    A launch outside of the part is not even opened: the module never frees what it took for one."""
+    Launches outside of the part are not opened: the module never frees the memory of one."""
     ncu = ncu_module.module()
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
@@ -336,8 +327,7 @@ def _machine_code(text: bytes) -> MachineCode:
 
 
 def counted(report: LoadedReport, found: int) -> LoadedReport:
-    """The report with the number of launches that the module found; where they are not all, some
-    are missing."""
+    """The report with the number of launches that were found, and whether some are missing."""
     if found == report.declared_launches:
         return replace(report, read_launches=found)
     lost = (

@@ -29,18 +29,18 @@ class Redacted:
 def redact(
     source: Path, target: Path, *, remove_source: bool = False, names: Iterable[str] = ()
 ) -> Redacted:
-    """Write `target`, a report with the figures of `source` and without host names, users,
-    addresses, command lines and absolute paths.
+    """Write `target`: `source` without host names, users, addresses, command lines and absolute
+    paths.
 
     Args:
-        target: `.ncu-rep`, or `.ncu-rep.xz` or `.ncu-repz` to pack it; not the source itself.
+        target: a new `.ncu-rep`, or `.ncu-rep.xz` or `.ncu-repz` to pack it.
         remove_source: also blank embedded source text.
         names: further strings to replace wherever they stand, in kernel names too.
 
     Raises:
-        UsageProblem: the target is the source, or exists; a name is empty.
-        InputProblem: the source cannot be read, or the result would not hold the same numbers, or
-            still holds something private.
+        UsageProblem: the target exists; a name is empty.
+        InputProblem: the source cannot be read, or the result would have other numbers, or hold
+            something private.
     """
     if os.path.lexists(target):
         raise UsageProblem(f"'{target}' exists", "Name a new file: nothing is overwritten")
@@ -69,12 +69,8 @@ def redact(
 
 
 def redact_in_place(path: Path, *, remove_source: bool = False) -> Redacted:
-    """Replace a report that was just made here by its redacted copy; names of this machine and its
-    user go too.
-
-    Raises:
-        InputProblem: as `redact`; the report stays as it was.
-    """
+    """Replace a report that was just made here by its redacted copy, without names of this machine
+    and its user. Raises InputProblem as `redact`; the report then stays as it was."""
     done, profiles = _redacted(path, remove_source, (), words=scrub.machine_names())
     write_atomic(path, packed(path.name, done.data))
     return _summary(path, done, profiles)
@@ -91,8 +87,7 @@ def _summary(path: Path, done: scrub.Scrubbed, profiles: Sequence[Profile]) -> R
 
 
 def redact_folder(folder: Path, *, words: Iterable[str] = ()) -> None:
-    """Redact the files beside a run's reports: logs lose the names of this machine, its user and
-    `words`; plans and progress are deleted."""
+    """Redact the logs beside a run's reports, also of `words`; delete plans and progress."""
     for path in folder.glob("*.log"):
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         cleaned = scrub.clean_text(text, words=(*scrub.machine_names(), *words))
@@ -107,8 +102,7 @@ def redact_text(text: str) -> str:
 
 
 def redact_command(words: Sequence[str]) -> str:
-    """A command line of the toolkit's own: of each path its last component. Text that a user gave
-    is cleaned like any other."""
+    """A command line of the toolkit's own: of paths the last component, other text cleaned."""
     return " ".join(
         Path(word).name if word.startswith(("/", "~")) else redact_text(word) for word in words
     )

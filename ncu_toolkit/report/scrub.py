@@ -1,12 +1,10 @@
-"""Remove private text from a report: strings are replaced by neutral ones of the same length, and
-machine code of other people's libraries is blanked.
+"""Remove private text from a report: strings become neutral ones of the same length, and machine
+code of other people's libraries is blanked.
 
-The format says what each field holds (messages.py). A field that holds a host's name, a command
-line, an environment or an address is replaced as a whole; of a source file's path the folders are;
-only in fields that hold text of any kind are patterns used (private.py). Every replacement keeps
-its length, so the file's framing and offsets stay whole and the profiler's module reads it as
-before. The same text becomes the same text everywhere, so that what refers to it by name still
-does."""
+Fields that hold a host's name, a command line, an environment or an address are replaced as a
+whole, and the folders of source files' paths (messages.py says what each field holds). Patterns
+serve for other text only (private.py). Lengths stay, so that the profiler's module reads the file
+as before. The same text becomes the same text everywhere, so that references by name still work."""
 
 from __future__ import annotations
 
@@ -28,18 +26,15 @@ from ncu_toolkit.sass import elf
 
 #: Deepest nesting of messages that is searched: deeper fields of real files are numbers.
 _DEEPEST = 12
-#: A text in binary data ends at a zero byte. Bytes that look like text by chance hold nothing
-#: private.
+#: A text in binary data ends at a zero byte. Chance matches hold nothing private.
 _CHARACTER = rb"(?:[\t\n\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})"
 _STRING: Final = re.compile(rb"(?<![\x20-\x7e])" + _CHARACTER + rb"{4,}(?=\0|\Z)")
 _WIDE: Final = re.compile(rb"(?:[\x20-\x7e]\0){2}(?:(?!\0\0)[\s\S]{2}){2,}", re.DOTALL)
-#: UTF-32, as wide texts are on Linux. Arrays of small numbers look alike, so all of it has to be
-#: printable, up to a zero.
+#: UTF-32, as on Linux, all printable up to a zero: arrays of small numbers look alike.
 _WIDEST: Final = re.compile(
     rb"(?:[\x20-\x7e]\0\0\0){3}(?:(?:[\t\n\r\x20-\x7e\xa0-\xff]\0|[\s\S][\x01-\xff])[\0\1]\0){3,}(?=\0{4})"
 )
-#: A string that is a path as a whole; in debug data one that ends as a path, and one with a file's
-#: name at its end.
+#: A string that is a path as a whole; one in debug data that ends as a path, or as a file's name.
 _AS_PATH: Final = re.compile(rb"\A(?P<path>(?:\.{0,2}/[^/*%\s]|[A-Za-z]:[\\/]|\\\\)[^\n]*)\Z")
 _IN_DEBUG: Final = re.compile(rb"\A[^\s\"/\\]*?(?P<path>(?:/|[A-Za-z]:[\\/]|\\\\)[^\"\n\t]*)\Z")
 _FILE_NAME: Final = re.compile(rb"[^/\\]\.\w{1,12}\Z")
@@ -82,8 +77,7 @@ def machine_names() -> tuple[str, ...]:
 
 
 def _host_names(host: str) -> set[str]:
-    """A host as it is written: with its domain, without, and the domain alone; an address has
-    none."""
+    """A host with its domain, without, and the domain alone; an address has no domain."""
     short, _, domain = host.partition(".")
     parts = {host, short, domain if "." in domain else ""}
     return parts if re.search(r"[^\W\d]", short) else {host}
@@ -109,8 +103,8 @@ class Span:
 
 
 def _spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
-    """Length-delimited top-level fields as (number, start, end). Where the message stops making
-    sense, the rest of it is field 0."""
+    """Length-delimited fields as (number, start, end); from where they make no sense on, field
+    0."""
     at = start = 0
     try:
         while at < len(message):
@@ -123,8 +117,7 @@ def _spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def texts(frame: Framing) -> Iterator[Span]:
-    """Where text stands in a report. Only whole fields: bytes beside a text are lengths and tags
-    that may look like letters."""
+    """Where text stands in a report: whole fields, since lengths and tags may look like letters."""
     data = frame.data
     if not data.startswith(framing.MAGIC):
         yield Span(0, len(data), Text.TEXT)
@@ -146,8 +139,7 @@ def texts(frame: Framing) -> Iterator[Span]:
 
 
 def _walk(data: bytes, start: int, end: int, kind: Text | Shape | None) -> Iterator[Span]:
-    """The texts in a field: in one of its kind, in each of its fields where it is a message, or
-    anywhere in it where it was not known when the shapes were written."""
+    """The texts in a field, by its kind or message shape; anywhere in it where it is unknown."""
     if any(kind is each for each in _OF_NUMBERS) and _WORDS.search(data, start, end) is None:
         return  # Most metrics and instances of them are numbers, millions of them.
     if kind is None:
@@ -165,8 +157,7 @@ def _walk(data: bytes, start: int, end: int, kind: Text | Shape | None) -> Itera
 
 
 def _unlisted(data: bytes, start: int, end: int, kind: Text, depth: int) -> Iterator[Span]:
-    """A field of which nothing is known is a message of fields, or text, or binary. A text that
-    could be a message is taken for one: what is private in it is then a field of it."""
+    """An unknown field: a message of fields (if it can be one), else text, else binary."""
     content = data[start:end]
     inside = list(_spans_of(content)) if depth < _DEEPEST else []
     if inside and all(number for number, _, _ in inside):
@@ -179,8 +170,7 @@ def _unlisted(data: bytes, start: int, end: int, kind: Text, depth: int) -> Iter
 
 
 def _is_text(content: bytes) -> bool:
-    """Whether the bytes are text: printable, and UTF-8 but for a quarter, as names in the code page
-    of an older system are."""
+    """Whether the bytes are printable text, three quarters of it UTF-8: old systems have others."""
     text = content.decode("utf-8", "surrogateescape")
     odd = sum("\udc80" <= char <= "\udcff" for char in text)
     return 4 * odd <= len(text) > 0 and all(
@@ -227,8 +217,8 @@ def _strings(
 
 
 def _line_table(data: bytes, start: int, end: int) -> Iterator[Span]:
-    """Folders and files of a DWARF line table, version 2 to 4 (DWARF 4, section 6.2.4); what is no
-    such table is looked through for strings."""
+    """Folders and files of a DWARF line table, version 2 to 4 (DWARF 4, section 6.2.4); strings of
+    any other."""
     at = start
     while at + 10 <= end:
         length, version, header = struct.unpack_from("<IHI", data, at)
@@ -287,11 +277,9 @@ def scrub(
 
     Args:
         data: a whole report.
-        names: further strings to replace, in kernel names too; their length in bytes stays, so
-            mangled names stay well-formed.
+        names: further strings to replace anywhere; their length stays, so mangled names stay valid.
         words: further names to replace as whole words in any case, not in kernel names.
-        keep_code_of: kernel names whose SASS stays, the code of modules that hold none of them is
-            blanked; None keeps all.
+        keep_code_of: kernels whose modules' SASS stays, all other is blanked; None keeps all.
         paths: also replace the folders of every absolute path.
         source: also blank embedded source text and replace names of source files.
     """
@@ -332,8 +320,7 @@ def scrub(
 
 
 def _with_files(rules: Rules, files: Iterable[str]) -> Rules:
-    """The rules with names for files that would otherwise be called alike, so that each source
-    file stays one of its own."""
+    """The rules with names that keep files apart which would otherwise be called alike."""
     if not rules.paths:
         return rules
     alike: dict[str, set[str]] = {}
@@ -397,19 +384,15 @@ def _wide(content: bytes, rules: Rules, width: int) -> bytes:
 
 
 def clean_text(text: str, *, words: Iterable[str] = ()) -> str:
-    """Text of no report, a log or a command line, with addresses, home folders, folders of absolute
-    paths and the given names replaced."""
+    """A log or a command line without addresses, home and absolute folders, and the given names."""
     return Rules(words=tuple(words)).text(text)
 
 
 def leftovers(
     data: bytes, *, names: Iterable[str] = (), paths: bool = False, source: bool = False
 ) -> list[str]:
-    """Private text that is left in a report: the first proof after `scrub`, by the same rules.
-    Each entry names the kind and the offset, not the string.
-
-    Names and home folders are looked for in every byte of the file, whatever they are part of.
-    """
+    """Private text left in a report: the first proof after `scrub`, by the same rules. Entries name
+    the kind and the offset, not the string. Names and home folders are searched in every byte."""
     names = tuple(names)
     rules = Rules(names=names, paths=paths, bases=source)
     found = [
@@ -426,12 +409,11 @@ def leftovers(
 
 
 def survivors(before: bytes, after: bytes, *, words: Iterable[str] = ()) -> list[str]:
-    """Private names of `before` that are left in `after`: the second proof after `scrub`, by
-    search. Each entry names the kind and the offset, not the string.
+    """Private names of `before` left in `after`: the second proof after `scrub`, by search. Entries
+    name the kind and the offset, not the string.
 
-    Host names, users and folders are looked for in every byte, as UTF-8, UTF-16, percent-escaped
-    and in any case, but for names of kernels, metrics and sections, labels and machine code.
-    """
+    Every byte is searched, for UTF-8, UTF-16, percent-escapes and any case, except names of
+    kernels, metrics and sections, labels and machine code."""
     spans = list(texts(framing.parse(before)))
     known = _private(before, spans)
     rest = bytearray(after)

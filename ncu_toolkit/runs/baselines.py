@@ -50,12 +50,8 @@ def read(
     timeout: float = analyze.DEFAULT_TIMEOUT,
     allow_incomplete: bool = False,
 ) -> analyze.Analysis:
-    """Reports that can be compared.
-
-    Raises:
-        ToolkitError: a path holds no report, or a report cannot be read.
-        InputProblem: a report is incomplete, unless `allow_incomplete`.
-    """
+    """Reports that can be compared. Raises ToolkitError where a report cannot be read, and
+    InputProblem where one is incomplete, unless `allow_incomplete`."""
     found = analyze.analyze(paths, options, timeout=timeout)
     for file in found.unreadable:
         if file.error is not None:
@@ -72,8 +68,8 @@ def save(
 
     Raises:
         UsageProblem: the name is taken and `replace` is not set, or it is no name.
-        InputProblem: a path holds no report, the report cannot be read, or (not with
-            `allow_incomplete`) it or a launch in it is incomplete.
+        InputProblem: a report cannot be read, or (not with `allow_incomplete`) it or a launch in it
+            is incomplete.
     """
     target = folder_of(name)
     if target.exists() and not replace:
@@ -116,12 +112,8 @@ def save(
 
 
 def _put(scratch: Path, target: Path, replace: bool) -> None:
-    """Give a finished folder its name. The old one of that name stays until then, and of several
-    that come at once without `replace` one gets it.
-
-    Raises:
-        UsageProblem: the name is taken. OSError: it cannot be written.
-    """
+    """Give a finished folder its name, which the old one keeps until then. Of several at once
+    without `replace` one gets it. Raises UsageProblem where the name is taken, and OSError."""
     try:
         scratch.rename(target)  # onto a folder that holds something it fails
     except OSError as error:
@@ -158,12 +150,8 @@ def _read_earlier(path: Path) -> Run:
 
 
 def find(name: str) -> Path:
-    """The folder of a baseline.
-
-    Raises:
-        UsageProblem: it could not be a baseline's name.
-        InputProblem: there is none of that name.
-    """
+    """The folder of a baseline. Raises UsageProblem for no name, InputProblem where there is
+    none."""
     folder = folder_of(name)
     if not _is_there(folder):
         raise InputProblem(
@@ -178,11 +166,7 @@ def _is_there(folder: Path) -> bool:
 
 
 def timings_of(path: Path) -> gate.Sides:
-    """The unprofiled times of a run's folder; empty for anything else.
-
-    Raises:
-        InputProblem: the run cannot be read.
-    """
+    """The unprofiled times of a run's folder; empty for anything else. Raises InputProblem."""
     if not (path / store.MANIFEST).is_file():
         return {}
     device = store.load_manifest(path).device.name
@@ -190,12 +174,8 @@ def timings_of(path: Path) -> gate.Sides:
 
 
 def resolve(text: str) -> Path:
-    """A path as it is, or the folder of the baseline of that name.
-
-    Raises:
-        UsageProblem: it is empty, which as a path would be the folder one works in.
-        InputProblem: there is neither.
-    """
+    """A path as it is, or the folder of the baseline of that name. Raises UsageProblem where it is
+    empty (as a path the current folder), and InputProblem where there is neither."""
     if not text:
         raise UsageProblem(
             "an empty name is no report, folder or baseline",

@@ -1,9 +1,8 @@
 """Every measured launch as a row, kept in Parquet files and read with DuckDB (extra `history`).
 
-The store is the folder `.ncu-toolkit/history/` where one works, or $NCU_TOOLKIT_HISTORY. Each run adds
-one file whose name is the SHA-256 of its content: a reader sees whole files only and notices any
-damage. Many files are merged into one under a lock. Rows are told apart by report and launch, so
-a row that lies in two files counts once."""
+The store is the folder `.ncu-toolkit/history/` or $NCU_TOOLKIT_HISTORY. Each run adds one file
+named by the SHA-256 of its content, so that readers see whole files and notice damage. Many files
+are merged under a lock. A row's key is report and launch; in two files it counts once."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ def root() -> Path:
 
 
 def installed() -> bool:
-    """Whether DuckDB is there. It is not loaded for that: reports are read faster in a process that
-    holds no other C++ code (report/ncu_module.py)."""
+    """Whether DuckDB is there. It is not loaded: it would slow down reading (ncu_module.py)."""
     return importlib.util.find_spec("duckdb") is not None
 
 
@@ -133,10 +131,8 @@ def _memory() -> Any:
 def add(rows: Sequence[Row]) -> None:
     """Add a run's rows as one file, and merge files where there are many.
 
-    Raises:
-        EnvironmentProblem: DuckDB is missing, or the folder cannot be written.
-        InputProblem: a newer version wrote the history.
-    """
+    Raises EnvironmentProblem where DuckDB is missing or the folder cannot be written, and
+    InputProblem where a newer version wrote the history."""
     if not rows:
         return
     with contextlib.closing(_memory()) as base:
@@ -202,14 +198,8 @@ def _unwritable(folder: Path, why: str) -> EnvironmentProblem:
 
 
 def merge() -> None:
-    """Merge the files of the store into one. Files that cannot be read stay as they are; where
-    another process merges already, nothing is done.
-
-    A reader finds the rows in the old files, in the new one, or in both.
-
-    Raises:
-        EnvironmentProblem: the folder cannot be written.
-    """
+    """Merge the files of the store into one, unless another process does. Unreadable files stay. A
+    reader finds the rows in the old files, the new one, or both. Raises EnvironmentProblem."""
     folder = root()
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -259,8 +249,8 @@ class History:
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
     def select(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Headings and rows of a user's SELECT, which can reach no file and no network, and change
-        no setting.
+        """Headings and rows of a user's SELECT, which can reach no file or network and change no
+        setting.
 
         Raises:
             UsageProblem: it is not one SELECT, is refused, or is wrong SQL.
@@ -297,13 +287,11 @@ class History:
 def opened(
     columns: Sequence[str] = tuple(COLUMNS), folder: Path | None = None
 ) -> Iterator[History]:
-    """The history, to be read: all of it, or the columns that are needed. `folder` holds a copy of
-    its files, which is read in its place.
+    """The history, to be read, with the columns that are needed; `folder` holds a copy to read
+    instead.
 
-    Raises:
-        EnvironmentProblem: DuckDB is missing, or the folder cannot be read.
-        InputProblem: a newer version wrote it.
-    """
+    Raises EnvironmentProblem where DuckDB is missing or the folder cannot be read, and InputProblem
+    where a newer version wrote it."""
     with contextlib.closing(_memory()) as base:
         yield History(base, _load(base, columns, folder)[1])
 

@@ -39,8 +39,7 @@ class Here:
 
 
 def here(gpu_uuid: str = "") -> Here:
-    """The commit of the folder where one works, and whether it was changed since; of no commit
-    where there is no git or no repository."""
+    """The current folder's commit, and whether it was changed; empty without git or repository."""
     commit = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no") if commit else None
     return Here(gpu_uuid, commit or "", None if changes is None else bool(changes))
@@ -64,12 +63,8 @@ def _git(*words: str) -> str | None:
 def rows_of_run(
     run: Run, folder: Path, diagnose: Callable[[Profile], Diagnosis], at: Here | None = None
 ) -> tuple[Row, ...]:
-    """The rows of a run with its profiles: a row for each launch, and one for each timing without a
-    launch.
-
-    Raises:
-        InputProblem: its date is none, or a report is missing.
-    """
+    """A row for each launch of a run, and for each timing without one. Raises InputProblem where
+    its date is none, or a report is missing."""
     at = at or Here()
     try:
         datetime.datetime.fromisoformat(run.created)
@@ -174,12 +169,8 @@ class Imported:
 
 
 def take_in(paths: Sequence[Path], diagnose: Callable[[Profile], Diagnosis]) -> Imported:
-    """Add the runs, baselines and reports among `paths` and in the folders among them. What is in
-    the history already is not added again.
-
-    Raises:
-        ToolkitError: as `opened` and `add`.
-    """
+    """Add the runs, baselines and reports in `paths` that the history does not have. Raises
+    ToolkitError as `opened` and `add`."""
     with opened() as history:
         known = {(row["report"], row["launch"]) for row in history.rows("FROM launches")}
         broken: list[ToolkitError] = list(history.broken)

@@ -1,9 +1,8 @@
-"""Runs on disk: one folder a run under reports/, written atomically and never overwritten.
-Recordings in the package have the same form.
+"""Runs on disk: one folder a run under reports/, written atomically and never overwritten;
+recordings in the package have the same form.
 
-run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (what was
-parsed), logs, and the pages beside them. A recording also has profiles.msgpack.xz: its reports as
-read, which takes a twentieth of the time to load."""
+run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (parsed), logs,
+and pages. A recording's profiles.msgpack.xz loads in a twentieth of its reports' time."""
 
 from __future__ import annotations
 
@@ -47,14 +46,12 @@ TIMINGS: Final = "timings.json"
 #: Timings of a few rungs over many sizes, beside a recording: timings.json of a run of `bench`.
 CURVE: Final = "curve.json"
 PROFILES: Final = "profiles.json.gz"
-#: The launches of a recording's reports as they were read, with the profiler's own values and the
-#: key of `_parse_key`.
+#: A recording's launches with the profiler's own values and the key of `_parse_key`.
 PARSED: Final = "profiles.msgpack.xz"
 RULES: Final = "rules.json"
 #: Fields of a run that are not in run.json.
 _ELSEWHERE: Final = ("live", "timings", "profiles", "curve")
-#: A launch that takes at least this fraction of its case's time carries the problem's useful work
-#: (the rest are finishing passes).
+#: A launch with at least this fraction of its case's time carries the problem's useful work.
 _MAIN_LAUNCH_SHARE: Final = 0.9
 
 
@@ -66,11 +63,8 @@ def write_json(path: Path, kind: str, payload: Any) -> None:
 
 
 def read_json(path: Path, kind: str, of: type[T]) -> T:
-    """The payload of a document, built as `of`.
-
-    Raises:
-        InputProblem: missing, no regular file, not JSON, another schema, or of another shape.
-    """
+    """The payload of a document, built as `of`. Raises InputProblem where it is missing, no regular
+    file, not JSON, of another schema, or of another shape."""
     return from_plain(of, _read_document(path, kind), str(path))
 
 
@@ -92,12 +86,8 @@ def slug(text: str) -> str:
 
 
 def new_run_folder(reports: Path, what: str, now: float | None = None) -> Path:
-    """A fresh folder `YYYYmmdd-HHMMSS-what` under `reports`; a number is added where two runs start
-    in the same second.
-
-    Raises:
-        EnvironmentProblem: the folder cannot be made.
-    """
+    """A fresh folder `YYYYmmdd-HHMMSS-what` under `reports`, numbered from the second one of a
+    second on. Raises EnvironmentProblem where it cannot be made."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     for attempt in range(100):
         folder = reports / f"{stamp}-{slug(what)}{f'-{attempt + 1}' if attempt else ''}"
@@ -136,11 +126,8 @@ def save_manifest(folder: Path, run: Run) -> None:
 
 
 def load_manifest(folder: Path) -> Run:
-    """What run.json holds: a run without its timings and profiles.
-
-    Raises:
-        InputProblem: it is missing or broken, or names a report outside its folder.
-    """
+    """A run without its timings and profiles. Raises InputProblem where run.json is missing or
+    broken, or names a report outside its folder."""
     path = folder / MANIFEST
     plain = _read_document(path, "run")
     if isinstance(plain, dict):  # None stood for a default in earlier versions
@@ -165,11 +152,8 @@ def _file_name(name: str) -> bool:
 
 
 def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
-    """A run's timings; none where it has no such file. `name` may be CURVE.
-
-    Raises:
-        InputProblem: the file is broken, or holds a timing without times.
-    """
+    """A run's timings; none where it has no such file. `name` may be CURVE. Raises InputProblem
+    where the file is broken, or holds a timing without times."""
     path = folder / name
     timings = read_json(path, "timings", tuple[Timing, ...]) if path.exists() else ()
     for i, timing in enumerate(timings):
@@ -182,12 +166,10 @@ def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
 
 
 def load_run(folder: Path, *, live: bool, known: Sequence[Profile] = ()) -> Run:
-    """A run with its profiles tied to their cases: from PARSED where that fits the reports, else
-    from the reports. `known` are all of its profiles, where they were read already.
+    """A run with its profiles tied to their cases: the `known`, else from PARSED if that fits the
+    reports, else from the reports.
 
-    Raises:
-        InputProblem: a file of the run is missing, unreadable, or has lost launches.
-    """
+    Raises InputProblem where a file is missing, unreadable, or has lost launches."""
     run = load_manifest(folder)
     profiles = tuple(known) or load_parsed(folder, run)
     if profiles is None:
@@ -232,11 +214,7 @@ def load_run(folder: Path, *, live: bool, known: Sequence[Profile] = ()) -> Run:
 
 
 def read_reports(folder: Path, run: Run) -> tuple[Profile, ...]:
-    """The launches of a run's raw reports, in their order.
-
-    Raises:
-        InputProblem: a report is missing, unreadable, or has lost launches.
-    """
+    """The launches of a run's raw reports, in their order. Raises InputProblem as `load_run`."""
     return tuple(profile for report in _reports(folder, run) for profile in report.profiles)
 
 
@@ -261,10 +239,9 @@ class _Column:
 
 
 def save_parsed(folder: Path) -> None:
-    """Read a recording's reports and keep their launches in PARSED with the profiler's own values,
-    from which `load_parsed` makes the readings: so a new or renamed metric changes no recording.
-    Nothing is kept where figures contradict each other, since a contradiction names its metrics as
-    the registry does. Raises as `read_reports`."""
+    """Keep the launches of a recording's reports in PARSED with the profiler's own values, so that
+    a new or renamed metric changes no recording. With contradictions, which name metrics as the
+    registry does, nothing is kept. Raises as `read_reports`."""
     run = load_manifest(folder)
     reports = tuple(_reports(folder, run, values=True))
     profiles = [profile for report in reports for profile in report.profiles]
@@ -287,8 +264,8 @@ def _columns(launches: Sequence[Mapping[str, Value]]) -> list[_Column]:
 
 
 def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
-    """What PARSED holds; None where it is missing or damaged, or was made from other reports or by
-    another reader."""
+    """What PARSED holds; None where it is missing, damaged, or of other reports or another
+    reader."""
     try:
         key, launches, columns = msgspec.msgpack.decode(
             files.read_bytes(folder / PARSED), type=tuple[str, msgspec.Raw, msgspec.Raw]
@@ -317,8 +294,8 @@ def _value(named: Mapping[str, Sequence[_Column]], place: int, name: str) -> Val
 
 
 def _parse_key(folder: Path, run: Run) -> str:
-    """A digest of what PARSED follows from: the reports, the names by which anything but a reading
-    is read from them, and the shape of a profile. Raises OSError."""
+    """A digest of what PARSED follows from: reports, names of all but readings, and a profile's
+    shape. Raises OSError."""
     # A launch's state and its timeline follow from its duration, which its cycles confirm.
     checked = (registry.REGISTRY[name] for name in ("duration", "sm_cycles", "sm_clock"))
     read = (
@@ -332,8 +309,7 @@ def _parse_key(folder: Path, run: Run) -> str:
 
 
 def tie(profiles: Sequence[Profile], cases: Sequence[RunCase]) -> tuple[Profile, ...]:
-    """Give every profile the context of its case, found by the NVTX range it was launched in, in
-    the report that the case names."""
+    """Give every profile the context of its case, found by NVTX range in the report of the case."""
     by_marker = {case.marker: case for case in cases}
     groups: dict[str, list[int]] = {}
     for index, profile in enumerate(profiles):
@@ -363,14 +339,12 @@ def tie(profiles: Sequence[Profile], cases: Sequence[RunCase]) -> tuple[Profile,
 
 
 def _holds(case: RunCase, profile: Profile) -> bool:
-    """Whether a launch in a case's range is of the report that holds the case; a recording's
-    reports are compressed under the same name."""
+    """Whether a launch is of the report that holds its case, which may be compressed since."""
     return case.report.removesuffix(".xz") in ("", profile.origin.file.removesuffix(".xz"))
 
 
 def _repeats(case: RunCase, rung_of: Callable[[str], Rung]) -> tuple[int, ...]:
-    """How often the rung launches each of its kernels, of which one launch is profiled; empty where
-    the rung is gone or has changed."""
+    """How often the rung launches each of its kernels; empty where the rung is gone or changed."""
     try:
         rung = rung_of(case.rung)
         names = rung.names(case.dims, case.parameters, 1)
@@ -383,8 +357,7 @@ def _repeats(case: RunCase, rung_of: Callable[[str], Rung]) -> tuple[int, ...]:
 
 
 def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
-    """Write parsed profiles as gzipped JSON beside the reports, for tools without NVIDIA's
-    module."""
+    """Write profiles as gzipped JSON beside the reports, for tools without NVIDIA's module."""
     text = json.dumps(document("profiles", list(profiles)), ensure_ascii=False, allow_nan=False)
     write_atomic(
         folder / PROFILES, gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
@@ -436,12 +409,9 @@ def recordings() -> tuple[Path, ...]:
 
 
 def pending_rungs() -> frozenset[tuple[str, str]]:
-    """Rungs, by ladder and name, that the recordings of their ladder do not have yet: their files
-    are newer. A ladder without a recording has none.
+    """Rungs, by ladder and name, that are missing in the recordings of their ladder, being newer.
 
-    Raises:
-        ToolkitError: a recording or a kernel file cannot be read.
-    """
+    Raises ToolkitError where a recording or a kernel file cannot be read."""
     runs = tuple(map(load_manifest, recordings()))
     tried = {rung for run in runs for rung in run.tried}
     return frozenset(
@@ -454,8 +424,7 @@ def pending_rungs() -> frozenset[tuple[str, str]]:
 
 
 def runs_under(reports: Path) -> tuple[tuple[Path, Run | ToolkitError], ...]:
-    """Every run folder under `reports`, oldest first, with its run.json or the error of reading
-    it."""
+    """Every run folder under `reports`, oldest first, with its run.json or the error of it."""
     found: list[tuple[Path, Run | ToolkitError]] = []
     for folder in sorted(reports.iterdir()) if reports.is_dir() else ():
         try:

@@ -1,9 +1,7 @@
-"""Which instruction a warp waits for: a light data flow over SASS text, enough to attribute stall
-samples to their producers.
+"""Which instruction a warp waits for: a light data flow over SASS text, to attribute stall samples.
 
 PC sampling puts a throttle stall on the instruction that cannot issue, and a scoreboard stall on
-the *consumer* of the late result. To name the load (or the special function) that a warp waits for,
-the consumer's source registers are traced to the nearest earlier writer."""
+the *consumer* of a late result. Its source registers are traced to the nearest earlier writer."""
 
 from __future__ import annotations
 
@@ -20,14 +18,11 @@ from ncu_toolkit.sass.operands import READS_ONLY, CodeRow, addresses, lines, spl
 
 __all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind", "width"]
 
-#: Most instructions that an address is traced through: the computation of a 64-bit index has a few
-#: tens.
+#: Most instructions that an address is traced through; a 64-bit index takes a few tens.
 _LONGEST_ADDRESS: Final = 256
-#: How far back the test of an mbarrier is searched, in instructions: compilers put about ten
-#: between the test and the branch that waits.
+#: Instructions searched back for an mbarrier's test; compilers put about ten before the branch.
 _GUARD_REACH: Final = 64
-#: What the report module shows in place of instructions that it cannot disassemble, as those of
-#: Volta.
+#: The report module's text for instructions that it cannot disassemble, such as Volta's.
 UNDECODED: Final = "???"
 #: Kinds whose results a scoreboard guards.
 _LATE: Final = frozenset((*LONG_PRODUCERS, *SHORT_PRODUCERS))
@@ -36,8 +31,7 @@ SCOREBOARDS: Final[Mapping[str, tuple[str, ...]]] = {
     "long_scoreboard": LONG_PRODUCERS,
     "short_scoreboard": SHORT_PRODUCERS,
 }
-#: How far back a producer is searched, in instructions: the largest loop bodies of unrolled matrix
-#: products have about this many.
+#: Instructions searched back for a producer: as many as the largest unrolled loop bodies have.
 _REACH: Final = 4096
 
 
@@ -63,10 +57,9 @@ class Flow:
         self.graph = Graph(self._code, self._writers)
 
     def sources(self, index: int, register: int) -> frozenset[int]:
-        """Indices of the writers whose value of `register` may be what `index` reads.
-
-        Where branch targets are not known, the nearest before, or, for a loop cut out of its code,
-        the last after it."""
+        """Indices of the writers whose value of `register` may be what `index` reads. Where branch
+        targets are unknown: the nearest before, or the last after it for a loop cut out of its
+        code."""
         found = self.graph.reaching(index, register)
         nearest = (
             None
@@ -76,11 +69,9 @@ class Flow:
         return found if nearest is None else frozenset((nearest,))
 
     def producers(self, index: int, kinds: Iterable[str]) -> list[int]:
-        """The instructions of one of `kinds` that `index` waits for.
-
-        First the writers of its source registers; else earlier writers or readers of its
-        destination, which the scoreboard also guards (write after write, write after read); else,
-        at or right behind a wait on a copy group, the nearest asynchronous copy."""
+        """The instructions of one of `kinds` that `index` waits for: writers of its source
+        registers; else earlier writers or readers of its destination, which the scoreboard also
+        guards; else, at or right behind a wait on a copy group, the nearest asynchronous copy."""
         wanted = set(kinds)
         found = self._of_kind(
             (i for register in self.reads[index] for i in self.sources(index, register)), wanted
@@ -97,12 +88,9 @@ class Flow:
         return found
 
     def _behind_copy_wait(self, index: int) -> bool:
-        """Whether this instruction waits for asynchronous copies.
-
-        It is a wait itself or stands right behind one (the sampler shows the first that cannot
-        issue because of it), or its predicate is the answer of an mbarrier. A warp that tests an
-        mbarrier and then reads no shared memory waits for a free buffer to copy into, and not for
-        a copy."""
+        """Whether this instruction waits for asynchronous copies: it is a wait, stands right behind
+        one (sampled first among the blocked), or its predicate is the answer of an mbarrier. A warp
+        that tests an mbarrier and then reads no shared memory waits for a free buffer instead."""
         near = [i for i in (index, index - 1) if i >= 0]
         test = next((i for i in near if self._is_test(i)), None)
         if test is None:
@@ -112,8 +100,8 @@ class Flow:
         return not self.graph.known or self.graph.reaches(index, self._reads_tile, self._is_test)
 
     def copies_at_the_last_moment(self, wait: int) -> bool:
-        """Whether each copy that `wait` may be for is issued in its loop, right before it: none is
-        under way while a tile is read. False where branches cannot be followed."""
+        """Whether each copy that `wait` may be for is issued in its loop right before it, so that
+        none runs while a tile is read. False where branches cannot be followed."""
         graph = self.graph
         copies = [i for i in self._of("copy") if _times(self.instructions[i]) != 0]
         return (
@@ -148,8 +136,8 @@ class Flow:
         )
 
     def address_depends_on_load(self, index: int) -> bool:
-        """Whether a load's address comes, through integer instructions and shuffles, from the
-        result of a global load (of this pass or of the one before)."""
+        """Whether a load's address comes from a global load's result, through integer instructions
+        and shuffles, in this iteration or the one before."""
         waiting = {i for register in self.reads[index] for i in self.sources(index, register)}
         seen: set[int] = set()
         while waiting and len(seen) <= _LONGEST_ADDRESS:
@@ -165,11 +153,9 @@ class Flow:
         return False
 
     def on_loaded_values(self) -> frozenset[int]:
-        """Instructions whose operands come, through registers, from memory or from other lanes:
-        work on data.
-
-        What is left depends on nothing but indices and parameters. A result that a predicate
-        carries is not followed."""
+        """Instructions whose operands come, through registers, from memory or other lanes: work on
+        data. Others depend on indices and parameters only. Results in predicates are not
+        followed."""
         users: dict[int, set[int]] = {}
         for i, reads in enumerate(self.reads):
             for register in reads:
@@ -185,12 +171,10 @@ class Flow:
         return frozenset(found)
 
     def only_for_addresses_of(self, accesses: Iterable[int]) -> frozenset[int]:
-        """Instructions whose results serve nothing but the addresses of `accesses`: they would go
-        with them.
-
-        Found as dead code: what has an effect is needed, and so is what any needed instruction
-        reads; an access still needs the value that it stores. Writers of predicates and uniform
-        registers, which are not followed, count as needed."""
+        """Instructions whose results serve only the addresses of `accesses`, found as dead code:
+        what has an effect is needed, and what needed instructions read. An access needs the value
+        that it stores. Writers of predicates and uniform registers, which are not followed, count
+        as needed."""
         gone = set(accesses)
         waiting = [i for i, row in enumerate(self._code) if i in gone or not _is_pure(row)]
         needed = set(waiting)
@@ -233,11 +217,9 @@ def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
 
 @remembered(64)
 def waits(profile: Profile, reason: str) -> dict[str, float]:
-    """Shares (summing to 1) of a stall reason's samples by the kind of instruction that is waited
-    for. Empty without samples, and where the code that they are of could not be disassembled.
-
-    Scoreboard reasons are traced to producers; every other reason belongs to the instruction it is
-    sampled at."""
+    """Shares (summing to 1) of a stall reason's samples by the kind of instruction waited for;
+    empty without samples or disassembly. Scoreboard reasons are traced to producers, others are
+    not."""
     totals: dict[str, float] = {}
     for index, weight in weights_by_culprit(profile, reason).items():
         opcode = profile.instructions[index].opcode
@@ -255,8 +237,8 @@ def flow_of(instructions: Sequence[Instruction]) -> Flow:
 
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     """Samples of `reason` by index of the instruction responsible: the producer of a late result,
-    the matrix product that a warpgroup waits for (the profiler counts that as barrier), or the
-    throttled instruction itself."""
+    the matrix product that a warpgroup waits for (counted as barrier), or the throttled one
+    itself."""
     return _weights_by_culprit(profile.instructions, reason)
 
 
@@ -293,11 +275,8 @@ def _weights_by_culprit(rows: Sequence[Instruction], reason: str) -> Mapping[int
 
 
 def _that_run(instructions: Sequence[Instruction], found: Sequence[int]) -> dict[int, float]:
-    """Shares (summing to 1) of several possible producers: by how often each ran, and none for
-    those that never did.
-
-    Where executions were not counted, or none is known to have run, the shares are equal.
-    """
+    """Shares (summing to 1) of possible producers by how often each ran; equal where executions
+    were not counted, or none is known to have run."""
     counts = [_times(instructions[i]) for i in found]
     known = [float(count) for count in counts if count is not None]
     if len(known) < len(found) or not any(known):
@@ -312,8 +291,8 @@ def _times(row: Instruction) -> int | None:
 
 
 def consumers(profile: Profile, wanted: Iterable[str]) -> dict[int, int]:
-    """Index -> samples of the long scoreboard where warps wait for a result of one of the kinds:
-    the other end of `weights_by_culprit`."""
+    """Index -> long-scoreboard samples of waits for one of the kinds: the other end of
+    `weights_by_culprit`."""
     flow, chosen = flow_of(profile.instructions), set(wanted)
     return {
         i: n

@@ -28,8 +28,7 @@ _ABSOLUTE: Final = re.compile(r"(?<!\w)0x([0-9a-f]+)\s*$")
 
 @dataclass(frozen=True)
 class Block:
-    """A basic block: its first instruction and the one behind its last, by index, and the blocks
-    that may follow."""
+    """A basic block: indices of its first instruction and behind its last, and its successors."""
 
     start: int
     end: int
@@ -39,8 +38,7 @@ class Block:
 def successors(
     rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]
 ) -> list[tuple[int, ...]]:
-    """Indices of the instructions that may run after each one. A call is taken to return.
-
+    """Indices of the instructions that may run after each one. A call is assumed to return.
     `targets`: where branches may go, by index."""
     last = len(rows) - 1
     following: list[tuple[int, ...]] = [(i + 1,) if i < last else () for i in range(len(rows))]
@@ -55,8 +53,7 @@ def successors(
 
 
 def blocks(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
-    """The basic blocks in order of the code; the first is the entry. `targets` as for
-    `successors`."""
+    """The basic blocks in order of the code, the entry first. `targets` as for `successors`."""
     following = successors(rows, targets)
     starts = {0}
     for i, row in enumerate(rows):
@@ -77,12 +74,12 @@ def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None
 
 @remembered(4)
 def targets_of(rows: tuple[CodeRow, ...]) -> Mapping[int, tuple[int, ...]] | None:
-    """Indices of the instructions that each branch, call or BSSY names, by its own index. None
-    where they are unknown.
+    """Indices of the instructions that each branch, call or BSSY names, by its own; None if
+    unknown.
 
-    Reports give addresses from the start of the function and targets as absolute ones, and do not
-    say how far apart the two are: see `_shift`. An indirect branch is taken to go to all code that
-    nothing else leads to, which is what the table of a switch holds."""
+    Reports give addresses from the function's start but absolute targets (see `_shift`). An
+    indirect branch goes to all code that nothing else leads to, which a switch's table would
+    hold."""
     if not rows or any(not row.opcode for row in rows):
         return None
     named: dict[int, int] = {}
@@ -125,13 +122,13 @@ def _shift(
     by_address: Mapping[int, int],
     behind: Sequence[int],
 ) -> int | None:
-    """Offset of branch targets: subtract it for an address from the start of the function. None
-    where it is unknown.
+    """Offset to subtract from branch targets for addresses from the function's start; None if
+    unknown.
 
-    Targets may be offsets already, or two instructions say it (`_hints`). Else, as functions start
-    at multiples of 128 bytes: of those starts from which every target is one of the instructions,
-    the one that explains most. Code behind an unconditional branch needs something that leads to
-    it, and a BSSY names what follows the BSYNC of its barrier."""
+    Targets may be offsets already, or two instructions imply it (`_hints`). Else functions start at
+    multiples of 128 bytes: of the starts that make every target an instruction, the one that
+    explains most. Code behind an unconditional branch needs something that leads to it, and a BSSY
+    names what follows the BSYNC of its barrier."""
     if not named:
         return 0
     for shift in (0, *_hints(rows, named)):
@@ -163,8 +160,7 @@ def _shift(
 
 
 def _hints(rows: Sequence[CodeRow], named: Mapping[int, int]) -> list[int]:
-    """Offsets that the code implies: compilers end a function with a branch to itself, and a
-    relative return names the kernel's start."""
+    """Offsets implied by a branch to itself at the end, and by a relative return to the start."""
     found = []
     own = next(
         (i for i in range(len(rows) - 1, -1, -1) if not rows[i].opcode.startswith("NOP")), -1

@@ -1,10 +1,9 @@
-"""Where a kernel's code spends its instructions: loops split into regions, and how many cycles each
+"""Where a kernel's code spends its instructions: loops split into regions, and the cycles that each
 unit of an SM needs for one pass through one.
 
-All of it is read from the code. Trip counts, cache hits, conflicts and waiting are not in the code,
-so nothing here is a time: the cycles are the least that one warp's pass costs each unit, to be
-compared with each other. What a pass can branch around counts for half of its cycles
-(_CONDITIONAL_WEIGHT); counts of instructions, bytes and operations are of the code as it stands."""
+The code does not show trip counts, cache hits, conflicts or waiting, so nothing here is a time: the
+cycles are the least that one warp's pass costs each unit, for comparison. Instructions that a pass
+can branch around count half (_CONDITIONAL_WEIGHT) in cycles, and fully elsewhere."""
 
 from __future__ import annotations
 
@@ -42,28 +41,22 @@ SCHEDULERS: Final = 4
 #: Cycles from an arithmetic instruction to one that needs its result, at least (CUDA C++
 #: Programming Guide, "Multiprocessor Level", CC 7.0 on).
 _ARITHMETIC_LATENCY: Final = 4
-#: Times a loop is assumed to run for ranking: the classic guess of 10 an level (Chaitin, "Register
-#: allocation and spilling", 1982).
+#: Iterations assumed for ranking: 10 a level (Chaitin, "Register allocation and spilling", 1982).
 LOOP_WEIGHT: Final = 10
-#: Rounds of a loop's body that are replayed to fill a software pipeline; deeper prefetch than this
-#: is not written.
+#: Rounds of a loop's body replayed to fill a software pipeline: no deeper prefetch is written.
 _PIPELINE_ROUNDS: Final = 8
 #: Bytes shared memory moves a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared
-#: Memory"). What a load returns to the registers passes the same width, also where lanes read the
-#: same words.
+#: Memory"). A load's results return at the same width, also where lanes read the same words.
 _SHARED_BYTES: Final = 128
-#: Bytes a cycle that device memory gives one SM where no data sheet is known: no GPU there has more
-#: (29 on a B200).
+#: Bytes a cycle and SM of device memory without a data sheet: more than any GPU has (B200: 29).
 MEMORY_BYTES: Final = 32.0
-#: The predicate of instructions that are never executed: the compiler pads asynchronous copies with
-#: `@!PT LDS RZ, [RZ]`.
+#: The predicate of padding that never runs: `@!PT LDS RZ, [RZ]` at asynchronous copies.
 NEVER: Final = "@!PT"
 #: Regions that a report lists for a kernel, those with most work first.
 LISTED: Final = 3
-#: Part of the passes that are taken to execute code which a pass can branch around. Ball and Larus
-#: ("Branch Prediction for Free", 1993) predict a branch within a loop by patterns in the code, and
-#: toss a coin where none applies; here none is looked for, so either way is taken as often. Every
-#: such block counts the same, also one behind several branches.
+#: Part of the passes that run code which a pass can branch around. Ball and Larus ("Branch
+#: Prediction for Free", 1993) predict branches by patterns and toss a coin where none applies; here
+#: no pattern is searched. Code behind several branches counts the same.
 _CONDITIONAL_WEIGHT: Final = 0.5
 _ROUNDS: Final = 8  # passes replayed for the dependency bound; the last one's length is taken
 
@@ -75,8 +68,8 @@ _WAITED: Final = frozenset((*LONG_PRODUCERS, *SHORT_PRODUCERS))
 
 @dataclass(frozen=True)
 class Region:
-    """A loop's own code (inner loops left out), or all of a kernel without loops (`depth` 0).
-    Figures are for one thread and one pass."""
+    """A loop's own code without inner loops, or all of a kernel without loops (`depth` 0), for one
+    thread and one pass."""
 
     start: int
     """Address of the loop's header."""
@@ -106,11 +99,10 @@ class Region:
     """SM cycles a warp's pass costs at least, by unit: issue, fma, half, alu, fp64, special,
     tensor, shared. See unit_cycles for the weights."""
     dependency_cycles: int
-    """Cycles one warp's pass takes at least by arithmetic results it waits for, loads taken as
-    there at once."""
+    """Least cycles of a warp's pass by arithmetic dependencies, with loads there at once."""
     memory_cycles: float
-    """Cycles until a warp's requested global bytes could come from device memory, all SMs asking at
-    once; caches are faster. Weighted as `cycles`."""
+    """Cycles until device memory could deliver a warp's requested global bytes, with all SMs
+    requesting at once. Weighted as `cycles`."""
     lines: tuple[tuple[str, int, int], ...]
     """(file name, line, instructions), most instructions first."""
     code: tuple[SassInstruction, ...]
@@ -138,8 +130,7 @@ class Region:
         )
 
     def mean_width(self, opcodes: frozenset[str]) -> float | None:
-        """Mean bytes a thread moves by an instruction of these base opcodes; None where there is
-        none."""
+        """Mean bytes a thread moves by an instruction of these base opcodes; None without any."""
         found = [
             (int(size), n)
             for base, sizes in self.widths.items()
@@ -150,12 +141,11 @@ class Region:
 
 
 def regions_of(function: Function, cc: tuple[int, int]) -> tuple[Region, ...]:
-    """The kernel's regions, those with most work first; one for the whole code where it has no
-    loop.
+    """The kernel's regions, those with most work first; one for the whole code without loops.
 
-    Work is floating-point operations, then bytes moved, then instructions, each times LOOP_WEIGHT
-    for every level of nesting. Of two regions with the same work, such as the aligned and the
-    general version of one loop, the shorter comes first."""
+    Work is floating-point operations, then bytes moved, then instructions, each times LOOP_WEIGHT a
+    level of nesting. Of regions with equal work (aligned and general versions) the shorter is
+    first."""
     loops, code = loops_of(function), function.instructions
     if not loops:
         whole = Loop(code[0].address if code else 0, frozenset(), code, 0)
@@ -241,14 +231,11 @@ def _weight(instruction: SassInstruction, conditional: Set[int]) -> float:
 def unit_cycles(
     code: Sequence[SassInstruction], cc: tuple[int, int], conditional: Set[int] = frozenset()
 ) -> dict[str, float]:
-    """SM cycles that one warp's pass through `code` keeps each unit busy at least, averaged over
-    passes: no conflicts, all lanes active.
+    """Least SM cycles that one warp's pass through `code` keeps each unit busy, averaged over
+    passes: no conflicts, all lanes active. Units whose rate is unknown for `cc` are left out
+    (hardware/specs.py).
 
-    Instructions at the addresses in `conditional` are weighted _CONDITIONAL_WEIGHT (1/2): a pass can
-    branch around them, the code does not say how often, and an unknown branch is taken to go either
-    way as often (after Ball and Larus, "Branch Prediction for Free", 1993, who let chance decide
-    branches that no pattern predicts). Units whose rate is not known for `cc` are left out. Source
-    of rates: hardware/specs.py."""
+    Instructions at the addresses in `conditional` have _CONDITIONAL_WEIGHT (1/2)."""
     counts: dict[str, float] = defaultdict(float)
     for i in code:
         counts[i.base] += _weight(i, conditional)
@@ -281,19 +268,16 @@ def unit_cycles(
 
 
 def _tensor_flops(instruction: SassInstruction) -> float:
-    """Operations of a 16-bit matrix instruction; TF32 runs at half that rate and counts twice;
-    types with other rates count nothing."""
+    """Operations of a 16-bit matrix instruction, TF32's (half rate) doubled; 0 for other types."""
     if instruction.base not in ("HMMA", "HGMMA"):
         return 0.0
     return instruction.flops * (2 if "TF32" in instruction.modifiers else 1)
 
 
 def dependency_cycles(code: Sequence[SassInstruction]) -> int:
-    """Cycles one warp needs for one pass in a steady loop by arithmetic dependencies alone: in
-    order, one issue a cycle, _ARITHMETIC_LATENCY to a use.
-
-    Results of loads and of the other units with variable latency are taken as there at once, so
-    this is a lower bound."""
+    """Cycles of one warp's pass in a steady loop by arithmetic dependencies: in order, one issue a
+    cycle, _ARITHMETIC_LATENCY to a use. Results of variable latency are there at once: a lower
+    bound."""
     touched = [registers(i.opcode, i.operands) for i in code]
     arithmetic = [kind(i.opcode) not in _WAITED for i in code]
     ready: dict[int, int] = {}
@@ -317,8 +301,8 @@ def dependency_cycles(code: Sequence[SassInstruction]) -> int:
 
 
 def copy_overlap(code: Sequence[SassInstruction]) -> float | None:
-    """Least part of a loop's arithmetic between committing a group of copies and waiting for it to
-    the last; None where no such wait is there."""
+    """Least part of a loop's arithmetic between committing a copy group and waiting for the last
+    one; None without such a wait."""
     work = [i.flops > 0 for i in code]
     if not any(work) or not any(i.base == "LDGDEPBAR" for i in code):
         return None
@@ -338,14 +322,13 @@ def copy_overlap(code: Sequence[SassInstruction]) -> float | None:
 
 
 def loads_in_flight(body: Sequence[SassInstruction]) -> tuple[int, int]:
-    """Most global loads, and most bytes, that one thread has outstanding at once, replaying a
+    """Most global loads, and most bytes, that one thread has outstanding at once, by replaying a
     loop's body until a pipeline would be full.
 
-    A load to registers is outstanding until an instruction names one of its registers. Asynchronous
-    copies (LDGSTS) are outstanding until DEPBAR leaves fewer groups pending than theirs; with
-    mbarriers in place of DEPBAR, only until the end of the iteration, since the code does not say
-    how far ahead they run. An approximation: the hardware's scoreboards are coarser and may wait
-    sooner."""
+    A load is outstanding until an instruction names one of its registers; asynchronous copies
+    (LDGSTS) until DEPBAR leaves fewer groups pending, or with mbarriers to the end of the
+    iteration, since the code does not say more. An approximation: the hardware's scoreboards may
+    wait sooner."""
     waiting: dict[int, tuple[frozenset[int], int]] = {}
     groups: list[list[int]] = []
     open_group: list[int] = []

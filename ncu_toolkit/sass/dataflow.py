@@ -1,8 +1,7 @@
-"""Which instructions may have written a register that another one reads: reaching definitions over
-the branches of a kernel's SASS.
+"""Reaching definitions over the branches of a kernel's SASS: which instructions may have written a
+register that another one reads.
 
-Where the branches cannot be followed (branches.py), code is taken as one straight line. A function
-that is called is left out of the flow: what it is given and what it returns is not followed."""
+Where branches cannot be followed, code is one straight line. Called functions are left out."""
 
 from __future__ import annotations
 
@@ -16,16 +15,14 @@ from ncu_toolkit.sass.operands import CodeRow
 
 
 class Graph:
-    """Basic blocks of one kernel and, on demand, the instructions whose write of a register may
-    reach an instruction.
+    """Basic blocks of one kernel and, on demand, the writers of a register that reach an
+    instruction.
 
-    `writers` holds the instructions that write each register, in order. A predicated instruction may leave a
-    register as it was, so what came before it reaches as well, unless the reader runs under the
-    same predicate."""
+    `writers`: the instructions that write each register, in order. A predicated write may not
+    happen, so what came before it reaches as well, unless the reader has the same predicate."""
 
     def __init__(self, rows: tuple[CodeRow, ...], writers: Mapping[int, Sequence[int]]) -> None:
-        # Writers of each register in file order: looking through the instructions themselves takes
-        # quadratic time in straight code.
+        # In file order: a search through the instructions would take quadratic time.
         self._writers = writers
         self._guards = [row.guard for row in rows]
         named = branches.targets_of(rows) or {}
@@ -59,8 +56,7 @@ class Graph:
     def reaches(
         self, index: int, wanted: Callable[[int], bool], stop: Callable[[int], bool]
     ) -> bool:
-        """Whether a way on from `index` comes to an instruction that is `wanted` before one at
-        which to `stop`."""
+        """Whether a path on from `index` reaches a `wanted` instruction before a `stop`."""
         seen: set[int] = set()
         waiting = [(self._block_of[index], index + 1)]
         while waiting:
@@ -77,8 +73,7 @@ class Graph:
         return False
 
     def _hides(self, writer: int, guard: str) -> bool:
-        """Whether a write hides what came before it from a reader under `guard`: it is
-        unconditional, or under the same predicate."""
+        """Whether a write is unconditional or under `guard` too, and so hides earlier ones."""
         return self._guards[writer] in ("", guard)
 
     def _by_block(self, register: int) -> dict[int, list[int]]:

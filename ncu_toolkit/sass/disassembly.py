@@ -1,7 +1,6 @@
 """Disassembly: nvdisasm's text → functions of instructions.
 
-nvdisasm's JSON carries no source lines; its text with -gi carries lines, inlining and the targets
-of indirect branches, so that is read. Control flow is in `branches.py`."""
+Its text with -gi has source lines, inlining and targets of indirect branches; its JSON has not."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ _TARGET = re.compile(r"\.L_[\w$]+")
 
 @dataclass(frozen=True)
 class SassInstruction:
-    """One instruction. `file` and `line` are the innermost source position (inlined code included),
-    "" and 0 where there is none."""
+    """One instruction. `file` and `line` are the innermost source position, or "" and 0."""
 
     address: int
     opcode: str
@@ -81,16 +79,14 @@ class Function:
 
     @cached_property
     def targets(self) -> dict[int, tuple[int, ...]]:
-        """Indices of the instructions that each branch, call or BSSY names, by its own; an indirect
-        branch goes where nvdisasm says."""
+        """Indices of the instructions that each branch, call or BSSY names, by its own."""
         index = {i.address: n for n, i in enumerate(self.instructions)}
         named = ((n, i.targets) for n, i in enumerate(self.instructions) if i.targets)
         return {n: tuple(index[t] for t in found if t in index) for n, found in named}
 
 
 def disassemble(cubin: Path) -> tuple[Function, ...]:
-    """The functions of a cubin. nvdisasm's text is cached by the cubin's content and nvdisasm's
-    version.
+    """The functions of a cubin; nvdisasm's text is cached by content and version.
 
     Raises:
         EnvironmentProblem: no nvdisasm, or it did not run.
@@ -192,8 +188,7 @@ def _function(name: str, lines: Iterable[str]) -> Function:
 
 
 def without_padding(instructions: Sequence[SassInstruction]) -> Sequence[SassInstruction]:
-    """Without the NOPs, and the branch to itself before them, that fill a function up to its
-    alignment."""
+    """Without the NOPs, and the branch to itself before them, that pad a function's end."""
     end = len(instructions)
     while end and instructions[end - 1].base == "NOP":
         end -= 1

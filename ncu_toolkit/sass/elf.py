@@ -1,7 +1,4 @@
-"""The sections of machine code: a 64-bit ELF file. One reader for everything that follows its
-headers: words.py (opcodes), and in report/ the checks (cubin.py, line_tables.py) and the redaction.
-
-Fields: System V ABI, chapter 4."""
+"""The sections of machine code, a 64-bit ELF file (System V ABI, chapter 4)."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ _LONGEST_NAME: Final = 1 << 14
 
 
 class Section(NamedTuple):
-    """A section as its header has it. `start` and `size` are bytes of the file, unless it has
-    none there (`in_file`), and may lie outside of it; `header` is the place of the header."""
+    """A section as its header, at `header`, has it: `start` and `size` in the file (`in_file`) may
+    lie outside of it."""
 
     name: bytes
     kind: int

@@ -1,11 +1,9 @@
 """How many general registers hold a value that is still needed at each instruction: backward
 liveness over the control flow of a kernel's SASS.
 
-Two forms of code are read: rows of a report, whose branches name absolute addresses, and a
-disassembly, whose branches are resolved already. A predicated write leaves the old value alive,
-since it may not happen. Uniform registers (UR) and predicates are other register files and count
-nothing here. Counts are of 32-bit registers; a register that an instruction writes counts at it,
-needed later or not."""
+A predicated write leaves the old value alive, since it may not happen. Uniform registers (UR) and
+predicates are other register files. Counts are of 32-bit registers; a register counts at the
+instruction that writes it, needed later or not."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ _STACK: Final = 1
 
 @dataclass(frozen=True)
 class Liveness:
-    """Live general registers a thread at each instruction, in the order of the instructions
-    given."""
+    """Live general registers a thread at each instruction."""
 
     counts: tuple[int, ...]
 
@@ -45,18 +42,16 @@ class Liveness:
 
 @remembered(4)
 def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
-    """Live registers of a report's instructions. None where their text is not in the report, or
-    where a branch cannot be followed."""
+    """Live registers of a report's instructions; None without their text or branch targets."""
     targets = branches.targets(rows)
     return None if targets is None else of_code(lines(rows), targets)
 
 
 def of_code(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> Liveness:
-    """Live registers of code whose branch targets are known, as indices of rows by the index of the
-    branch.
+    """Live registers of code whose branch targets are known, by index.
 
-    A subroutine within the code is summed up where it is called: what it reads before writing it,
-    and what it always writes. Within it, what any of its callers needs afterwards is live."""
+    A called subroutine is summed up as what it reads before writing and what it always writes.
+    Within it, what any of its callers needs afterwards is live."""
     code = _Code(rows, targets)
     reads: dict[int, int] = dict.fromkeys(code.entries, 0)
     while True:
@@ -75,8 +70,7 @@ def of_code(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> Li
 
 
 class _Code:
-    """Code laid out for the analysis: registers as bit masks, where control goes, and the
-    subroutines that are called."""
+    """Code for the analysis: registers as bit masks, successors, and the called subroutines."""
 
     def __init__(self, rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> None:
         self._rows, self._targets = rows, targets
@@ -168,8 +162,8 @@ class _Code:
         return mask if ends else 0
 
     def _joined(self, following: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """`following` with each BSYNC led to the targets of those BSSY of its barrier that may have
-        run last before it."""
+        """`following` with each BSYNC led to the targets of the BSSYs of its barrier that may
+        precede it."""
         names = [""] * len(self._bases)
         for i, name in enumerate(self._bases):
             if name in ("BSSY", "BSYNC") and (at := BARRIER.search(self._rows[i].operands)):

@@ -1,7 +1,4 @@
-"""Control flow of a disassembled function: its natural loops.
-
-Read from the code alone: a loop whose body branches holds every path once, and says by
-`Loop.conditional` which of its instructions a pass may leave out."""
+"""The natural loops of a disassembled function, read from its code alone."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ class Loop:
     """Its body in address order, inner loops included."""
     depth: int
     conditional: frozenset[int] = frozenset()
-    """Addresses of the instructions that a pass can go around: their blocks do not dominate every
-    branch back to the header."""
+    """Addresses of the instructions that a pass can skip: their blocks do not dominate every branch
+    back to the header."""
 
 
 def live_registers(function: Function) -> Liveness:
@@ -38,8 +35,8 @@ def live_registers(function: Function) -> Liveness:
 
 
 def loops_of(function: Function) -> tuple[Loop, ...]:
-    """The natural loops reachable from the entry, by address of their header. Loops that share a
-    header are one; irreducible cycles are none."""
+    """The natural loops reachable from the entry, one for each header; irreducible cycles are
+    none."""
     blocks = branches.blocks(function.lines, function.targets)
     if not blocks:
         return ()
@@ -74,8 +71,8 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
 
 
 def _dominators(blocks: Sequence[Block], before: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Dominators of each block reachable from the entry, as bits by index; by iteration to the
-    fixed point in reverse post-order. `before`: the predecessors of each block."""
+    """Dominators of each reachable block, as bits by index, by iteration in reverse post-order.
+    `before`: the predecessors of each block."""
     order: list[int] = []
     seen = {0}
     stack = [(0, iter(blocks[0].successors))]

