@@ -29,23 +29,26 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "roof": ("", "roof"),
     "probe": (".", "probe"),
 }
-#: Hues in degrees that the rungs of a ladder run through, from its first to its last; lightness and
-#: chroma (OKLCH) that show on white and on black.
-_FIRST, _LAST, _LIGHTNESS, _CHROMA = 300.0, 40.0, 0.62, 0.15
+#: Our own rungs are of one hue, from the pale first to the deep last one; lightness and chroma
+#: (OKLCH) show on white and on black.
+_HUE: Final = math.radians(245.0)
+_FIRST, _LAST, _CHROMA = 0.76, 0.52, 0.13
 
 
 def rung_colour(place: int, count: int, kind: str) -> str:
     """The colour of a rung in every chart, by its place among `count`; libraries and roofs are
-    grey.
+    grey, regressions and planted defects vermilion.
 
     OKLCH to sRGB after B. Ottosson, "A perceptual color space for image processing" (2020)."""
     if kind in ("baseline", "roof"):
         return GREY
-    hue = math.radians(_FIRST + (_LAST - _FIRST) * place / max(1, count - 1))
-    a, b = _CHROMA * math.cos(hue), _CHROMA * math.sin(hue)
-    long = (_LIGHTNESS + 0.3963377774 * a + 0.2158037573 * b) ** 3
-    middle = (_LIGHTNESS - 0.1055613458 * a - 0.0638541728 * b) ** 3
-    short = (_LIGHTNESS - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    if kind in ("regression", "planted"):
+        return VERMILION
+    lightness = _FIRST + (_LAST - _FIRST) * place / max(1, count - 1)
+    a, b = _CHROMA * math.cos(_HUE), _CHROMA * math.sin(_HUE)
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    middle = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
     linear = (
         4.0767416621 * long - 3.3077115913 * middle + 0.2309699292 * short,
         -1.2684380046 * long + 2.6097574011 * middle - 0.3413193965 * short,

@@ -134,7 +134,7 @@ def roofline(points: Sequence[Point], roofs: Sequence[Roof], arithmetic: str) ->
         )
     decades = range(max(0, math.ceil(box[2])), math.floor(box[3]) + 1)
     layout = {
-        "height": 520,
+        "height": 440,
         "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
         "legend": {**LEGEND},
         "xaxis": {
@@ -173,7 +173,7 @@ _SIDES: Final = (
 )
 #: The plot's size that labels are placed for, and a letter's, in pixels. The page's script hides
 #: them where the plot is much narrower.
-_PLOT: Final = (1120.0, 430.0)
+_PLOT: Final = (1120.0, 350.0)
 _LETTER: Final = (6.0, 13.0)
 #: Half the side of a marker with the air around it, in pixels.
 _MARKER: Final = 6.0

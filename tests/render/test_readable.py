@@ -300,7 +300,7 @@ def test_the_stall_table_has_no_rows_of_nothing(book: Book) -> None:
     summed or counted."""
     for panel in family_view(book, "gemm_fp32").panels:
         for chart in panel.charts:
-            if chart.title == "Stall migration":
+            if chart.term == "Stall migration":
                 assert not any(cell.missing for row in chart.table.rows for cell in row)
                 shares = [[cell.value for cell in row[1:]] for row in chart.table.rows]
                 for column in range(len(shares[0]) - 1):
