@@ -113,12 +113,12 @@ def remembered(runs: Sequence[Run]) -> Iterator[None]:
 def _remembering(
     find: Callable[..., Any], launches: Mapping[int, tuple[Profile, str]], known: dict[str, Any]
 ) -> Callable[..., Any]:
-    def found(profile: Profile, model: Any) -> Any:
-        launch, name = launches.get(id(profile), (None, ""))
-        if launch is not profile:
-            return find(profile, model)
+    def found(k: Any) -> Any:
+        launch, name = launches.get(id(k.profile), (None, ""))
+        if launch is not k.profile:
+            return find(k)
         if name not in known:
-            known[name] = find(profile, model)
+            known[name] = find(k)
         return known[name]
 
     return found

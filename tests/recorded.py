@@ -89,7 +89,7 @@ def _judges() -> str:
     above = {"pages", "render", "gpu", "cli", "api", "recordings"}
     return digest(
         path
-        for kind in ("py", "json")
+        for kind in ("py", "json", "toml")
         for path in package.rglob(f"*.{kind}")
         if above.isdisjoint(path.relative_to(package).parts)
     )

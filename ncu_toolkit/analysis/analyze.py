@@ -25,7 +25,7 @@ from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
 from ncu_toolkit.report import missed, ncu_module
 
 if TYPE_CHECKING:
-    from ncu_toolkit.diagnosis.chain import Chain, Link
+    from ncu_toolkit.diagnosis.chain import Chain, ChainLink
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.document.card import Card
     from ncu_toolkit.report import messages, reader
@@ -79,7 +79,7 @@ class LaunchResult:
     """Counters of a complete launch that cannot be 0 or NaN, and are."""
     above: tuple[tuple[str, float], ...] = ()
     """Shares of a peak above all of it, which a launch has that is too short for its counters."""
-    link: Link | None = None
+    link: ChainLink | None = None
     """Its figures as a step of a chain of launches (FileResult.chains)."""
     workload: str = ""
     """As in `Launch`: what was profiled as one, and the functions launched in it."""

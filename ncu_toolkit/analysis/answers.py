@@ -27,7 +27,7 @@ from ncu_toolkit.model import Finding, Location
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Side
     from ncu_toolkit.diagnosis.chain import Chain
-    from ncu_toolkit.explain.differences import Prediction
+    from ncu_toolkit.explain.differences import PredictedGain
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
@@ -344,7 +344,7 @@ def _sizes(row: tuple[Side, ...], what: str) -> str:
     return " → ".join(dict.fromkeys(held))
 
 
-def prediction(pair: ComparedPair) -> Prediction | None:
+def prediction(pair: ComparedPair) -> PredictedGain | None:
     """What the old card predicted and the new side achieved; None without a certain gain."""
     from ncu_toolkit.explain import differences
 

@@ -111,14 +111,17 @@ class BuildOutcome:
     error: ToolkitError | None = None
 
 
+#: Gets how many are done, of how many, and the last outcome.
+OnBuilt = Callable[[int, int, BuildOutcome], None]
+
+
 def parse_arch(text: str) -> tuple[int, int]:
     """Compute capability of `sm_90`, `sm_90a`, `90` or `9.0`. Raises UsageProblem for anything
     else."""
     found = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)a?", text.strip())
     if found is None:
-        raise UsageProblem(
-            f"'{text}' is not an architecture", "Write it as sm_80, sm_86, sm_89 or sm_90"
-        )
+        hint = "Write it as sm_80, sm_86, sm_89 or sm_90"
+        raise UsageProblem(f"'{text}' is not an architecture", hint)
     return int(found[1]), int(found[2])
 
 
@@ -155,9 +158,8 @@ def compile_rung(
         KernelProblem: the code does not compile.
     """
     if rung.library:
-        raise UsageProblem(
-            f"{rung.name} is a library baseline and has no code to compile", "Choose another kernel"
-        )
+        what = f"{rung.name} is a library baseline and has no code to compile"
+        raise UsageProblem(what, "Choose another kernel")
     values = rung.with_parameters(parameters)
     target = target_of(rung, arch)
     return _compile(rung.path, rung.path.parents[1], rung.label, target, values, dict(macros or {}))
@@ -170,12 +172,10 @@ def compile_file(
     architecture-specific (`sm_90a`). Raises as `compile_rung`."""
     target = _target(arch)
     if not source.is_file():
-        raise UsageProblem(
-            f"there is no file '{source}'", "Give a .cu file, a .cubin, or the name of a kernel"
-        )
-    return _compile(
-        source.resolve(), kernels_root(), source.name, target, {}, dict(macros or {}), timeout
-    )
+        hint = "Give a .cu file, a .cubin, or the name of a kernel"
+        raise UsageProblem(f"there is no file '{source}'", hint)
+    path, macros = source.resolve(), dict(macros or {})
+    return _compile(path, kernels_root(), source.name, target, {}, macros, timeout)
 
 
 def preprocessed(source: Path, arch: str, timeout: float) -> str | None:
@@ -228,7 +228,7 @@ def source_digest(rung: Rung) -> str:
 
 def build_many(
     requests: Sequence[BuildRequest],
-    progress: Callable[[int, int, BuildOutcome], None] | None = None,
+    progress: OnBuilt | None = None,
     jobs: int | None = None,
 ) -> list[BuildOutcome]:
     """Compile several rungs on `jobs` threads (the CPU count where None); outcomes in the order of
@@ -341,16 +341,12 @@ def parse_resources(log: str) -> dict[str, Resources]:
             subject = found[1]
         elif (found := _PROPERTIES.search(line)) and subject in entries:
             stack, stores, loads = map(int, found.groups())
-            entries[subject] = replace(
-                entries[subject], stack=stack, spill_stores=stores, spill_loads=loads
-            )
+            used = {"stack": stack, "spill_stores": stores, "spill_loads": loads}
+            entries[subject] = replace(entries[subject], **used)
         elif entry and (found := re.search(r"Used (\d+) registers", line)):
-            entries[entry] = replace(
-                entries[entry],
-                registers=int(found[1]),
-                shared=_amount(line, "bytes smem"),
-                barriers=_amount(line, "barriers"),
-            )
+            shared, barriers = _amount(line, "bytes smem"), _amount(line, "barriers")
+            used = {"registers": int(found[1]), "shared": shared, "barriers": barriers}
+            entries[entry] = replace(entries[entry], **used)
     return entries
 
 
@@ -414,10 +410,8 @@ def _failure(
 
 
 def _cannot_write(folder: Path, error: OSError) -> EnvironmentProblem:
-    return EnvironmentProblem(
-        f"cannot write to {folder}: {error.strerror or error}",
-        f"Free some space, or set {CACHE_VARIABLE} to another folder",
-    )
+    hint = f"Free some space, or set {CACHE_VARIABLE} to another folder"
+    return EnvironmentProblem(f"cannot write to {folder}: {error.strerror or error}", hint)
 
 
 def _digest(path: Path) -> str:

@@ -59,22 +59,18 @@ def _find(name: str, folders: tuple[Path, ...]) -> Tool:
         if version:
             return Tool(Path(found), version)
         broken = broken or found
-    if broken:
-        raise EnvironmentProblem(
-            f"{name} was found, but does not run ({broken} --version fails)", extra("toolchain")
-        )
+    places = f"on PATH, in CUDA_HOME, in this Python's packages or under {_DEFAULT_CUDA}"
+    what = f"was found, but does not run ({broken} --version fails)"
     raise EnvironmentProblem(
-        f"{name} was not found on PATH, in CUDA_HOME, in this Python's packages or under {_DEFAULT_CUDA}",
-        extra("toolchain"),
+        f"{name} {what if broken else f'was not found {places}'}", extra("toolchain")
     )
 
 
 def _version(program: str) -> str:
     """The version in `program --version`: `V13.0.88` → `13.0.88`; "" where it does not run."""
+    words = [program, "--version"]
     try:
-        answer = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=60, check=False
-        )
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     found = re.search(r"\bV(\d+\.\d+\.\d+)", answer.stdout)

@@ -66,22 +66,25 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
         for item in items:
             work(item)
         return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    forks = [_fork(work, items[share::jobs]) for share in range(jobs)]
-    errors = []
-    for pid, answers in forks:
-        with os.fdopen(answers, "rb") as source:
-            answer = source.read()
-        os.waitpid(pid, 0)
-        errors.append(
-            pickle.loads(answer)
-            if answer
-            else RuntimeError("a process that shared the work ended without an answer")
-        )
+
+    def do(share: int) -> None:
+        for item in items[share::jobs]:
+            work(item)
+
+    forks = [_Forked(call=do) for _ in range(jobs)]
+    try:
+        for share, fork in enumerate(forks):
+            _ask(fork, "", (share,))
+        errors = [_answer(fork)[1] for fork in forks]
+    except (EOFError, OSError):
+        errors = ["a process that shared the work ended without an answer"]
+    finally:
+        for fork in forks:
+            fork.kill()
+            fork.wait()
     for error in errors:
         if error is not None:
-            raise error
+            raise RuntimeError(error) if isinstance(error, str) else error
 
 
 def _threads() -> int:
@@ -91,33 +94,6 @@ def _threads() -> int:
         return len(os.listdir("/proc/self/task"))
     except OSError:
         return threading.active_count()
-
-
-def _fork(work: Callable[[T], object], items: Sequence[T]) -> tuple[int, int]:
-    """Fork a process that works on `items`. Returns its id, and the pipe that it writes its error
-    to, or None."""
-    answers, ours = os.pipe()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        os.close(ours)
-        return pid, answers
-    status = 1
-    try:
-        _die_with(parent)
-        error: Exception | None = None
-        try:
-            for item in items:
-                work(item)
-        except ToolkitError as refused:
-            error = refused
-        except Exception as other:
-            error = RuntimeError(f"{type(other).__name__}: {other}")
-        with os.fdopen(ours, "wb") as sink:
-            pickle.dump(error, sink)
-        status = 0
-    finally:
-        os._exit(status)  # Skip inherited exit handlers.
 
 
 def _die_with(parent: int) -> None:
@@ -277,11 +253,8 @@ class WorkerPool:
                 worker.kill()
                 worker.wait()
                 worker = self._worker()
-            assert worker.stdin is not None
-            assert worker.stdout is not None
-            pickle.dump((self._function, task), worker.stdin)
-            worker.stdin.flush()
-            value, error = pickle.load(worker.stdout)
+            _ask(worker, self._function, task)
+            value, error = _answer(worker)
             if isinstance(error, str):
                 error = InputProblem(
                     f"reading {self._label(index)} failed: {error}",
@@ -325,9 +298,14 @@ class WorkerPool:
 
 
 class _Forked:
-    """A fork of this process with the interface of subprocess.Popen that the pool uses."""
+    """A fork of this process with the interface of subprocess.Popen that the pool uses. It does
+    `call` with each task, where there is one, and the function that the task names otherwise."""
 
-    def __init__(self, prepare: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        prepare: Callable[[], object] | None = None,
+        call: Callable[..., object] | None = None,
+    ) -> None:
         requests, ours = os.pipe()
         theirs, answers = os.pipe()
         sys.stdout.flush()
@@ -336,7 +314,7 @@ class _Forked:
         parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
-            _be_worker(requests, answers, prepare, parent)
+            _be_worker(requests, answers, prepare, call, parent)
         os.close(requests)
         os.close(answers)
         self.stdin, self.stdout = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb")
@@ -371,8 +349,27 @@ class _Forked:
 _Worker = subprocess.Popen[bytes] | _Forked
 
 
+def _ask(worker: _Worker, function: str, task: tuple[Any, ...]) -> None:
+    assert worker.stdin is not None
+    pickle.dump((function, task), worker.stdin)
+    worker.stdin.flush()
+
+
+def _answer(worker: _Worker) -> tuple[Any, ToolkitError | str | None]:
+    """The value, or the error. Raises EOFError, OSError or UnpicklingError where the worker died."""
+    assert worker.stdout is not None
+    if isinstance(worker, _Forked):
+        worker.ready()
+    value, error = pickle.load(worker.stdout)
+    return value, error
+
+
 def _be_worker(
-    requests: int, answers: int, prepare: Callable[[], object] | None, parent: int
+    requests: int,
+    answers: int,
+    prepare: Callable[[], object] | None,
+    call: Callable[..., object] | None,
+    parent: int,
 ) -> NoReturn:
     """Child loop: close inherited files, serve, `_exit`."""
     try:
@@ -391,7 +388,7 @@ def _be_worker(
             with contextlib.suppress(Exception):
                 prepare()
         os.write(answers, b"\n")
-        _serve_tasks(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
+        _serve_tasks(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"), call)
     finally:
         os._exit(0)
 
@@ -404,18 +401,19 @@ def serve(parent: int) -> None:
     _serve_tasks(sys.stdin.buffer, answers)
 
 
-def _serve_tasks(requests: IO[bytes], answers: IO[bytes]) -> None:
+def _serve_tasks(
+    requests: IO[bytes], answers: IO[bytes], call: Callable[..., object] | None = None
+) -> None:
     while True:
         try:
             function, task = pickle.load(requests)
         except EOFError:
             return
-        module, name = function.split(":")
+        answer: tuple[Any, ToolkitError | str | None]
         try:
-            answer: tuple[Any, ToolkitError | str | None] = (
-                getattr(importlib.import_module(module), name)(*task),
-                None,
-            )
+            module, _, name = function.partition(":")
+            work = call or getattr(importlib.import_module(module), name)
+            answer = (work(*task), None)
         except ToolkitError as error:
             answer = (None, error)
         except OSError as error:

@@ -32,7 +32,7 @@ TAKEN: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Link:
+class ChainLink:
     """A launch as a step of a chain. Times are in microseconds, `read` and `written` bytes between
     L2 and the SMs; `useful_us` is what its busiest unit needs for its work, `own_us` for the part
     that fusing does not remove. `place` is its process, stream and outermost NVTX range."""
@@ -72,7 +72,7 @@ class Chain:
         return 1 - self.fused_us / self.now_us
 
 
-def link(profile: Profile) -> Link | None:
+def link(profile: Profile) -> ChainLink | None:
     """What a profile tells of the launch as part of a chain; None where it holds no time, outside of
     NVTX ranges, and for a rung's launch, of which more is known."""
     duration, launch = profile.duration_us, profile.launch
@@ -84,7 +84,7 @@ def link(profile: Profile) -> Link | None:
     read, moved = profile.value("l1_fill_sectors"), profile.value("l2_sectors_from_sm")
     if read is None or moved is None:
         read = moved = 0.0
-    return Link(
+    return ChainLink(
         f"{launch.kernel} {launch.grid} {launch.block}",
         (profile.origin.range_index, launch.stream, launch.nvtx[0]),
         duration,
@@ -95,7 +95,7 @@ def link(profile: Profile) -> Link | None:
     )
 
 
-def chains(links: Sequence[Link | None]) -> list[Chain]:
+def chains(links: Sequence[ChainLink | None]) -> list[Chain]:
     """The chains among launches in file order: CHAIN launches or more in one place, each short or
     taking up what the one before wrote, that would save launch_overhead.SHARE of their time or more
     as one. None stands for a launch of which too little is known."""
@@ -113,7 +113,7 @@ def chains(links: Sequence[Link | None]) -> list[Chain]:
     return found
 
 
-def _handed(links: Sequence[Link | None]) -> list[float]:
+def _handed(links: Sequence[ChainLink | None]) -> list[float]:
     """Bytes that each launch but the first takes up of what the one before wrote; 0 where its size
     is another, and in CHAIN launches or more of the same kernel in a row, as a benchmark has."""
     kernels = [each.kernel if each is not None else at for at, each in enumerate(links)]
@@ -130,13 +130,13 @@ def _handed(links: Sequence[Link | None]) -> list[float]:
     return found
 
 
-def _linked(before: Link | None, after: Link | None, taken: float) -> bool:
+def _linked(before: ChainLink | None, after: ChainLink | None, taken: float) -> bool:
     if before is None or after is None or before.place != after.place:
         return False
     return (before.short and after.short) or taken > 0
 
 
-def _fused(first: int, run: Sequence[Link], given: Sequence[float]) -> Chain:
+def _fused(first: int, run: Sequence[ChainLink], given: Sequence[float]) -> Chain:
     """One launch in place of `run`: it starts and ends once, and each step is left with the larger
     of its own work and what is left of its passing over the data. `given` is what each hands on."""
     between = launch_overhead.BETWEEN_US

@@ -29,6 +29,7 @@ from ncu_toolkit.diagnosis.time_model import (
     TimeModel,
 )
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
+from ncu_toolkit.model.finding import Advice
 from ncu_toolkit.sass import attribution
 
 IMPOSSIBLE: Final = "Skipped, because the report's figures contradict each other"
@@ -171,7 +172,7 @@ def _for_caller(finding: Finding, profile: Profile) -> Finding:
     instead = language.call(profile, load_rules()[finding.bottleneck].CALL)
     if not instead or finding.bottleneck == unknown.ID:
         return finding
-    commands = tuple(text for text in finding.advice if COLLECT in text)
+    commands = tuple(step for step in finding.advice if isinstance(step, Advice))
     return replace(finding, advice=(*instead, *commands))
 
 
@@ -405,7 +406,7 @@ def nearest(k: Kernel, untested: int = 0) -> Finding | None:
         ),
         leaner.speedup if leaner else None,
         leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
-        (advice, *((f"Collect ncu-toolkit's own set: {COLLECT}",) if absent else ())),
+        (advice, *((k.collect(),) if absent else ())),
         expected,
         relieves=leaner.relieves if leaner else {},
         weight=leaner.saved if leaner else 0.0,

@@ -73,7 +73,7 @@ class Executed:
         return attribution.kind(self.opcode)
 
 
-class Fact(NamedTuple):
+class LaunchFact(NamedTuple):
     """A value of a launch by its name, or why it is absent."""
 
     name: str
@@ -99,13 +99,13 @@ def _computed(profile: Profile, name: str) -> float | None:
     return computed if computed is None or math.isfinite(computed) else None
 
 
-def fact(profile: Profile, name: str) -> Fact:
+def fact(profile: Profile, name: str) -> LaunchFact:
     """What is known of a name: its value, or why there is none. Raises KeyError for a name that does
     not exist."""
     unit, label, meaning = describe(name)
     found = value(profile, name)
     if found is not None:
-        return Fact(name, found, unit, label, meaning)
+        return LaunchFact(name, found, unit, label, meaning)
     needs, presence = inputs(name), profile.reading(name).presence
     if name not in needs:
         why = f"{label}: its inputs ({', '.join(needs)}) were not collected"
@@ -115,7 +115,7 @@ def fact(profile: Profile, name: str) -> Fact:
         why = f"{label} was collected, but its denominator is zero"
     else:
         why = f"{label} was not collected in this report"
-    return Fact(name, None, unit, label, meaning, why)
+    return LaunchFact(name, None, unit, label, meaning, why)
 
 
 def describe(name: str) -> tuple[str, str, str]:
@@ -723,6 +723,16 @@ STATED: Final[Mapping[str, tuple[str, str, str]]] = {
         "fraction",
         "Warps at work",
         "Warps that execute the code where most of the remaining time is spent. The others skip it.",
+    ),
+    "shared_waiting": (
+        "fraction",
+        "Waiting for shared memory",
+        "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies.",
+    ),
+    "lane_reuse": (
+        "ratio",
+        "Loads by lanes per compulsory byte",
+        "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count.",
     ),
     "tile_intensity": (
         "ratio",

@@ -2,26 +2,19 @@
 one paragraph each.
 
 What a figure is comes from the registry, a bottleneck from its rule, so that neither is said twice;
-how to read it stands in `glossary_terms.py`. The report shows the paragraphs where a term appears
+how to read it stands in data/glossary.toml. The report shows the paragraphs where a term appears
 and as a page, docs/glossary.md holds the same."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from importlib import resources
+from typing import Any, Final
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.glossary_terms import (
-    ALIASES,
-    CONCEPTS,
-    HEADINGS,
-    KINDS,
-    METRICS,
-    STALLS,
-    UNITS,
-)
 from ncu_toolkit.diagnosis.kernel import capital
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules.reference import page
@@ -45,20 +38,33 @@ _ABBREVIATION: Final = re.compile(r"\b(?:gmma|imc|lg|mio|tex|fp\d\d)\b")
 
 
 @lru_cache(maxsize=1)
+def words() -> dict[str, Any]:
+    """The tables of data/glossary.toml by name."""
+    file = resources.files("ncu_toolkit").joinpath("data", "glossary.toml")
+    found = tomllib.loads(file.read_text(encoding="utf-8"))
+    for reason in found["stalls"]:
+        entry = f"stall-{reason.replace('_', '-')}"
+        found["headings"]["stalls-data"][reason.replace("_", " ")] = entry
+    return found
+
+
+@lru_cache(maxsize=1)
 def definitions() -> Definitions:
-    """Every entry. A metric without a paragraph in `glossary_terms.METRICS` has its meaning alone."""
-    return Definitions({term.key: term for term in _all()}, HEADINGS, GROUPS)
+    """Every entry. A metric without a paragraph of its own has its meaning alone."""
+    return Definitions({term.key: term for term in _all()}, words()["headings"], GROUPS)
 
 
 def _all() -> Iterator[Definition]:
-    for name, (title, text, source, words) in CONCEPTS.items():
+    own = words()
+    readings, meant_by = own["metrics"], own["aliases"]
+    for name, (title, text, source, others) in own["concepts"].items():
         yield Definition(
             _key("concept", name),
             "concept",
             title,
             text,
             source,
-            (f"resource:{name.replace('_', ' ')}", *words),
+            (f"resource:{name.replace('_', ' ')}", *others),
         )
     for name in load_rules():
         about = page(name)
@@ -74,7 +80,7 @@ def _all() -> Iterator[Definition]:
     for reason, meaning in registry.STALL_REASONS.items():
         name, shown = reason.replace("_", " "), figures.reason_name(reason)
         yield Definition(
-            _key("stall", reason), "stall", _title(name), _joined(meaning, STALLS.get(reason)),
+            _key("stall", reason), "stall", _title(name), _joined(meaning, own["stalls"].get(reason)),
             "Nsight Compute documentation, Warp Stall Reasons",
             (name, shown, reason, f"stall_{reason}", f"Stall: {name}", f"stall_share:{reason}", f"Stall share: {shown}"),
             "cycles/inst",
@@ -82,8 +88,8 @@ def _all() -> Iterator[Definition]:
     for name, metric in registry.REGISTRY.items():
         if name.startswith("stall_"):
             continue
-        aliases = tuple(word for word, figure in ALIASES.items() if figure == name)
-        text = _joined(metric.meaning, METRICS.get(name))
+        aliases = tuple(word for word, meant in meant_by.items() if meant == name)
+        text = _joined(metric.meaning, readings.get(name))
         yield Definition(
             _key("metric", name),
             "metric",
@@ -94,17 +100,17 @@ def _all() -> Iterator[Definition]:
             metric.unit,
         )
     for name, figure in figures.DERIVED.items():
-        aliases = tuple(word for word, meant in ALIASES.items() if meant == name)
+        aliases = tuple(word for word, meant in meant_by.items() if meant == name)
         yield Definition(
             _key("derived", name),
             "derived",
             figure.label,
-            _joined(figure.meaning, METRICS.get(name)),
+            _joined(figure.meaning, readings.get(name)),
             "",
             (name, *aliases),
             figure.unit,
         )
-    for name, text in KINDS.items():
+    for name, text in own["kinds"].items():
         yield Definition(
             _key("kind", name),
             "kind",
@@ -113,7 +119,7 @@ def _all() -> Iterator[Definition]:
             "",
             (f"kind_share:{name}", f"Instructions: {name}"),
         )
-    for unit, (title, text) in UNITS.items():
+    for unit, (title, text) in own["units"].items():
         yield Definition(_key("unit", title), "unit", title, text, "", (unit,) if unit else ())
 
 

@@ -31,6 +31,7 @@ from ncu_toolkit.model import (
     NoFinding,
     Profile,
 )
+from ncu_toolkit.model.finding import Advice
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
@@ -153,7 +154,7 @@ class Kernel:
 
     def collect(self, why: str = "") -> str:
         """Advice to collect what the rules read."""
-        return f"Collect ncu-toolkit's own set{f', {why}' if why else ''}: {COLLECT}"
+        return Advice(f"Collect ncu-toolkit's own set{f', {why}' if why else ''}", COLLECT)
 
     # Evidence
 

@@ -499,31 +499,22 @@ def checked(code: ProfiledCode, diagnosis: Diagnosis) -> tuple[Checked, ...]:
 
     Confirmed by the verdict itself, by a runner-up, refuted where the rule ruled it out by its
     evidence, not judged where it lacked inputs."""
-    found = []
-    for finding in code.findings:
-        place = next(
-            (
-                n
-                for n, f in enumerate(diagnosis.findings)
-                if f.bottleneck == finding.bottleneck and not f.good
-            ),
-            None,
-        )
-        ruled = next((r for r in diagnosis.considered if r.bottleneck == finding.bottleneck), None)
-        if place == 0:
-            found.append(Checked(finding, "confirmed", "It is the verdict."))
-        elif place is not None:
-            found.append(
-                Checked(
-                    finding,
-                    "runner-up",
-                    f"Also found, ranked behind {title(diagnosis.primary.bottleneck)}.",
-                )
+    found = [each.bottleneck for each in diagnosis.findings if not each.good]
+    ruled = {each.bottleneck: each for each in reversed(diagnosis.considered)}
+    first = next(iter(diagnosis.findings), None)
+
+    def against(finding: StaticFinding) -> Checked:
+        name = finding.bottleneck
+        if first and name == first.bottleneck and not first.good:
+            return Checked(finding, "confirmed", "It is the verdict.")
+        if first and name in found:
+            return Checked(
+                finding, "runner-up", f"Also found, ranked behind {title(first.bottleneck)}."
             )
-        elif ruled is not None and ruled.outcome == "ruled out":
-            found.append(Checked(finding, "refuted", sentence(ruled.reason)))
-        elif ruled is not None:
-            found.append(Checked(finding, "not judged", sentence(ruled.reason)))
-        else:
-            found.append(Checked(finding, "not seen", "The profile did not show it."))
-    return tuple(found)
+        if name in ruled:
+            refuted = ruled[name].outcome == "ruled out"
+            outcome: Outcome = "refuted" if refuted else "not judged"
+            return Checked(finding, outcome, sentence(ruled[name].reason))
+        return Checked(finding, "not seen", "The profile did not show it.")
+
+    return tuple(map(against, code.findings))

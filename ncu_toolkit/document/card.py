@@ -33,7 +33,7 @@ _APART: Final = 8
 
 
 @dataclass(frozen=True)
-class Bar:
+class UnitBar:
     """How busy a unit was, and how much of the launch's time its work needs at least.
 
     Both are 0-1. `busy` is measured (busy.py); `share` is the time model's bound over the duration."""
@@ -109,7 +109,7 @@ class Card:
     """The gain as a factor; None where the report gives no figure."""
     confidence: str
     summary: str
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[UnitBar, ...] = ()
     """The busiest units, and DRAM where it was measured."""
     basis: str = ""
     """What the bars are of, in a sentence or two; empty where that is the launch's time."""

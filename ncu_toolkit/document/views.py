@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
@@ -271,8 +271,7 @@ class HotSpots:
     """What the code itself says: where registers peak."""
 
 
-@dataclass(frozen=True)
-class Flow:
+class Moved(NamedTuple):
     """What moves in one direction: `8.66 GB`, `loaded`, and who measured it."""
 
     moved: str
@@ -282,35 +281,32 @@ class Flow:
 
 @dataclass(frozen=True)
 class Lane:
-    """A kind of access. `part` is its bytes over those of the largest lane (0-1)."""
+    """A kind of access. `note` is its hit rate, and how busy it keeps a unit that lanes share; `part`
+    its bytes over those of the largest lane (0-1)."""
 
     name: str
-    flows: tuple[Flow, ...]
-    note: str
-    """Its hit rate, and how busy it keeps a unit that lanes share."""
-    part: float
-    limit: bool
+    flows: tuple[Moved, ...]
+    note: str = ""
+    part: float = 0.0
+    limit: bool = False
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """A level of the memory system: its hit rate, and its busiest units, each with whether it is
     what limits the launch."""
 
     name: str
-    note: str
-    units: tuple[tuple[str, bool], ...]
+    note: str = ""
+    units: tuple[tuple[str, bool], ...] = ()
 
 
-@dataclass(frozen=True)
-class Link:
+class Wire(NamedTuple):
     """A link between two levels: what moves, its busiest unit with the share of its peak, and its
-    width in pixels."""
+    width in pixels. `mark` follows: ` busy`, or `, limit`; empty where it is not known."""
 
-    flows: tuple[Flow, ...]
+    flows: tuple[Moved, ...]
     busy: str
     mark: str
-    """What follows: ` busy`, or `, limit`; empty where it is not known."""
     width: float
     limit: bool
 
@@ -326,9 +322,9 @@ class Memory:
 
     lanes: tuple[Lane, ...]
     l1: Level
-    link: Link
+    link: Wire
     l2: Level
-    ends: tuple[tuple[Link, Level], ...]
+    ends: tuple[tuple[Wire, Level], ...]
     left_out: tuple[str, ...]
     state: str
     """That of the card: the limit has its colour."""
@@ -346,7 +342,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Guess:
+class Question:
     """What a reader is asked before the verdict shows: causes and gains to choose from, each with
     whether it is right."""
 
@@ -369,7 +365,7 @@ class PageView:
     """The kernel's full name, where the title is not enough to know it by."""
     former: str = ""
     """That the kernel has changed since, where it has."""
-    guess: Guess | None = None
+    guess: Question | None = None
     measured: tuple[Fact, ...] = ()
     """Time, rate and share of the baseline without the profiler."""
     siblings: tuple[Fact, ...] = ()

@@ -1,22 +1,45 @@
-"""What compiled code alone tells, as an answer: a card for each kernel, its loops and its code."""
+"""What code alone tells: of compiled code an answer with a card for each kernel, its loops and its
+code; of a profiled launch parts of its page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
-from ncu_toolkit.diagnosis.static import KernelAnalysis, StaticAnalysis
+from ncu_toolkit.diagnosis.static import (
+    Checked,
+    KernelAnalysis,
+    Outcome,
+    ProfiledCode,
+    StaticAnalysis,
+    checked,
+    code_of,
+)
 from ncu_toolkit.document.card import NAME, Card, CodeLine, kernel_name
-from ncu_toolkit.document.views import Answer, Listing, Spec, Table, table
+from ncu_toolkit.document.views import (
+    Answer,
+    Cell,
+    Fact,
+    Listing,
+    Spec,
+    Table,
+    Tone,
+    missing,
+    number,
+    table,
+    text,
+)
+from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.explain.verdict import CODE, sentences
 from ncu_toolkit.ladder.header import split
-from ncu_toolkit.model import Evidence, Location
-from ncu_toolkit.sass.cost import Region
+from ncu_toolkit.model import Diagnosis, Evidence, Location, Profile
+from ncu_toolkit.sass.cost import LISTED, Region
+from ncu_toolkit.sass.opcodes import WARP_SIZE
 
 #: Unit of a region's cycles -> its name.
 UNITS: Final[Mapping[str, str]] = {
@@ -325,3 +348,117 @@ def _source(name: str, text: Sequence[str], marked: Mapping[int, int], looped: b
     )
     what = "lines of the first loop are marked" if looped else "lines with code are marked"
     return Listing(f"{name}: {what}", rows)
+
+
+#: Of one loop on a launch's page: lines that it names, and kinds of instructions.
+_NAMED: Final = 3
+_PAGE_KINDS: Final = 4
+_UNKNOWN: Final = "Read from the SASS in the report. Trip counts, cache hits and waiting are not in the code, so nothing here is a time."
+_OUTCOMES: Final[dict[Outcome, tuple[str, Tone]]] = {
+    "confirmed": ("confirmed", "good"), "runner-up": ("confirmed as a runner-up", "good"), "refuted": ("refuted", "bad"),
+    "not judged": ("not checked", "muted"), "not seen": ("not found", "muted"),
+}  # fmt: skip
+
+
+def static_parts(profile: Profile, diagnosis: Diagnosis) -> Iterator[tuple[str, Any]]:
+    """What the code alone says of a launch, beside what its profile says: parts of its page. Nothing
+    where the report holds no code, or code whose branches cannot be followed."""
+    code = code_of(profile)
+    if code is None:
+        return
+    yield "heading", "What the code says without a run"
+    yield "facts", _facts(profile, code)
+    yield "table", _regions(code)
+    found = checked(code, diagnosis)
+    specs: list[Spec[Checked]] = [
+        spec("Bottleneck", lambda row: Cell(title(row.finding.bottleneck), row.finding.bottleneck), words=True),
+        spec("Certainty", lambda row: text(row.finding.certainty), words=True),
+        spec("In the code", lambda row: text(row.finding.summary), words=True),
+        spec("Profile says", lambda row: text(_OUTCOMES[row.outcome][0], tone=_OUTCOMES[row.outcome][1]), words=True),
+        spec("Why", lambda row: text(row.why), words=True),
+    ]  # fmt: skip
+    if found:
+        yield "table", table("What the code points to", specs, found, key="static-findings")
+    yield "note", _UNKNOWN
+
+
+def registers(profile: Profile) -> Fact:
+    known = float(profile.launch.registers) or None
+    return Fact("Registers", number(known, "count", "not in the report"))
+
+
+def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
+    facts, fill, launch, peak = code.facts, code.facts.occupancy, profile.launch, code.live.peak
+    loops = sum(region.depth > 0 for region in facts.regions)
+    row = profile.instructions[code.live.peak_index]
+    where = f"{row.file.rsplit('/', 1)[-1]}:{row.line}" if row.file else f"instruction {row.index}"
+    highest = "highest number at one instruction, by liveness analysis"
+    local = "LDL and STL in the code: spilled registers, or arrays with run-time indices"
+    limit = " and ".join(fill.limiters) if fill else ""
+    limit = f"limited by {limit}" if limit else "all warps fit"
+    warps = facts.warps
+    flight = facts.main.bytes_in_flight * warps * WARP_SIZE if warps is not None else None
+    in_flight = "bytes of global loads that an SM can have in flight"
+    in_flight += " in the first loop" if loops else ""
+    size = f"{units.count(len(facts.function.instructions))} instructions, {units.counted(loops, 'loop')}"
+    filled = (
+        Cell(f"{units.percent(fill.fraction)}, {limit}", fill.fraction)
+        if fill
+        else missing("the limits of this architecture are not known")
+    )
+    return [
+        registers(profile),
+        Fact("Live registers", Cell(f"{peak} at {visible(where)}", peak, highest)),
+        Fact("Spilled", number(code.local_instructions, "count", title=local)),
+        Fact("Shared memory", number(float(launch.shared_static + launch.shared_dynamic), "B")),
+        Fact("Theoretical occupancy", filled),
+        Fact("Code", text(size)),
+        Fact("In flight", number(flight, "B", "the occupancy is not known", title=in_flight)),
+    ]
+
+
+def _regions(code: ProfiledCode) -> Table:
+    """The loops with most work: each figure is for one thread and one pass, without the loops
+    inside."""
+    looped = code.facts.looped
+    none = "it moves no global memory, or only by bulk copies"
+
+    def where(region: Region) -> Cell:
+        lines = [row[:2] for row in region.lines if row[2] * 10 >= region.instructions][:_NAMED]
+        lines = lines or [row[:2] for row in region.lines[:1]]
+        return text(", ".join(f"{file}:{line}" for file, line in lines) or f"{region.start:#x}")
+
+    def moved(region: Region) -> Cell:
+        moved = region.global_load_bytes + region.global_store_bytes
+        bulk = f" and {region.bulk_copies} bulk copies" if region.bulk_copies else ""
+        return Cell(f"{units.si(moved, 'B')}{bulk}", moved)
+
+    def flight(region: Region) -> Cell:
+        loads = region.loads_in_flight
+        return text(f"{loads}, {units.si(region.bytes_in_flight, 'B')}" if loads else "none")
+
+    def busiest(region: Region) -> Cell:
+        if not region.limit:
+            return text("–")
+        cycles = region.cycles[region.limit]
+        return Cell(f"{_busiest(region)} {units.significant(cycles)}", cycles)
+
+    specs: list[Spec[Region]] = [
+        spec("Loop" if looped else "Code", where, words=True),
+        spec("Depth", lambda region: number(region.depth, "count"), "nesting depth"),
+        spec("Instructions", lambda region: number(region.instructions, "count"), "of one pass"),
+        spec("Mix", lambda region: text(kinds(region, _PAGE_KINDS)), "by kind", words=True),
+        spec("FLOP", lambda region: number(region.flops, "count"), "of one thread"),
+        spec("Global", moved, "bytes a thread loads and stores"),
+        spec("Shared", lambda r: number(r.shared_load_bytes + r.shared_store_bytes, "B"), "bytes a thread loads and stores"),
+        spec("FLOP per byte", lambda region: number(region.flops_per_global_byte, "", none), "over the requested global bytes, before any cache"),
+        spec("Widths", lambda region: text(widths(region) or "–"), "loads and stores, bytes a thread", words=True),
+        spec("Loads in flight", flight, "the most that one thread can have in flight"),
+        spec("Busiest", busiest, "fewest SM cycles of a warp's pass, for the busiest unit"),
+    ]  # fmt: skip
+    caption = (
+        "Loops with most work, one thread and one pass"
+        if looped
+        else "The whole code, which has no loop, for one thread"
+    )
+    return table(caption, specs, code.facts.regions[:LISTED], key="static-regions")

@@ -84,7 +84,7 @@ def _alike(old: float, new: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictedGain:
     """What was predicted of fixing the old kernel's first cause alone, and what the new kernel
     achieved, as factors; `interval` is the prediction's."""
 
@@ -115,7 +115,7 @@ class Prediction:
         return math.inf if high > MOST else high
 
 
-def outcome(old: Card, new: Card) -> Prediction | None:
+def outcome(old: Card, new: Card) -> PredictedGain | None:
     """The prediction of the old card and what came of it; None without a prediction, and where the
     new kernel is not faster by more than NOISE, or ran on another GPU."""
     if old.factor is None or old.state != "slow" or not old.time_us or not new.time_us:
@@ -123,10 +123,10 @@ def outcome(old: Card, new: Card) -> Prediction | None:
     achieved = old.time_us / new.time_us
     if old.gpu != new.gpu or achieved < 1 + NOISE:
         return None
-    return Prediction(old.bottleneck, old.factor, old.interval, achieved)
+    return PredictedGain(old.bottleneck, old.factor, old.interval, achieved)
 
 
-def told(found: Prediction, old: Card, new: Card) -> tuple[str, ...]:
+def told(found: PredictedGain, old: Card, new: Card) -> tuple[str, ...]:
     """A prediction compared with what was achieved, then the limit that the new kernel has."""
     predicted = f"{old.title}, predicted: {old.gain}. Achieved: {units.ratio(found.achieved)}"
     if found.side:

@@ -1,4 +1,4 @@
-"""Facts × launches: facts are found by name, and launches are the columns, or the rows, of a table.
+"""Facts × launches: facts are found by name, and launches are the columns of a table of them.
 
 A name is one of the registry, a derived figure, `stall_share:x` or `kind_share:x`
 (`figures.describe`)."""
@@ -83,10 +83,3 @@ def change(old: float | None, new: float | None) -> Cell:
     if not old:
         return Cell("new", None, "none before")
     return number(new / old, "ratio") if new else Cell("gone", 0.0, "none now")
-
-
-def by_launch(name: str, label: str = "", title: str = "", *, bar: bool = False) -> Spec[Profile]:
-    """A fact as a column of a table that has a row a launch."""
-    unit, known, meaning = figures.describe(name)
-    shown = partial(fact_cell, name=name, bar=bar)
-    return Spec(name, label or known, title or meaning, unit, cell=shown)

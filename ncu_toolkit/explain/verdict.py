@@ -20,10 +20,10 @@ from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unkno
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
 from ncu_toolkit.document.card import (
     NAME,
-    Bar,
     Card,
     CodeLine,
     State,
+    UnitBar,
     Wait,
     about,
     between,
@@ -35,6 +35,7 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.explain import busy
 from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
+from ncu_toolkit.model.finding import Advice, shown_step
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.operands import READS_ONLY
@@ -152,7 +153,12 @@ def _named(state: State, finding: Finding, workload: str = "") -> dict[str, Any]
 
 def _steps(advice: Iterable[str], then: str) -> tuple[str, ...]:
     """Advice, safe to show, without the command that the card's `next` gives anyway."""
-    return tuple(sentences(line.replace(f": {then}", ".") if then else line) for line in advice)
+    return tuple(
+        sentences(f"{step.text}.")
+        if isinstance(step, Advice) and step.command == then
+        else shown_step(step, sentences)
+        for step in advice
+    )
 
 
 def _on_condition(factor: float | None) -> bool:
@@ -252,7 +258,7 @@ def extents(sizes: tuple[int, int, int]) -> str:
     return "×".join(units.count(size) for size in sizes[: last + 1])
 
 
-def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Bar, ...]:
+def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[UnitBar, ...]:
     """The busiest units, busiest first; among them DRAM, and the unit of the verdict."""
     ranked = sorted(used, key=lambda name: -used[name].busy)
     limit = _limit(used, finding, state)
@@ -260,7 +266,7 @@ def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Bar,
     kept = [name for name in dict.fromkeys((limit, "dram")) if name in ranked[BARS:]]
     chosen = [*ranked[: BARS - len(kept)], *kept]
     return tuple(
-        Bar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
+        UnitBar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
         for name in sorted(chosen, key=lambda name: -used[name].busy)
     )
 

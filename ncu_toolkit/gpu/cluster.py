@@ -31,7 +31,7 @@ from ncu_toolkit.core.cache import cache_folder
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import collect, cuda
-from ncu_toolkit.gpu.executor import SAME, Executor, Reporter, machine
+from ncu_toolkit.gpu.executor import SAME, Executor, Reporter, Tasks, machine
 from ncu_toolkit.gpu.selection import Cases, groups_of
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.model import Device
@@ -126,18 +126,13 @@ def versions() -> dict[str, str]:
 
 def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Reply:
     """Carry out one task on a worker. `function` is "module:name", of this project."""
-    module, _, name = function.partition(":")
-    if not module.startswith(_OURS):
+    if not function.startswith(_OURS):
         return Reply(error=UsageProblem(f"'{function}' is no task of ncu-toolkit"))
     from distributed import get_worker
 
-    worker = get_worker().address
-    if not gpu:
-        return _answer(worker, module, name, task, gpu, report)
-    within = contextvars.copy_context()
-
-    call = partial(within.run, _answer, worker, module, name, task, gpu, report)
-    return _gpu_thread(worker).submit(call).result()
+    worker, within = get_worker().address, contextvars.copy_context()
+    call = partial(_answer, worker, function, task, gpu, report)
+    return _gpu_thread(worker).submit(within.run, call).result() if gpu else call()
 
 
 @lru_cache(maxsize=1024)
@@ -147,10 +142,8 @@ def _gpu_thread(worker: str) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="ncu-toolkit-gpu")
 
 
-def _answer(
-    worker: str, module: str, name: str, task: tuple[Any, ...], gpu: bool, report: bool
-) -> Reply:
-    found = Reply(worker=worker)
+def _answer(worker: str, function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Reply:
+    found, (module, _, name) = Reply(worker=worker), function.partition(":")
     named = {"reporter": _Recorder(found.reported)} if report else {}
     cuda.disable_tf32()
     try:
@@ -197,10 +190,9 @@ def introduce() -> Board:
     environment = machine()
     with contextlib.suppress(ToolkitError):
         environment["ncu"] = collect.find_ncu().version
-    probe = timing.probe()
-    return Board(
-        cuda.uuid(), socket.gethostname(), cuda.device(), environment, versions(), probe.compute_us, probe.memory_us, probe.throttle
-    )  # fmt: skip
+    host, probe = socket.gethostname(), timing.probe()
+    times = probe.compute_us, probe.memory_us, probe.throttle
+    return Board(cuda.uuid(), host, cuda.device(), environment, versions(), *times)
 
 
 @dataclass(frozen=True)
@@ -329,18 +321,13 @@ class Dask(Executor):
 
     def pieces(self, cases: Cases) -> list[Cases]:
         """Of one problem and size, and enough of them that the boards end at about the same time."""
-        most = max(1, len(cases) // (2 * self.boards))
-        return [
-            group[start : start + most]
-            for group in groups_of(cases)
-            for start in range(0, len(group), most)
-        ]
+        most, found = max(1, len(cases) // (2 * self.boards)), list[Cases]()
+        for group in groups_of(cases):
+            found += (group[start : start + most] for start in range(0, len(group), most))
+        return found
 
     def build(
-        self,
-        requests: Sequence[nvcc.BuildRequest],
-        progress: Callable[[int, int, nvcc.BuildOutcome], None],
-        jobs: int | None = None,
+        self, requests: Sequence[nvcc.BuildRequest], progress: nvcc.OnBuilt, jobs: int | None = None
     ) -> list[nvcc.BuildOutcome]:
         tasks = (
             (f"{r.rung.family}/{r.rung.name}", r.arch, dict(r.parameters), dict(r.macros), nvcc.source_digest(r.rung)) for r in requests
@@ -359,22 +346,13 @@ class Dask(Executor):
         return [outcomes[index] for index in range(len(requests))]
 
     def run(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, ...]],
-        reporter: Reporter | None = None,
+        self, function: Callable[..., Any], tasks: Tasks, reporter: Reporter | None = None
     ) -> Iterator[Done]:
         return self._tasks(function, tasks, reporter, gpu=True)
 
     def _tasks(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, ...]],
-        reporter: Reporter | None,
-        *,
-        gpu: bool,
-        at_once: int | None = None,
-    ) -> Iterator[Done]:
+        self, function: Callable[..., Any], tasks: Tasks, reporter: Reporter | None, *, gpu: bool, at_once: int | None = None
+    ) -> Iterator[Done]:  # fmt: skip
         """The loop of the client: keep as many tasks under way as there is room for, and give each
         result away as it comes."""
         name = f"{function.__module__}:{function.__qualname__}"
@@ -489,8 +467,7 @@ class Dask(Executor):
             found: Reply = future.result(timeout=_RESULT_SECONDS)
             return found
         except KilledWorker as error:
-            times = error.allowed_failures + 1
-            text = f"its worker ended {times} times while it ran"
+            text = f"its worker ended {error.allowed_failures + 1} times while it ran"
             return Reply(error=KernelProblem(text, "See the logs of the workers"))
         except ImportError as error:
             what = f"a worker cannot run this task ({error})"
@@ -515,9 +492,8 @@ class Dask(Executor):
             self._all[address] = None
             self._broken.append(address)
             self._left = time.monotonic()
-            self._note(
-                f"the GPU's context on {board.label} is broken, by a kernel or a fault; its worker is restarted"
-            )
+            broken = f"the GPU's context on {board.label} is broken, by a kernel or a fault"
+            self._note(f"{broken}; its worker is restarted")
 
     def _restart_broken(self) -> None:
         """Replace the workers whose context is broken; they introduce themselves again."""

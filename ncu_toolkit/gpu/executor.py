@@ -22,6 +22,10 @@ from ncu_toolkit.model import Device
 SAME: Final = ("GPU", "Driver", "CUDA runtime", "CuPy", "Compiler", "ncu")
 
 
+#: Arguments of one function, one call each.
+Tasks = Iterable[tuple[Any, ...]]
+
+
 class Reporter(Protocol):
     """Where tasks and stages report progress."""
 
@@ -75,10 +79,7 @@ class Executor:
         return [cases]
 
     def run(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, ...]],
-        reporter: Reporter | None = None,
+        self, function: Callable[..., Any], tasks: Tasks, reporter: Reporter | None = None
     ) -> Iterator[Done]:
         """Call `function` with each task's arguments, on a GPU; results come as they are ready. A
         task is taken from `tasks` only when it can be started. `reporter` is passed on by its name
@@ -94,10 +95,7 @@ class Executor:
             yield done
 
     def build(
-        self,
-        requests: Sequence[nvcc.BuildRequest],
-        progress: Callable[[int, int, nvcc.BuildOutcome], None],
-        jobs: int | None = None,
+        self, requests: Sequence[nvcc.BuildRequest], progress: nvcc.OnBuilt, jobs: int | None = None
     ) -> list[nvcc.BuildOutcome]:
         """Compile: see `nvcc.build_many`. Needs no GPU."""
         return nvcc.build_many(requests, progress, jobs)

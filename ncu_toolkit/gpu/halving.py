@@ -157,10 +157,8 @@ Runs = Callable[[Measure, Iterable[Task]], Iterator[Done]]
 def check(rung: Rung) -> None:
     """Raises UsageProblem where a rung has no parameters to search."""
     if not rung.search:
-        raise UsageProblem(
-            f"{rung.name} has no parameters to search",
-            "Kernels with a [search] table in their header can be tuned: kernels/README.md",
-        )
+        hint = "Kernels with a [search] table in their header can be tuned: kernels/README.md"
+        raise UsageProblem(f"{rung.name} has no parameters to search", hint)
 
 
 def settings(
@@ -365,9 +363,8 @@ def resume(fresh: Search) -> Search:
     except FileNotFoundError:
         return _struck(fresh)
     except (OSError, InputProblem) as error:
-        raise InputProblem(
-            f"'{fresh.path}' cannot be read: {error}", "Start over with --restart"
-        ) from error
+        what = f"'{fresh.path}' cannot be read: {error}"
+        raise InputProblem(what, "Start over with --restart") from error
     saved = from_plain(Search, open_document(KIND, data, str(fresh.path)), fresh.path.name)
     before, now = ([each.parameters for each in search.trials] for search in (saved, fresh))
     return _struck(saved) if (before, saved.default) == (now, fresh.default) else fresh

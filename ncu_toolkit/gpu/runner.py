@@ -695,19 +695,15 @@ def find(name: str, reports: Path) -> Path:
     open_runs = unfinished_runs(reports)
     if not name:
         if not open_runs:
-            raise UsageProblem(
-                f"no run under '{reports}' is unfinished",
-                "Name the folder of reports with --output, or start a new run",
-            )
+            hint = "Name the folder of reports with --output, or start a new run"
+            raise UsageProblem(f"no run under '{reports}' is unfinished", hint)
         return open_runs[-1]
     for folder in (reports / name, Path(name)):
         if (folder / store.MANIFEST).is_file():
             return folder
     names = ", ".join(folder.name for folder in open_runs[-_LISTED:])
-    raise UsageProblem(
-        f"there is no run '{name}' under '{reports}'",
-        f"Unfinished are: {names}" if names else "No run there is unfinished",
-    )
+    hint = f"Unfinished are: {names}" if names else "No run there is unfinished"
+    raise UsageProblem(f"there is no run '{name}' under '{reports}'", hint)
 
 
 def resume(
@@ -763,11 +759,8 @@ def _report_progress(session: Session, reporter: Reporter) -> None:
 
 def _check_machine(then: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raise EnvironmentProblem where this machine differs in what changes figures."""
-    different = [
-        f"{label}: {then[label]} then, {now.get(label, 'none')} now"
-        for label in SAME
-        if label in then and then[label] != now.get(label)
-    ]
+    changed = (label for label in SAME if label in then and then[label] != now.get(label))
+    different = [f"{each}: {then[each]} then, {now.get(each, 'none')} now" for each in changed]
     if different:
         what = f"the run was started on another machine ({'; '.join(different)})"
         raise EnvironmentProblem(what, "Start a new run, since a run must come from one machine")
@@ -777,17 +770,14 @@ def _check_kernels(cases: Cases) -> None:
     """Raise UsageProblem where kernels of the run are gone or have changed since, naming them."""
     changed: dict[str, None] = {}
     for case in cases:
-        try:
+        same = False
+        with contextlib.suppress(ToolkitError):
             same = not case.source or nvcc.source_digest(rung_of(case)) == case.source
-        except ToolkitError:
-            same = False
         if not same:
             changed[f"{case.family}/{case.rung}"] = None
     if changed:
-        raise UsageProblem(
-            f"{', '.join(changed)} changed since the run was started",
-            "Start a new run, since figures of two versions of a kernel cannot be mixed",
-        )
+        hint = "Start a new run, since figures of two versions of a kernel cannot be mixed"
+        raise UsageProblem(f"{', '.join(changed)} changed since the run was started", hint)
 
 
 def _drop_damaged(session: Session, reporter: Reporter) -> None:

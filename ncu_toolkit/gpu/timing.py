@@ -198,15 +198,9 @@ class _Rounds:
 
 
 def _rounds(
-    watch: Stopwatch,
-    runnables: Sequence[Runnable],
-    baseline: Runnable | None,
-    repeats: Mapping[str, int],
-    shuffler: random.Random,
-    done: Callable[[str], None],
-    *,
-    rest: bool,
-) -> _Rounds | None:
+    watch: Stopwatch, runnables: Sequence[Runnable], baseline: Runnable | None, repeats: Mapping[str, int],
+    shuffler: random.Random, done: Callable[[str], None], *, rest: bool,
+) -> _Rounds | None:  # fmt: skip
     """Run every rung as often as `repeats` has it. With `rest` the GPU rests after each run as
     long as the run took, at most LONGEST_REST; without, returns None when the GPU slows itself
     down."""

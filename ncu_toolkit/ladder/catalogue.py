@@ -143,10 +143,8 @@ def _check_names(files: Collection[Path]) -> None:
             raise misnamed(label)
         name = _name_of(path)
         if name in places:
-            raise InputProblem(
-                f"{label}: there is a rung '{name}' already, in {places[name]}",
-                "Rung names are unique across all families",
-            )
+            what = f"{label}: there is a rung '{name}' already, in {places[name]}"
+            raise InputProblem(what, "Rung names are unique across all families")
         places[name] = label
 
 

@@ -113,15 +113,12 @@ def parse_rung(path: Path, text: str, family: str) -> Rung:
         raise misnamed(label)
     above, code, below = split(text)
     if not above:
-        raise InputProblem(
-            f"{label}: no head block, or one that does not end",
-            "The file starts with a line /*+++, TOML, and a line +++*/",
-        )
+        remedy = "The file starts with a line /*+++, TOML, and a line +++*/"
+        raise InputProblem(f"{label}: no head block, or one that does not end", remedy)
     if "/*+++" in code:
-        raise InputProblem(
-            f"{label}: a second block that is not the end of the file, or does not end",
-            "The tail block is the last of the file: a line /*+++, TOML, and a line +++*/",
-        )
+        what = f"{label}: a second block that is not the end of the file, or does not end"
+        remedy = "The tail block is the last of the file: a line /*+++, TOML, and a line +++*/"
+        raise InputProblem(what, remedy)
     head = _block(label, "head", above, 0)
     tail = _block(label, "tail", below, (above + code).count("\n"))
     header = _header(label, head | tail)
@@ -207,10 +204,8 @@ def _check(label: str, name: str, family: str, header: Header, code: str) -> Non
     if header.removes and not compared:
         raise wrong("removes is set, but compared_with is not", "Name the rung that lacks the step")
     if bool(header.library) == bool(header.launches):
-        raise wrong(
-            "launch and library: a rung has exactly one of the two",
-            'Give [[launch]] tables, or library = "name" for a baseline',
-        )
+        remedy = 'Give [[launch]] tables, or library = "name" for a baseline'
+        raise wrong("launch and library: a rung has exactly one of the two", remedy)
     for key in header.parameters:
         if not re.fullmatch(_PATTERNS[Identifier][0], key):
             raise wrong(f"parameters.{key} is no C identifier")
@@ -222,10 +217,8 @@ def _check(label: str, name: str, family: str, header: Header, code: str) -> Non
                 raise wrong(f"{table}.{key} is no parameter of this rung", known)
     for launch in header.launches:
         if not re.search(rf"\b{re.escape(launch.kernel)}\b", code):
-            raise wrong(
-                f"launch.kernel: '{launch.kernel}' is not defined in the code",
-                'Name an extern "C" __global__ function',
-            )
+            what = f"launch.kernel: '{launch.kernel}' is not defined in the code"
+            raise wrong(what, 'Name an extern "C" __global__ function')
     passed = {arg for launch in header.launches for arg in launch.args}
     for kind, names in (("scratch", header.scratch_tables), ("tensor_maps", header.map_tables)):
         for key in names:

@@ -277,17 +277,13 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
                 known = did_you_mean(name, values) or f"It has {', '.join(values) or 'none'}"
                 raise UsageProblem(f"{self.name} has no parameter '{name}'", known)
             if value < 1 <= values[name] and value not in self.search.get(name, ()):
-                raise UsageProblem(
-                    f"{self.name} does not take {name} = {value}: it is a count",
-                    "Choose 1 or more",
-                )
+                what = f"{self.name} does not take {name} = {value}: it is a count"
+                raise UsageProblem(what, "Choose 1 or more")
             values[name] = value
         for constraint in self.constraints:
             if not evaluate(constraint.check, values, where=f"{self.label}: constraint"):
-                raise UsageProblem(
-                    f"{self.name} does not take {_listing(values)}: {constraint.says}",
-                    "Choose other parameters",
-                )
+                what = f"{self.name} does not take {_listing(values)}: {constraint.says}"
+                raise UsageProblem(what, "Choose other parameters")
         return values
 
     def modelled(
@@ -321,20 +317,15 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         return {**scalars, **self.with_parameters(parameters), "sm_count": sm_count}
 
     def check_shape(
-        self,
-        scalars: Mapping[str, Value],
-        parameters: Mapping[str, int] | None = None,
-        sm_count: int = 1,
-    ) -> None:
+        self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None = None, sm_count: int = 1
+    ) -> None:  # fmt: skip
         """Refuse a size that this rung cannot take. Raises UsageProblem: with the header's
         reason."""
         names = self.names(scalars, parameters, sm_count)
         for shape in self.shapes:
             if not evaluate(shape.check, names, where=f"{self.label}: shapes"):
-                raise UsageProblem(
-                    f"{self.name} does not take {_listing(scalars)}: {shape.says}",
-                    "Choose another size or another kernel",
-                )
+                what = f"{self.name} does not take {_listing(scalars)}: {shape.says}"
+                raise UsageProblem(what, "Choose another size or another kernel")
 
     def launch_geometry(
         self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 Comparison = Literal[">", ">=", "<", "<=", "==", ""]
 _COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -40,6 +40,26 @@ class Evidence:
         )
 
 
+class Advice(str):
+    """A step of advice that ends in a command: `text`, then `command`."""
+
+    text: str
+    command: str
+
+    def __new__(cls, text: str, command: str) -> Self:
+        made = super().__new__(cls, f"{text}: {command}")
+        made.text, made.command = text, command
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # pickle makes it of these
+        return self.text, self.command
+
+
+def shown_step(step: str, show: Callable[[str], str]) -> str:
+    """A step of advice with its words as `show` makes them; a command stays one."""
+    return Advice(show(step.text), step.command) if isinstance(step, Advice) else show(step)
+
+
 @dataclass(frozen=True)
 class Location:
     """An instruction or source line that holds part of the problem. `share` is its fraction (0-1)
@@ -70,6 +90,7 @@ class Finding:
     speedup: float | None
     arithmetic: tuple[str, ...]
     advice: tuple[str, ...]
+    """Steps, of which those with a command are `Advice`."""
     look_for: str = ""
     locations: tuple[Location, ...] = ()
     good: bool = False

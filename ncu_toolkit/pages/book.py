@@ -25,8 +25,8 @@ from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages import palette
-from ncu_toolkit.pages.roofs import Roof, roofs
+from ncu_toolkit.pages import charts
+from ncu_toolkit.pages.roofline import DeviceRoof, roofs
 
 #: A rung of the trunk is faster than the one before it by this part at least.
 TRUNK: Final = 0.1
@@ -325,7 +325,7 @@ class Book:
         return self._cards[key]
 
     @cached_property
-    def roofs(self) -> tuple[Roof, ...]:
+    def roofs(self) -> tuple[DeviceRoof, ...]:
         return roofs(self.run.device, self.run.ceilings, self.run.profiles)
 
     @cached_property
@@ -497,7 +497,7 @@ class Book:
             ordered = sorted(kinds.values(), key=lambda entry: entry.order)
             count = sum(entry.kind not in ("baseline", "roof") for entry in ordered)
             found[family] = {
-                entry.label: palette.rung_colour(place, count, entry.kind)
+                entry.label: charts.rung_colour(place, count, entry.kind)
                 for place, entry in enumerate(ordered)
             }
         return found

@@ -269,7 +269,7 @@ def predictions(judged: Table) -> Chart | None:
         label = f"{step.text}, {size.text}"
         words = f"predicted {guess.text}, achieved {got.text}"
         scored = row[at["error"]].tone != "muted" and not row[at["error"]].missing
-        guesses.append(charts.Guess(label, guess.value, got.value, scored, words))
+        guesses.append((label, guess.value, got.value, scored, words))
         links[label] = step.href
         rows.append([step, size, guess, got])
     if not guesses:

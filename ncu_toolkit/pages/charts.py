@@ -2,12 +2,13 @@
 sets them for the light or dark theme.
 
 Functions take values and return `data` and `layout`; what to draw is decided by the view builders.
-"""
+The palette is that of Okabe and Ito, which people with the common colour-vision deficiencies can
+tell apart. Neighbours in a stack also differ by pattern, so nothing rests on colour alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -15,23 +16,115 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text
 from ncu_toolkit.document.views import shown_size
-from ncu_toolkit.pages import palette
+
+BLUE: Final = "#0072B2"
+SKY: Final = "#56B4E9"
+GREEN: Final = "#009E73"
+YELLOW: Final = "#F0E442"
+ORANGE: Final = "#E69F00"
+VERMILION: Final = "#D55E00"
+PURPLE: Final = "#CC79A7"
+GREY: Final = "#8A8F98"
+LIGHT: Final = "#C9CDD3"
+
+#: Kind of rung -> (pattern, words). The colour is the rung's own.
+KINDS: Final[dict[str, tuple[str, str]]] = {
+    "step": ("", "step"),
+    "slower": ("\\", "step, slower than the one before"),
+    "regression": ("/", "regression, kept to show it"),
+    "planted": ("x", "planted defect"),
+    "baseline": ("", "library baseline"),
+    "roof": ("", "roof"),
+    "probe": (".", "probe"),
+}
+#: Our own rungs are of one hue, from the pale first to the deep last one; lightness and chroma
+#: (OKLCH) show on white and on black.
+_HUE: Final = math.radians(245.0)
+_FIRST, _LAST, _CHROMA = 0.76, 0.52, 0.13
+
+
+def rung_colour(place: int, count: int, kind: str) -> str:
+    """The colour of a rung in every chart, by its place among `count`; libraries and roofs are
+    grey, regressions and planted defects vermilion.
+
+    OKLCH to sRGB after B. Ottosson, "A perceptual color space for image processing" (2020)."""
+    if kind in ("baseline", "roof"):
+        return GREY
+    if kind in ("regression", "planted"):
+        return VERMILION
+    lightness = _FIRST + (_LAST - _FIRST) * place / max(1, count - 1)
+    a, b = _CHROMA * math.cos(_HUE), _CHROMA * math.sin(_HUE)
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    middle = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * middle + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * middle - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * middle + 1.7076147010 * short,
+    )
+    return "#" + "".join(f"{_eight_bits(value):02x}" for value in linear)
+
+
+def _eight_bits(linear: float) -> int:
+    """A linear channel as its sRGB value, 0-255 (IEC 61966-2-1)."""
+    value = min(1.0, max(0.0, linear))
+    coded = 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055
+    return round(255 * coded)
+
+
+#: Stall reason -> (colour, pattern). A reason keeps its colour on every chart.
+STALLS: Final[dict[str, tuple[str, str]]] = {
+    "selected": (GREY, ""), "not_selected": (LIGHT, ""), "long_scoreboard": (BLUE, ""), "short_scoreboard": (SKY, ""),
+    "mio_throttle": (VERMILION, ""), "lg_throttle": (ORANGE, ""), "barrier": (PURPLE, ""), "math_pipe_throttle": (GREEN, ""),
+    "wait": (YELLOW, ""), "membar": (PURPLE, "/"), "tex_throttle": (ORANGE, "/"), "drain": (BLUE, "/"), "imc_miss": (SKY, "/"),
+    "no_instruction": (GREEN, "/"), "branch_resolving": (YELLOW, "/"), "dispatch_stall": (VERMILION, "/"),
+    "sleeping": (GREY, "/"), "misc": (LIGHT, "/"), "gmma": (GREEN, "x"),
+}  # fmt: skip
+
+#: Memory level -> (colour, marker symbol).
+LEVELS: Final[dict[str, tuple[str, str]]] = {
+    "dram": (BLUE, "circle"), "l2": (ORANGE, "square"), "l1": (GREEN, "diamond")
+}  # fmt: skip
+SYMBOLS: Final = (
+    "circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "hexagon", "pentagon",
+)  # fmt: skip
 
 Figure = dict[str, Any]
-
-
 #: Below the plot; the page's script makes room for as many lines as the width needs.
 LEGEND: Final = {
-    "orientation": "h",
-    "x": 0,
-    "xref": "container",
-    "xanchor": "left",
-    "y": 0,
-    "yref": "container",
-    "yanchor": "bottom",
-    "traceorder": "normal",
-    "font": {"size": 11},
-}
+    "orientation": "h", "x": 0, "xref": "container", "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom",
+    "traceorder": "normal", "font": {"size": 11},
+}  # fmt: skip
+
+
+def figure(
+    data: Sequence[Figure], height: float, x: Figure, y: Figure, *, margin: tuple[int, int, int, int] = (8, 16, 8, 44),
+    legend: bool = True, **more: Any,
+) -> Figure:  # fmt: skip
+    """Traces with their layout: margins are left, right, top and bottom; `more` is of the layout."""
+    below = {"legend": LEGEND} if legend else {}
+    sides = dict(zip("lrtb", margin, strict=True))
+    layout = {"height": height, "margin": sides, "xaxis": x, "yaxis": y, "showlegend": legend}
+    return {"data": list(data), "layout": {**layout, **below, **more}}
+
+
+def scatter(mode: str, name: str, x: Iterable[Any], y: Iterable[Any], **more: Any) -> Figure:
+    return {"type": "scatter", "mode": mode, "name": name, "x": list(x), "y": list(y), **more}
+
+
+def axis(title: str = "", **more: Any) -> Figure:
+    return {**({"title": {"text": title}} if title else {}), **more}
+
+
+def log_axis(title: str, ticks: Sequence[float], suffix: str = "", **more: Any) -> Figure:
+    """A logarithmic axis with labels at `ticks`."""
+    return axis(
+        title, type="log", tickvals=ticks, ticktext=[f"{t:g}{suffix}" for t in ticks], **more
+    )
+
+
+def hover(text: str) -> Figure:
+    return {"hovertemplate": f"{text}<extra></extra>"}
 
 
 #: Distances between labels of sizes that fit side by side on a phone.
@@ -84,28 +177,23 @@ def size_axis(dims: Mapping[str, Mapping[str, int]]) -> SizeAxis:
         and all(x <= y for x, y in zip(dims[a].values(), dims[b].values(), strict=True))
         for a, b in pairwise(order)
     )
-    title = {"text": "size"}
     if grows:
         places = [volumes[label] for label in order]
         shown = apart(places, [plot_text(shown_size(label)) for label in order])
-        layout = {"type": "log", "title": title, "tickvals": places, "ticktext": shown}
-        return SizeAxis(
-            dict(zip(order, places, strict=True)), frozenset(), {**layout, "automargin": True}
-        )
+        layout = axis("size", type="log", tickvals=places, ticktext=shown, automargin=True)
+        return SizeAxis(dict(zip(order, places, strict=True)), frozenset(), layout)
     extents = {label: tuple(dims[label].values())[::-1] for label in dims}
     order = sorted(dims, key=lambda label: extents[label])
     breaks = [b for a, b in pairwise(order) if extents[a][:-1] != extents[b][:-1]]
-    layout = {
-        "title": title,
-        "tickvals": list(range(1, len(order) + 1)),
-        "range": [0.5, len(order) + 1],  # slanted labels reach to the right
-        "ticktext": [plot_text(shown_size(label)) for label in order],
-    }
-    return SizeAxis(
-        {label: float(place) for place, label in enumerate(order, 1)},
-        frozenset(breaks if len(breaks) + 1 < len(order) else ()),
-        {**layout, "automargin": True},
+    layout = axis(
+        "size",
+        tickvals=list(range(1, len(order) + 1)),
+        range=[0.5, len(order) + 1],  # slanted labels reach to the right
+        ticktext=[plot_text(shown_size(label)) for label in order],
+        automargin=True,
     )
+    at = {label: float(place) for place, label in enumerate(order, 1)}
+    return SizeAxis(at, frozenset(breaks if len(breaks) + 1 < len(order) else ()), layout)
 
 
 #: Rungs drawn at first in the chart over sizes; the others wait in the legend.
@@ -113,171 +201,98 @@ _SIZES_SHOWN: Final = 6
 
 
 def by_size(
-    series: Sequence[tuple[str, str, str, Mapping[str, float]]], axis: SizeAxis, unit: str
+    series: Sequence[tuple[str, str, str, Mapping[str, float]]], sizes: SizeAxis, unit: str
 ) -> Figure:
     """Rate over size, a line for each rung: (label, kind, colour, rate by size)."""
     factor, prefix = si_prefix(
         max((rate for *_, rates in series for rate in rates.values()), default=1.0)
     )
     last = {
-        label: next(rates[size] for size in reversed(tuple(axis.places)) if size in rates)
+        label: next(rates[size] for size in reversed(tuple(sizes.places)) if size in rates)
         for label, _, _, rates in series
     }
-    fastest = sorted((last[label] for label, kind, *_ in series if kind == "step"), reverse=True)[
-        :_SIZES_SHOWN
-    ]
+    steps = (last[label] for label, kind, *_ in series if kind == "step")
+    fastest = sorted(steps, reverse=True)[:_SIZES_SHOWN]
     data = []
     for index, (label, kind, colour, rates) in enumerate(series):
-        baseline = kind in ("baseline", "roof")
-        line = axis.line(rates)
+        baseline, line = kind in ("baseline", "roof"), sizes.line(rates)
+        drawn = baseline or index == 0 or (fastest and last[label] >= fastest[-1])
+        dash = "dash" if kind in ("regression", "planted") else "solid"
         data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": plot_text(label),
-                "x": [size and axis.places[size] for size in line],
-                "y": [size and rates[size] / factor for size in line],
-                "line": {
-                    "color": colour,
-                    "width": 3 if baseline else 1.5,
-                    "dash": "dash" if kind in ("regression", "planted") else "solid",
-                },
-                "marker": {"symbol": palette.SYMBOLS[index % len(palette.SYMBOLS)], "size": 7},
-                "text": [
+            scatter(
+                "lines+markers",
+                plot_text(label),
+                [size and sizes.places[size] for size in line],
+                [size and rates[size] / factor for size in line],
+                line={"color": colour, "width": 3 if baseline else 1.5, "dash": dash},
+                marker={"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 7},
+                text=[
                     size and f"{plot_text(size)}: {units.si(rates[size], unit)}" for size in line
                 ],
-                "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
-                "visible": True
-                if baseline or index == 0 or (fastest and last[label] >= fastest[-1])
-                else "legendonly",
-            }
+                visible=True if drawn else "legendonly",
+                **hover("%{fullData.name}<br>%{text}"),
+            )
         )
-    layout = {
-        "height": 460,
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "legend": LEGEND,
-        "showlegend": True,
-        "xaxis": axis.layout,
-        "yaxis": {"title": {"text": f"{prefix}{unit}"}, "rangemode": "tozero", "automargin": True},
-    }
-    return {"data": data, "layout": layout}
+    y = axis(f"{prefix}{unit}", rangemode="tozero", automargin=True)
+    return figure(data, 460, sizes.layout, y)
 
 
-@dataclass(frozen=True)
-class Guess:
-    """One step: the speedup that was predicted, and what the next rung achieved."""
-
-    label: str
-    predicted: float
-    achieved: float
-    judged: bool
-    text: str
-
-
-def predictions(guesses: Sequence[Guess]) -> Figure:
-    """Achieved over predicted speedup, logarithmic; on the diagonal both are the same."""
-    values = [value for guess in guesses for value in (guess.predicted, guess.achieved)]
+def predictions(steps: Sequence[tuple[str, float, float, bool, str]]) -> Figure:
+    """Achieved over predicted speedup, logarithmic; on the diagonal both are the same. Steps are
+    (label, predicted, achieved, whether judged, text)."""
+    values = [value for _, predicted, achieved, *_ in steps for value in (predicted, achieved)]
     low, high = min([0.95, *values]) / 1.05, max([1.1, *values]) * 1.1
-    data: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "achieved as predicted",
-            "x": [low, high],
-            "y": [low, high],
-            "line": {"dash": "dot", "width": 1.5},
-            "hoverinfo": "skip",
-        }
-    ]
-    for judged, name in ((True, "judged"), (False, "not scored")):
-        chosen = [guess for guess in guesses if guess.judged is judged]
+    dotted = {"dash": "dot", "width": 1.5}
+    ends = [low, high]
+    data = [scatter("lines", "achieved as predicted", ends, ends, line=dotted, hoverinfo="skip")]
+    for judged, name, colour, symbol in (
+        (True, "judged", BLUE, "circle"),
+        (False, "not scored", GREY, "circle-open"),
+    ):
+        chosen = [step for step in steps if step[3] is judged]
         if chosen:
+            labels, predicted, achieved, _, texts = zip(*chosen, strict=True)
             data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": name,
-                    "x": [guess.predicted for guess in chosen],
-                    "y": [guess.achieved for guess in chosen],
-                    "customdata": [plot_text(guess.label) for guess in chosen],
-                    "text": [plot_text(guess.text) for guess in chosen],
-                    "marker": {
-                        "color": palette.BLUE if judged else palette.GREY,
-                        "symbol": "circle" if judged else "circle-open",
-                        "size": 9,
-                        "line": {"width": 1},
-                    },
-                    "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
-                }
+                scatter(
+                    "markers",
+                    name,
+                    predicted,
+                    achieved,
+                    customdata=list(map(plot_text, labels)),
+                    text=list(map(plot_text, texts)),
+                    marker={"color": colour, "symbol": symbol, "size": 9, "line": {"width": 1}},
+                    **hover("%{customdata}<br>%{text}"),
+                )
             )
     span = [math.log10(low), math.log10(high)]
-    ticks = [
-        value for value in (0.5, 1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= value <= high
-    ]
-    axis = {
-        "type": "log",
-        "range": span,
-        "automargin": True,
-        "tickvals": ticks,
-        "ticktext": [f"{t:g}×" for t in ticks],
-    }
-    layout = {
-        "height": 420,
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-        "legend": LEGEND,
-        "showlegend": True,
-        "xaxis": {**axis, "title": {"text": "predicted, if only this is fixed"}},
-        "yaxis": {**axis, "title": {"text": "achieved"}},
-    }
-    return {"data": data, "layout": layout}
+    ticks = [tick for tick in (0.5, 1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= tick <= high]
+    x, y = (
+        log_axis(title, ticks, "×", range=span, automargin=True)
+        for title in ("predicted, if only this is fixed", "achieved")
+    )
+    return figure(data, 420, x, y)
 
 
 def what_if(
-    label: str,
-    values: Sequence[float],
-    warps: Sequence[float],
-    now: tuple[float, float],
-    capacity: float,
-) -> Figure:
+    label: str, values: Sequence[float], warps: Sequence[float], now: tuple[float, float], capacity: float
+) -> Figure:  # fmt: skip
     """Resident warps an SM over one resource, with a diamond where the launch is now: (resource,
     warps)."""
     turns = [
-        (value, warps[at])
-        for at, value in enumerate(values)
-        if at in (0, len(values) - 1) or warps[at] != warps[at - 1]
+        at for at in range(len(values)) if at in (0, len(values) - 1) or warps[at] != warps[at - 1]
     ]
+    line = {"color": BLUE, "shape": "hv", "width": 2}
+    marker = {"color": VERMILION, "size": 11, "symbol": "diamond"}
+    over, height = [values[at] for at in turns], [warps[at] for at in turns]
     data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "warps",
-            "x": [value for value, _ in turns],
-            "y": [height for _, height in turns],
-            "line": {"color": palette.BLUE, "shape": "hv", "width": 2},
-            "hovertemplate": "%{x}: %{y} warps<extra></extra>",
-        },
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "now",
-            "x": [now[0]],
-            "y": [now[1]],
-            "marker": {"color": palette.VERMILION, "size": 11, "symbol": "diamond"},
-            "hovertemplate": "now: %{x}, %{y} warps<extra></extra>",
-        },
+        scatter("lines", "warps", over, height, line=line, **hover("%{x}: %{y} warps")),
+        scatter(
+            "markers", "now", now[:1], now[1:], marker=marker, **hover("now: %{x}, %{y} warps")
+        ),
     ]
-    layout = {
-        "height": 230,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 40},
-        "showlegend": False,
-        "xaxis": {"title": {"text": plot_text(label)}, "automargin": True},
-        "yaxis": {
-            "range": [0, capacity * 1.05],
-            "automargin": True,
-            "title": {"text": "warps an SM"},
-        },
-    }
-    return {"data": data, "layout": layout}
+    x = axis(plot_text(label), automargin=True)
+    y = axis("warps an SM", range=[0, capacity * 1.05], automargin=True)
+    return figure(data, 230, x, y, margin=(8, 8, 8, 40), legend=False)
 
 
 def si_prefix(largest: float) -> tuple[float, str]:

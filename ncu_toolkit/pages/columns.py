@@ -29,7 +29,7 @@ from ncu_toolkit.document.views import (
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
-from ncu_toolkit.pages import palette
+from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, Entry, Ladder, achieved
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
@@ -39,7 +39,7 @@ NOT_TIMED: Final = "this rung was not timed at this size"
 def _name(entry: Entry) -> Cell:
     badges = []
     if entry.kind != "step":
-        badges.append((entry.kind, palette.KINDS.get(entry.kind, ("", entry.kind))[1]))
+        badges.append((entry.kind, charts.KINDS.get(entry.kind, ("", entry.kind))[1]))
     if entry.shown_kind == "slower":
         why = "slower than the rung it is compared with; its page shows the reason, as far as the profiles do"
         badges.append(("slower", why))

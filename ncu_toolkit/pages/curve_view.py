@@ -13,7 +13,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text, slug, visible
 from ncu_toolkit.document.views import Cell, Chart, missing, number, plain_table, shown_size, text
 from ncu_toolkit.model import Timing
-from ncu_toolkit.pages import charts, palette
+from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, problem_of
 from ncu_toolkit.pages.columns import NOT_TIMED, interleaved
 
@@ -174,53 +174,35 @@ class _Curve:
             rate, low, high = (
                 {size: self.rate(line[size], part) for size in places} for part in (0.5, 0.9, 0.1)
             )
-            symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
+            symbol = charts.SYMBOLS[index % len(charts.SYMBOLS)]
             marks = [f"{symbol}-open" if size in self.unseen else symbol for size in drawn]
+            spread = {
+                "type": "data",
+                "symmetric": False,
+                "array": [size and (high[size] - rate[size]) / factor for size in drawn],
+                "arrayminus": [size and (rate[size] - low[size]) / factor for size in drawn],
+                "thickness": 1.2,
+                "width": 3,
+            }
+            width = 3 if rung == self.baseline else 2
             data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": plot_text(rung),
-                    "x": [size and places[size] for size in drawn],
-                    "y": [size and rate[size] / factor for size in drawn],
-                    "error_y": {
-                        "type": "data",
-                        "symmetric": False,
-                        "array": [size and (high[size] - rate[size]) / factor for size in drawn],
-                        "arrayminus": [
-                            size and (rate[size] - low[size]) / factor for size in drawn
-                        ],
-                        "thickness": 1.2,
-                        "width": 3,
-                    },
-                    "line": {
-                        "color": colours.get(rung, palette.GREY),
-                        "width": 3 if rung == self.baseline else 2,
-                    },
-                    "marker": {"symbol": marks if self.unseen else symbol, "size": 8},
-                    "text": [
+                charts.scatter(
+                    "lines+markers",
+                    plot_text(rung),
+                    [size and places[size] for size in drawn],
+                    [size and rate[size] / factor for size in drawn],
+                    error_y=spread,
+                    line={"color": colours.get(rung, charts.GREY), "width": width},
+                    marker={"symbol": marks if self.unseen else symbol, "size": 8},
+                    text=[
                         size and f"{plot_text(size)}: {units.si(rate[size], self.unit)}"
                         for size in drawn
                     ],
-                    "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
-                }
+                    **charts.hover("%{fullData.name}<br>%{text}"),
+                )
             )
-        ticks = _decades(data)
-        layout = {
-            "height": _HEIGHT,
-            "margin": {"l": 8, "r": 16, "t": 8, "b": 44},
-            "legend": charts.LEGEND,
-            "showlegend": True,
-            "xaxis": self.axis.layout,
-            "yaxis": {
-                "type": "log",
-                "title": {"text": f"{prefix}{self.unit}"},
-                "automargin": True,
-                "tickvals": ticks,
-                "ticktext": [f"{t:g}" for t in ticks],
-            },
-        }
-        return {"data": data, "layout": layout}
+        y = charts.log_axis(f"{prefix}{self.unit}", _decades(data), automargin=True)
+        return charts.figure(data, _HEIGHT, self.axis.layout, y)
 
 
 def _decades(data: Sequence[Mapping[str, Any]]) -> list[float]:

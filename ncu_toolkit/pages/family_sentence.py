@@ -10,7 +10,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.pages.book import Entry, Ladder, problem_of
-from ncu_toolkit.pages.roofs import Roof, RoofName, best
+from ncu_toolkit.pages.roofline import DeviceRoof, RoofName, best
 
 #: Measured rates that a kernel may go beyond: what memory copies, or a library's product reaches.
 _MEASURED = {
@@ -119,7 +119,7 @@ def _of_library(ladder: Ladder, top: Entry) -> list[str]:
     return [f"{share} of {visible(name.label) if name else 'the library'}"]
 
 
-def _of_roof(rate: float, known: tuple[Roof, ...], name: RoofName) -> list[str]:
+def _of_roof(rate: float, known: tuple[DeviceRoof, ...], name: RoofName) -> list[str]:
     """A rate as shares of a roof. One that goes beyond a rate of _MEASURED is compared with the
     device's peak as well."""
     roof = best(known, name)

@@ -26,12 +26,12 @@ from ncu_toolkit.document.views import (
     shown_size,
     text,
 )
-from ncu_toolkit.pages import charts, palette, tune_view
+from ncu_toolkit.pages import charts, tune_view
 from ncu_toolkit.pages.book import Book, Entry, Ladder, problem_of
 from ncu_toolkit.pages.columns import NOT_TIMED, cause, ladder_table
 from ncu_toolkit.pages.curve_view import library_curve
 from ncu_toolkit.pages.family_sentence import rate_text, roof_name, sentence
-from ncu_toolkit.pages.roofline import Point, roofline
+from ncu_toolkit.pages.roofline import Spot, roofline
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand
 #: in the table.
@@ -273,7 +273,7 @@ def _stall_chart(ladder: Ladder) -> BarChart | None:
         )
     used = {segment.kind for bar in bars for segment in bar.segments}
     kinds = {
-        reason: BarKind(_reason(reason), *palette.STALLS.get(reason, (palette.LIGHT, ".")))
+        reason: BarKind(_reason(reason), *charts.STALLS.get(reason, (charts.LIGHT, ".")))
         for reason in (*drawn, "other")
         if reason in used
     }
@@ -339,7 +339,7 @@ def _roofline_chart(ladder: Ladder) -> Chart | None:
             continue
         intensity = {level: entry.flops / moved for level, moved in levels.items() if moved > 0}
         points.append(
-            Point(
+            Spot(
                 entry.label, rate, intensity, entry.kind, entry.colour, entry.label in ladder.trunk,
                 entry.way[0].rung,
             )
@@ -429,7 +429,7 @@ def _traffic_chart(ladder: Ladder) -> BarChart | None:
     headings = ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())]
     return BarChart(
         f"{ladder.key}-traffic", "How often does each rung move its bytes?", "Memory traffic over compulsory", summary,
-        {level: BarKind(_ASKED[level], palette.LEVELS[level][0]) for level in ("l1", "l2", "dram") if any(level in drawn for _, drawn in data)},
+        {level: BarKind(_ASKED[level], charts.LEVELS[level][0]) for level in ("l1", "l2", "dram") if any(level in drawn for _, drawn in data)},
         ("Rung", "", "", "DRAM"), tuple(bars),
         _table(ladder, "traffic", f"Bytes moved at {ladder.label}", headings, rows, (1, 2, 3, 4)),
         tuple(BarMark(at(tick), f"{tick:g}×", tick != 1) for tick in _ticks(low, high)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -13,7 +13,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.document.card import CodeLine
-from ncu_toolkit.document.views import Cell, Fold, HotSpots, Table, number, plain_table, text
+from ncu_toolkit.document.views import Cell, Fold, HotSpots, Spec, Table, number, table, text
+from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Finding, Instruction, Profile
@@ -81,14 +82,13 @@ def hot_spots(
         else ((), ())
     )
     named = _named(rows, findings)
+    regular = all(row.address == _BYTES * i for i, row in enumerate(rows))
     data: dict[str, Any] = {
         "reasons": [reason_name(reason) for reason in reasons],
         "files": [visible(name) for name in files],
         "sources": sources,
         "from": starts,
-        "address": []
-        if all(row.address == _BYTES * i for i, row in enumerate(rows))
-        else [f"{row.address:x}" for row in rows],
+        "address": [] if regular else [f"{row.address:x}" for row in rows],
         "sass": [visible(row.sass, _LINE) for row in rows],
         "file": [place[row.file] if row.file else -1 for row in rows],
         "line": [row.line for row in rows],
@@ -241,6 +241,9 @@ def _set_at_run_time(rows: Sequence[Instruction]) -> set[int]:
 class _Line:
     """What one source line (or, without lines, one instruction) adds up to."""
 
+    file: str
+    line: int
+    index: int
     weight: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     heaviest: int = 0
@@ -259,7 +262,7 @@ def _hottest(
         key = (row.file, row.line, -1) if row.file else ("", 0, row.index)
         line = lines.get(key)
         if line is None:
-            line = lines[key] = _Line()
+            line = lines[key] = _Line(*key)
         weight = (row.executed or 0) if by_executions else row.sample_count
         line.weight += weight
         for reason, n in row.samples.items():
@@ -272,75 +275,48 @@ def _hottest(
         for name in _BEYOND if row.counters else ():
             if (excess := _beyond(row, name)) is not None:
                 line.beyond[name] = line.beyond.get(name, 0.0) + excess
-    shown = [name for name in _BEYOND if any(line.beyond.get(name) for line in lines.values())]
     total = sum(line.weight for line in lines.values()) or 1
-    ranked = sorted(
-        (item for item in lines.items() if item[1].weight), key=lambda item: -item[1].weight
-    )[:_HOTTEST]
-    rows = [
-        _row(profile, key, line, total, live is not None, shown, by_executions)
-        for key, line in ranked
-    ]
-    what = "executions" if by_executions else "samples"
-    headings: list[str | tuple[str, str]] = [
-        ("Share", f"of all {what}"),
-        "Where",
-        "Source",
-        "Heaviest instruction",
-        "Stall reasons",
-    ]
-    headings += ["Live"] if live else []
-    headings += [_BEYOND[name] for name in shown]
-    return plain_table(
-        "hottest",
-        f"The lines with most {what}",
-        headings,
-        rows,
-        numeric=(0, *range(5, len(headings))),
-    )
+    ranked = sorted(filter(lambda line: line.weight, lines.values()), key=lambda line: -line.weight)
 
-
-def _row(
-    profile: Profile,
-    key: tuple[str, int, int],
-    line: _Line,
-    total: int,
-    with_live: bool,
-    shown: Sequence[str],
-    by_executions: bool,
-) -> list[Cell]:
-    name, number_of, index = key
-    source = profile.sources.get(name, "").splitlines()
-    words = source[number_of - 1].strip() if 0 < number_of <= len(source) else ""
-    top = ", ".join(
-        f"{reason_name(reason)} {units.percent(n / line.weight, 2)}"
-        for reason, n in line.reasons.most_common(_REASONS)
-    )
-    at = f"{name.rsplit('/', 1)[-1]}:{number_of}" if name else f"instruction {index}"
-    where = text(at, name)
-    if line.named:
-        where = Cell(
-            where.text,
-            where.value,
-            where.title,
-            badges=(("diagnosis", "the verdict or another finding points at this line"),),
+    def where(line: _Line) -> Cell:
+        at = (
+            f"{line.file.rsplit('/', 1)[-1]}:{line.line}"
+            if line.file
+            else f"instruction {line.index}"
         )
-    return [
-        number(line.weight / total, "fraction", bar=line.weight / total),
-        where,
-        text(words, code=True) if words else text("–"),
-        text(line.sass, code=True),
-        text(top if top and not by_executions else "–"),
-        *(
-            [
-                number(
-                    float(line.live),
-                    "count",
-                    title="most live registers at an instruction of this line",
-                )
-            ]
-            if with_live
-            else []
-        ),
-        *(number(line.beyond[n], "count") if n in line.beyond else text("–") for n in shown),
+        why = "the verdict or another finding points at this line"
+        return replace(text(at, line.file), badges=(("diagnosis", why),) if line.named else ())
+
+    def source(line: _Line) -> Cell:
+        known = profile.sources.get(line.file, "").splitlines()
+        words = known[line.line - 1].strip() if 0 < line.line <= len(known) else ""
+        return text(words, code=True) if words else text("–")
+
+    def reasons(line: _Line) -> Cell:
+        top = ", ".join(
+            f"{reason_name(reason)} {units.percent(n / line.weight, 2)}"
+            for reason, n in line.reasons.most_common(_REASONS)
+        )
+        return text(top if top and not by_executions else "–")
+
+    def beyond(name: str) -> Spec[_Line]:
+        def cell(line: _Line) -> Cell:
+            return number(line.beyond[name], "count") if name in line.beyond else text("–")
+
+        return spec(_BEYOND[name], cell)
+
+    what = "executions" if by_executions else "samples"
+    most = "most live registers at an instruction of this line"
+    specs = [
+        spec("Share", lambda line: number(line.weight / total, "fraction", bar=line.weight / total), f"of all {what}"),
+        spec("Where", where, words=True),
+        spec("Source", source, words=True),
+        spec("Heaviest instruction", lambda line: text(line.sass, code=True), words=True),
+        spec("Stall reasons", reasons, words=True),
+    ]  # fmt: skip
+    if live:
+        specs.append(spec("Live", lambda line: number(float(line.live), "count", title=most)))
+    specs += [
+        beyond(name) for name in _BEYOND if any(line.beyond.get(name) for line in lines.values())
     ]
+    return table(f"The lines with most {what}", specs, ranked[:_HOTTEST], key="hottest")

@@ -6,9 +6,10 @@ What the report does not hold is left out and named, never shown as zero."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
@@ -17,7 +18,7 @@ from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.document.card import Card, whole_percent
-from ncu_toolkit.document.views import Flow, Fold, Lane, Level, Link, Memory
+from ncu_toolkit.document.views import Fold, Lane, Level, Memory, Moved, Wire
 from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages.columns import compact
@@ -26,10 +27,10 @@ from ncu_toolkit.sass.opcodes import base, width
 
 #: What follows a figure that no counter of the report has: lanes x bytes of executed instructions.
 DERIVED: Final = "†"
+_COUNTED: Final = "Nsight's counter: sectors × 32 bytes"
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(NamedTuple):
     """A kind of access: figures of the sectors that it loads and stores, of its hit rate, and its
     instructions, for what the report does not count."""
 
@@ -91,193 +92,161 @@ def memory_view(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Memor
     """None where the report has neither bytes nor use of anything. A link is as busy as the busiest
     of its units, by the figures `used` that the card's bars show."""
     limits = {bar.resource for bar in shown.bars if bar.limit}
-    found = [_lane(profile, kind) for kind in _KINDS]
-    most = max((lane.bytes for lane in found if lane is not None), default=0.0)
-    parts = _parts(profile, found, used)
-    heavy = max(parts, key=lambda name: parts[name], default="")
-    lanes = tuple(
-        Lane(
-            lane.name,
-            lane.flows,
-            " · ".join(filter(None, (lane.hits, *_busy_with(lane.name, parts, used)))),
-            lane.bytes / most if most else 0.0,
-            lane.name in limits or ("l1_data" in limits and lane.name == heavy),
-        )
-        for lane in found
-        if lane is not None and lane.flows
-    )
-    ends = [_end(profile, *end, used, limits) for end in _ENDS]
-    link = _link(_of_l2(profile), ("l2", "fill"), used, limits)
+    found = {kind.name: _lane(profile, kind) for kind in _KINDS}
+    ends = {end[0]: _end(profile, *end[1:], used, limits) for end in _ENDS}
+    link = _wire(_of_l2(profile), ("l2", "fill"), used, limits)
     l1 = Level("L1 / shared", _hits(profile, "l1_hit_rate"), _busiest(_L1, used, limits))
     l2 = Level("L2", _hits(profile, "l2_hit_rate"), _atomics(profile, used, limits))
-    if not (lanes or link.known or l1.units or any(end and end[0].known for end in ends)):
+    moving = [lane for lane in found.values() if lane is not None and lane.flows]
+    there = tuple((end, Level(name)) for name, end in ends.items() if end and end.known)
+    if not (moving or link.known or l1.units or there):
         return None
-    names = (*(kind.name for kind in _KINDS), *(name.lower() for name, *_ in _ENDS[1:]))
-    every = (*found, *ends[1:])
-    absent = [name for name, each in zip(names, every, strict=True) if each is None]
-    unused = [
-        name
-        for name, each in zip(names, every, strict=True)
-        if each is not None and not (each[0].flows if isinstance(each, tuple) else each.flows)
-    ]
-    there = tuple(end for end in ends if end and end[0].known)
-    said = _left_out(absent, unused, lanes, link)
-    return Memory(lanes, l1, link, l2, there, said, shown.state)
+    most = max((lane.part for lane in moving), default=0.0)
+    parts = _parts(profile, moving, used)
+    heavy = max(parts, key=parts.__getitem__, default="")
+    lanes = tuple(
+        replace(
+            lane,
+            note=" · ".join(filter(None, (lane.note, _busy_with(lane.name, parts, used)))),
+            part=lane.part / most if most else 0.0,
+            limit=lane.name in limits or ("l1_data" in limits and lane.name == heavy),
+        )
+        for lane in moving
+    )
+    behind = {name.lower(): end for name, end in ends.items() if name != "DRAM"}
+    every: dict[str, Lane | Wire | None] = {**found, **behind}
+    unused = [name for name, each in every.items() if each is not None and not each.flows]
+    absent = [name for name, each in every.items() if each is None]
+    flows = [*itertools.chain.from_iterable(lane.flows for lane in lanes), *link.flows]
+    said = (
+        f"Not used: {', '.join(unused)}." if unused else "",
+        f"Not in this report: {', '.join(absent)}." if absent else "",
+        f"{DERIVED} worked out from executed instructions or from sums. The rest is counted by Nsight Compute."
+        if any(flow.moved.endswith(DERIVED) for flow in flows)
+        else "",
+    )
+    return Memory(lanes, l1, link, l2, there, tuple(filter(None, said)), shown.state)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What a kind of access moves: nothing where it is not used."""
-
-    name: str
-    flows: tuple[Flow, ...] = ()
-    hits: str = ""
-    bytes: float = 0.0
-
-
-def _lane(profile: Profile, kind: _Kind) -> _Found | None:
-    """None where the report does not say what this kind moves."""
-    sides = []
-    for word, figure, codes in zip(
+def _lane(profile: Profile, kind: _Kind) -> Lane | None:
+    """What a kind of access moves, its bytes as its part: nothing where it is not used, None where
+    the report does not say."""
+    flows, total, known = [], 0.0, False
+    for word, name, codes in zip(
         kind.words, (kind.loads, kind.stores), (kind.load_codes, kind.store_codes), strict=True
     ):
-        moved, derived = _moved(profile, figure, codes) if figure or codes else (0.0, False)
-        sides.append((word, moved, derived))
-    if all(moved is None for _, moved, _ in sides):
-        return _passes(profile, kind)
-    flows = tuple(
-        Flow(_bytes(moved, derived), word, "lanes × bytes, from executed instructions" if derived else "Nsight's counter: sectors × 32 bytes")
-        for word, moved, derived in sides
-        if moved
-    )  # fmt: skip
+        moved, derived = _moved(profile, name, codes) if name or codes else (0.0, False)
+        known, total = known or moved is not None, total + (moved or 0.0)
+        how = "lanes × bytes, from executed instructions" if derived else _COUNTED
+        flows += [Moved(_bytes(moved, derived), word, how)] if moved else []
+    if not known:
+        return _passes(profile) if kind.name == "shared" else None
     hits = _hits(profile, kind.hits) if flows and kind.hits else ""
-    return _Found(kind.name, flows, hits, sum(moved or 0.0 for _, moved, _ in sides))
+    return Lane(kind.name, tuple(flows), hits, total)
 
 
-def _moved(profile: Profile, figure: str, codes: Iterable[str]) -> tuple[float | None, bool]:
+def _moved(profile: Profile, name: str, codes: Iterable[str]) -> tuple[float | None, bool]:
     """Bytes, and whether instructions tell them; None where nothing does."""
-    sectors = figures.value(profile, figure) if figure else None
+    sectors = figures.value(profile, name) if name else None
     if sectors is not None:
         return sectors * SECTOR_BYTES, False
     if not profile.mix.collected:
         return None, False
-    rows = [row for row in figures.rows(profile) if base(row.opcode) in set(codes)]
+    rows = [row for row in figures.rows(profile) if base(row.opcode) in codes]
     if any(not width(row.opcode) for row in rows):
         copied = figures.copied_sectors(profile)
         return (copied * SECTOR_BYTES, True) if copied else (None, False)
     return sum(row.threads * width(row.opcode) for row in rows), True
 
 
-def _passes(profile: Profile, kind: _Kind) -> _Found | None:
+def _passes(profile: Profile) -> Lane | None:
     """Shared memory of a report that counts only passes through its banks."""
-    passes = figures.value(profile, "shared_wavefronts") if kind.name == "shared" else None
+    passes = figures.value(profile, "shared_wavefronts")
     if passes is None:
         return None
-    flow = Flow(compact(passes), "passes", "Nsight's counter: passes through the banks")
-    return _Found(kind.name, (flow,) if passes else ())
+    flow = Moved(compact(passes), "passes", "Nsight's counter: passes through the banks")
+    return Lane("shared", (flow,) if passes else ())
 
 
-def _parts(
-    profile: Profile, found: Iterable[_Found | None], used: Mapping[str, Use]
-) -> dict[str, float]:
+def _parts(profile: Profile, moving: Iterable[Lane], used: Mapping[str, Use]) -> dict[str, float]:
     """How busy shared memory and the rest keep the data stage of L1, which both pass: the rest by
     its name where it is one kind alone. Empty where wavefronts were not counted."""
     data = used.get("l1_data")
     if data is None or not profile.value("shared_wavefronts"):
         return {}
     shared = data.busy * shared_wavefront_part(Kernel.of(profile))
-    others = [
-        lane.name
-        for lane in found
-        if lane is not None and lane.bytes and lane.name in ("global", "local", "atomics")
-    ]
+    others = [lane.name for lane in moving if lane.name in ("global", "local", "atomics")]
     rest = {others[0]: data.busy - shared} if len(others) == 1 else {}
     return {"shared": shared, **rest}
 
 
-def _busy_with(name: str, parts: Mapping[str, float], used: Mapping[str, Use]) -> Iterable[str]:
+def _busy_with(name: str, parts: Mapping[str, float], used: Mapping[str, Use]) -> str:
     """How busy a kind of access keeps the data stage of L1, and the constant cache."""
     if name in parts:
-        yield f"{resource_name('l1_data')} {whole_percent(parts[name])}"
+        return f"{resource_name('l1_data')} {whole_percent(parts[name])}"
     if name == "constant" and name in used:
-        yield f"{whole_percent(used[name].busy)} busy"
+        return f"{whole_percent(used[name].busy)} busy"
+    return ""
 
 
-def _of_l2(profile: Profile) -> tuple[Flow, ...]:
+def _of_l2(profile: Profile) -> list[Moved]:
     """What SMs read from L2 and write to it."""
-    counted = "Nsight's counter: sectors × 32 bytes"
     read = profile.value("l2_read_sectors")
     read = profile.value("l1_fill_sectors") if read is None else read
     written, total = profile.value("l2_write_sectors"), profile.value("l2_sectors_from_sm")
     rest = None if read is None or total is None or written is not None else total - read
-    flows = []
-    if read:
-        flows.append(Flow(_bytes(read * SECTOR_BYTES), "read", counted))
+    flows = [Moved(_bytes(read * SECTOR_BYTES), "read", _COUNTED)] if read else []
     if written:
-        flows.append(Flow(_bytes(written * SECTOR_BYTES), "written", counted))
+        flows.append(Moved(_bytes(written * SECTOR_BYTES), "written", _COUNTED))
     elif rest is not None and rest > 0:
         how = "what SMs move in all, less what they read"
-        flows.append(Flow(_bytes(rest * SECTOR_BYTES, True), "written", how))
+        flows.append(Moved(_bytes(rest * SECTOR_BYTES, True), "written", how))
     elif read is None and total:
-        flows.append(Flow(_bytes(total * SECTOR_BYTES), "moved", counted))
-    return tuple(flows)
+        flows.append(Moved(_bytes(total * SECTOR_BYTES), "moved", _COUNTED))
+    return flows
 
 
 def _end(
-    profile: Profile,
-    name: str,
-    read: str,
-    written: str,
-    factor: int,
-    resource: str,
-    used: Mapping[str, Use],
-    limits: set[str],
-) -> tuple[Link, Level] | None:
-    """A memory behind L2 with its link. None where the report does not say what it moved."""
-    sides = [(word, profile.value(each)) for word, each in (("read", read), ("written", written))]
+    profile: Profile, read: str, written: str, factor: int, resource: str, used: Mapping[str, Use], limits: set[str]
+) -> Wire | None:  # fmt: skip
+    """The link to a memory behind L2. None where the report does not say what it moved."""
+    sides = {"read": profile.value(read), "written": profile.value(written)}
     flows = [
-        Flow(_bytes(moved * factor), word, "Nsight's counter") for word, moved in sides if moved
+        Moved(_bytes(moved * factor), word, "Nsight's counter")
+        for word, moved in sides.items()
+        if moved
     ]
     total = profile.value("dram_total_bytes") if resource and not flows else None
     if total:
-        flows.append(Flow(_bytes(total), "moved", "Nsight's counter"))
-    if all(moved is None for _, moved in sides) and total is None and resource not in used:
+        flows.append(Moved(_bytes(total), "moved", "Nsight's counter"))
+    if all(moved is None for moved in sides.values()) and total is None and resource not in used:
         return None
-    link = _link(tuple(flows), (resource,), used, limits)
-    moved = sum(value or 0.0 for _, value in sides) * factor
+    link, moved = _wire(flows, (resource,), used, limits), sum(v or 0.0 for v in sides.values())
     if not resource and moved and profile.duration_us:
-        rate = units.quantity(moved / profile.duration_us * 1e6, "B/s")
-        link = Link(link.flows, rate, "", link.width, False)
-    return link, Level(name, "", ())
+        rate = units.quantity(moved * factor / profile.duration_us * 1e6, "B/s")
+        return Wire(link.flows, rate, "", link.width, False)
+    return link
 
 
-def _link(
-    flows: tuple[Flow, ...],
-    resources: Iterable[str],
-    used: Mapping[str, Use],
-    limits: set[str],
-) -> Link:
+def _wire(
+    flows: Iterable[Moved], resources: Iterable[str], used: Mapping[str, Use], limits: set[str]
+) -> Wire:
     known = {name: used[name].busy for name in resources if name in used}
     marked = {name: share for name, share in known.items() if name in limits}
     busiest = max(sorted(marked or known), key=known.__getitem__, default="")
-    share = known.get(busiest)
-    return Link(
-        flows,
-        "" if share is None else f"{resource_name(busiest)} {whole_percent(share)}",
-        "" if share is None else ", limit" if marked else " busy",
-        _THIN + (_THICK - _THIN) * (share or 0.0),
-        bool(marked),
-    )
+    if not busiest:
+        return Wire(tuple(flows), "", "", _THIN, False)
+    share, mark = known[busiest], ", limit" if marked else " busy"
+    busy = f"{resource_name(busiest)} {whole_percent(share)}"
+    return Wire(tuple(flows), busy, mark, _THIN + (_THICK - _THIN) * share, bool(marked))
 
 
 def _busiest(
     names: Iterable[str], used: Mapping[str, Use], limits: set[str]
 ) -> tuple[tuple[str, bool], ...]:
     """The busiest of a level's units, and whether they limit."""
-    known = sorted(
-        (name for name in names if name in used),
-        key=lambda name: (name not in limits, -used[name].busy),
-    )
+    known = [name for name in names if name in used]
+    known.sort(key=lambda name: (name not in limits, -used[name].busy))
     return tuple(
         (f"{resource_name(name)} {whole_percent(used[name].busy)}", name in limits)
         for name in known[:_UNITS]
@@ -297,26 +266,6 @@ def _atomics(
     busiest = share >= 0.99 * (profile.value("l2_atomic_unit_busiest") or 1.0)
     name = "busiest atomic unit" if busiest else "atomic units"
     return ((f"{name} {whole_percent(share)}", "atomic" in limits),)
-
-
-def _left_out(
-    absent: list[str], unused: list[str], lanes: tuple[Lane, ...], link: Link
-) -> tuple[str, ...]:
-    """What the picture does not show and why, and what its mark means."""
-    flows = (*(flow for lane in lanes for flow in lane.flows), *link.flows)
-    derived = any(flow.moved.endswith(DERIVED) for flow in flows)
-    return tuple(
-        filter(
-            None,
-            (
-                f"Not used: {', '.join(unused)}." if unused else "",
-                f"Not in this report: {', '.join(absent)}." if absent else "",
-                f"{DERIVED} worked out from executed instructions or from sums. The rest is counted by Nsight Compute."
-                if derived
-                else "",
-            ),
-        )
-    )
 
 
 def _bytes(moved: float, derived: bool = False) -> str:

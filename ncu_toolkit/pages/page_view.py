@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,11 +18,12 @@ from ncu_toolkit.diagnosis import expectations, figures
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import (
     Cell,
+    Command,
     Fact,
     FindingView,
     Fold,
-    Guess,
     PageView,
+    Question,
     Spec,
     Table,
     Tone,
@@ -32,6 +35,7 @@ from ncu_toolkit.document.views import (
     without_empty,
 )
 from ncu_toolkit.explain.busy import resource_name, uses
+from ncu_toolkit.explain.code import registers, static_parts
 from ncu_toolkit.explain.sections import fact_cell, spec
 from ncu_toolkit.model import (
     Diagnosis,
@@ -43,6 +47,8 @@ from ncu_toolkit.model import (
     Profile,
     Series,
 )
+from ncu_toolkit.model.finding import shown_step
+from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, Entry, problem_of
 from ncu_toolkit.pages.columns import (
     NOT_TIMED,
@@ -62,8 +68,6 @@ from ncu_toolkit.pages.page_tables import (
     stall_fold,
 )
 from ncu_toolkit.pages.pictures import roof_picture, roof_table
-from ncu_toolkit.pages.reproduce import beside, commands, opening
-from ncu_toolkit.pages.static_view import registers, static_parts
 from ncu_toolkit.pages.step_view import step_fold
 from ncu_toolkit.pages.tune_view import differs
 
@@ -158,7 +162,7 @@ _GAINS: Final = (
 _CHOICES: Final = 4
 
 
-def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
+def _guess(shown: Card, diagnosis: Diagnosis) -> Question | None:
     """What a reader may guess: the verdict among causes that were found too or ruled out, and the
     range that its gain lies in. None where there is no verdict."""
     if shown.state not in ("slow", "roof"):
@@ -167,7 +171,7 @@ def _guess(shown: Card, diagnosis: Diagnosis) -> Guess | None:
     others += [cause(ruled.bottleneck) for ruled in diagnosis.considered]
     names = list(dict.fromkeys(name for name in (shown.title, *others) if name))[:_CHOICES]
     right = next(words for most, words in _GAINS if (shown.factor or 1.0) < most)
-    return Guess(
+    return Question(
         tuple((name, name == shown.title) for name in sorted(names)),
         tuple((words, words == right) for _, words in _GAINS),
     )
@@ -392,7 +396,7 @@ def _finding(finding: Finding, advise: bool) -> FindingView:
         finding.good,
         gain,
         tuple(map(visible, finding.arithmetic)),
-        tuple(map(visible, finding.advice)) if advise else (),
+        tuple(shown_step(step, visible) for step in finding.advice) if advise else (),
         visible(finding.look_for) if advise else "",
         evidence_table(finding.evidence, "Evidence"),
         table("Where", specs, finding.locations, key="where") if finding.locations else None,
@@ -544,3 +548,58 @@ def _neighbours(book: Book, entry: Entry) -> Neighbours:
 def page_link(book: Book, label: str, profile: Profile | None) -> Cell | None:
     """A link to a launch's page."""
     return Cell(visible(label, 60), None, "", book.page(profile)) if profile else None
+
+
+#: A section folder of which scrubbing left the last component. Ours is always given first, Nsight
+#: Compute's own behind it.
+_SECTIONS: Final = re.compile(r"(?<=--section-folder )sections(?=\s|$)")
+#: The list of cases that a ladder's run writes beside its report. A recording comes without it.
+_PLAN: Final = re.compile(r"(?<=\.target )[\w.-]+\.json(?=\s|$)")
+_MEANT: Final = {
+    "$NCU_TOOLKIT": "$NCU_TOOLKIT is the folder of ncu-toolkit's checkout",
+    "$NSIGHT_COMPUTE": "$NSIGHT_COMPUTE the folder of Nsight Compute, such as /opt/nvidia/nsight-compute/2025.3.1",
+    "$PLAN": "$PLAN the list of kernels and sizes, which `ncu-toolkit profile` writes beside its report",
+}
+
+
+def commands(run: Run, rung: str = "", size: str = "") -> tuple[Command, ...]:
+    """How to profile a rung again (where one is named), and what was run."""
+    again = "Profile it again, on a machine with a GPU:"
+    typed = f"ncu-toolkit profile --kernel {rung} --size {size}"
+    found = [Command(again, typed)] if rung else []
+    for command in run.commands:
+        typed = command if run.live else _typed(command)
+        names = (name for name in _MEANT if name in typed and name not in command)
+        meant = "; ".join(map(_MEANT.__getitem__, names))
+        ncu = command.split(" ", 1)[0].rsplit("/", 1)[-1] == "ncu"
+        what = "Nsight Compute was run like this" if ncu else "This was run"
+        words = f"{what}. {meant[:1].upper()}{meant[1:]}." if meant else f"{what}:"
+        told = any(before.what == words for before in found)
+        found.append(Command("Then:" if told else words, visible(typed, keep="\n")))
+    return tuple(found)
+
+
+def _typed(command: str) -> str:
+    """A recorded command with what scrubbing took from its paths put back by name."""
+    others = ["$NSIGHT_COMPUTE/sections"] * command.count("--section-folder ")
+    folders = iter(("$NCU_TOOLKIT/sections", *others))
+    return _PLAN.sub("$PLAN", _SECTIONS.sub(lambda _: next(folders), command))
+
+
+def beside(run: Run, name: str) -> bool:
+    """Whether a raw report lies beside the pages; a name from a report never becomes a path."""
+    return name in run.report_files and not name.startswith(".") and not {"/", "\\"} & {*name}
+
+
+def opening(run: Run, name: str) -> tuple[Command, ...]:
+    """How to open a report in the Nsight Compute GUI, which reads no packed files. Nothing where it
+    does not lie beside the pages."""
+    if not beside(run, name):
+        return ()
+    opened = f"ncu-ui {shlex.quote(visible(name.removesuffix('.xz')))}"
+    what = "open it in the Nsight Compute GUI:"
+    if not name.endswith(".xz"):
+        return (Command(what.replace("open it", "Open the report"), opened),)
+    unpack = f"xz --decompress --keep {shlex.quote(visible(name))}"
+    what = f"Unpack the report (this keeps the packed one), and {what}"
+    return (Command(what, f"{unpack}\n{opened}"),)

@@ -35,9 +35,16 @@ from ncu_toolkit.pages.calibration import calibration, predictions
 from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.json import launch_of_run
-from ncu_toolkit.pages.page_view import Neighbours, page_link, page_view, plural
+from ncu_toolkit.pages.page_view import (
+    Neighbours,
+    beside,
+    commands,
+    opening,
+    page_link,
+    page_view,
+    plural,
+)
 from ncu_toolkit.pages.pictures import common, in_order, saved_us, savings
-from ncu_toolkit.pages.reproduce import beside, commands, opening
 from ncu_toolkit.render.text import RunText
 from ncu_toolkit.report import missed
 

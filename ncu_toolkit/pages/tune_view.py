@@ -18,7 +18,7 @@ from ncu_toolkit.document.views import Chart, number, plain_table, shown_size, t
 from ncu_toolkit.gpu import tuned
 from ncu_toolkit.gpu.halving import KIND, Search, Trial, fallen
 from ncu_toolkit.model.codec import from_plain, open_document
-from ncu_toolkit.pages.palette import BLUE
+from ncu_toolkit.pages.charts import BLUE
 from ncu_toolkit.render.assets_out import PLOTLY, content
 from ncu_toolkit.runs import store
 

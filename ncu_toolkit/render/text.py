@@ -16,9 +16,9 @@ from rich.text import Text
 from ncu_toolkit.core import units
 from ncu_toolkit.document.answer import TONES
 from ncu_toolkit.document.card import (
-    Bar,
     Card,
     CodeLine,
+    UnitBar,
     Wait,
     cut_apart,
     in_the_middle,
@@ -380,7 +380,7 @@ def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:
             yield from (Text("  ") + line for line in _wrapped(Text(said, style="dim"), width - 2))
 
 
-def _legend(bars: Sequence[Bar], ascii_only: bool) -> str:
+def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     """What the second tone of the bars means; empty where there is none."""
     if not any(bar.beyond for bar in bars):
         return ""
@@ -394,7 +394,7 @@ def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Te
         yield line
 
 
-def _bars(bars: Sequence[Bar], cells: int, ascii_only: bool) -> list[Text]:
+def _bars(bars: Sequence[UnitBar], cells: int, ascii_only: bool) -> list[Text]:
     label = max((len(bar.label) for bar in bars), default=0)
     found = []
     for bar in bars:
@@ -406,7 +406,7 @@ def _bars(bars: Sequence[Bar], cells: int, ascii_only: bool) -> list[Text]:
     return found
 
 
-def _bar(bar: Bar, cells: int, ascii_only: bool) -> str:
+def _bar(bar: UnitBar, cells: int, ascii_only: bool) -> str:
     """A bar as long as the unit was busy, with a lighter tone beyond what its work needs."""
     if bar.beyond:
         dark, whole = round(bar.share * cells), round(bar.busy * cells)

@@ -382,10 +382,12 @@ def _samples(
     """Samples by address and stall reason, zeros left out; every address that was sampled at is
     added to `addresses`."""
     found: dict[int, dict[str, int]] = {}
+    seen: list[int] = []
     for reason in registry.STALL_REASONS:
         ids, values = metrics.table(registry.sample_metric(reason, not_issued=not_issued))
-        if addresses is not None:
+        if addresses is not None and ids is not seen:
             addresses.update(ids)
+            seen = ids  # equal tables share their addresses
         for address, value in compress(zip(ids, values, strict=False), values):
             found.setdefault(address, {})[reason] = int(value)
     return found

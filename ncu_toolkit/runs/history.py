@@ -45,46 +45,46 @@ class Row:
     """SHA-256 of the report; of the repeats for a timing. With `launch` it tells rows apart."""
     launch: str
     """Place in the report."""
-    run: str
-    date: str
+    run: str = ""
+    date: str = ""
     """ISO 8601, UTC."""
-    tool: str
-    gpu: str
-    gpu_uuid: str
-    driver: str
-    git_commit: str
-    git_dirty: bool | None
-    name: str
+    tool: str = ""
+    gpu: str = ""
+    gpu_uuid: str = ""
+    driver: str = ""
+    git_commit: str = ""
+    git_dirty: bool | None = None
+    name: str = ""
     """What its history is kept under: the rung, else the demangled name."""
-    kernel: str
+    kernel: str = ""
     """Demangled name."""
-    code: str
+    code: str = ""
     """Digest of the rung's source, else of the launch's SASS."""
-    size: str
-    dtype: str
-    grid: str
-    block: str
-    status: str
-    time_us: float | None
+    size: str = ""
+    dtype: str = ""
+    grid: str = ""
+    block: str = ""
+    status: str = ""
+    time_us: float | None = None
     """Median of unprofiled repeats, by CUDA events."""
-    spread: float | None
+    spread: float | None = None
     """(p90 - p10) / median of those."""
-    profiled_us: float | None
+    profiled_us: float | None = None
     """The launch's duration under ncu."""
-    verdict: str
+    verdict: str = ""
     """Id of the bottleneck."""
-    title: str
+    title: str = ""
     """The verdict in words."""
-    gain: float | None
-    confidence: str
-    occupancy_percent: float | None
-    registers: int | None
-    dram_percent: float | None
-    l2_percent: float | None
-    l1_percent: float | None
-    stall: str
+    gain: float | None = None
+    confidence: str = ""
+    occupancy_percent: float | None = None
+    registers: int | None = None
+    dram_percent: float | None = None
+    l2_percent: float | None = None
+    l1_percent: float | None = None
+    stall: str = ""
     """The reason that warps wait for most."""
-    stall_percent: float | None
+    stall_percent: float | None = None
 
 
 _TYPES: Final = {
@@ -119,17 +119,15 @@ def _duckdb() -> Any:
 
 
 def _memory() -> Any:
-    """A connection to a database in memory that loads no extension and writes no temporary file."""
-    return _duckdb().connect(
-        ":memory:",
-        config={
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "python_enable_replacements": "false",
-            "temp_directory": "",
-            "threads": "1",  # more take more processor time, and little less of the user's
-        },
-    )
+    """A database in memory that loads no extension and writes no temporary file."""
+    config = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+        "temp_directory": "",
+        "threads": "1",  # more take more processor time, and save the user little
+    }
+    return _duckdb().connect(":memory:", config=config)
 
 
 def add(rows: Sequence[Row]) -> None:
@@ -145,18 +143,14 @@ def add(rows: Sequence[Row]) -> None:
         _known(base, _listed())
         shape = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         base.execute(f"CREATE TABLE launches ({shape})")
+        plain = [{name: _storable(value) for name, value in asdict(row).items()} for row in rows]
         base.execute(
             "INSERT INTO launches SELECT unnest(from_json(?, ?), recursive := true)",
-            [_rows_text(rows), json.dumps([COLUMNS])],
+            [json.dumps(plain, ensure_ascii=False, allow_nan=False), json.dumps([COLUMNS])],
         )
         _publish(base)
     if len(_listed()) >= MANY:
         merge()
-
-
-def _rows_text(rows: Sequence[Row]) -> str:
-    plain = [{name: _storable(value) for name, value in asdict(row).items()} for row in rows]
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False)
 
 
 def _storable(value: Any) -> Any:
@@ -176,17 +170,20 @@ def _publish(base: Any) -> Path:
         try:
             options = f"FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, KV_METADATA {{schema: '{SCHEMA}', version: '{VERSION}'}}"
             quoted = name.replace("'", "''")
+            copy = f"COPY (SELECT * FROM launches ORDER BY date) TO '{quoted}' ({options})"
             try:
-                base.execute(
-                    f"COPY (SELECT * FROM launches ORDER BY date) TO '{quoted}' ({options})"
-                )
+                base.execute(copy)
             except _duckdb().Error as error:
                 raise _unwritable(folder, _first_line(error)) from None
             os.fchmod(handle, files.permitted(0o666))
             os.fsync(handle)
             target = folder / f"{checksums.digest(temporary)}{_SUFFIX}"
             os.replace(temporary, target)
-            _sync_folder(folder)
+            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -202,14 +199,6 @@ def _unwritable(folder: Path, why: str) -> EnvironmentProblem:
         f"the history in '{folder}' cannot be written: {why}",
         f"Set {VARIABLE} to a folder you may write, or free space",
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def merge() -> None:
@@ -265,7 +254,9 @@ class History:
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
         """A query of ours as rows by column."""
-        return _by_column(self.base.execute(query, list(values)))
+        done = self.base.execute(query, list(values))
+        names = [column[0] for column in done.description]
+        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
     def select(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Headings and rows of a user's SELECT, which can reach no file and no network, and change
@@ -297,14 +288,9 @@ class History:
                 remedy = "See the columns with --sql 'select * from launches limit 1' --format csv"
             raise UsageProblem(f"--sql: {_first_line(error)}", remedy) from None
         except RuntimeError as error:
-            if "interrupted" in str(error):  # how DuckDB tells of Ctrl-C
+            if "interrupted" in str(error):  # DuckDB reports Ctrl-C like this
                 raise KeyboardInterrupt from None
             raise
-
-
-def _by_column(done: Any) -> list[dict[str, Any]]:
-    names = [column[0] for column in done.description]
-    return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
 
 @contextlib.contextmanager
@@ -348,14 +334,15 @@ def _load(
         listed = _listed(folder)
         whole, broken = _whole(listed)
         try:
-            whole, foreign = _ours(base, whole)
-            _fill(base, whole, columns)
+            known = _known(base, whole)
+            _fill(base, known, columns)
         except _duckdb().Error as error:
             if all(map(os.path.lexists, listed)) or attempt == _TRIES - 1:
                 raise InputProblem(f"the history in '{root()}': {_first_line(error)}") from None
             continue
         if all(map(os.path.lexists, listed)):
-            return whole, (*broken, *foreign)
+            foreign = [_foreign(path) for path in whole if path not in known]
+            return known, (*broken, *foreign)
     raise InputProblem(f"the history in '{root()}' changes while it is read", "Try again")
 
 
@@ -405,44 +392,32 @@ def _damaged(path: Path, why: str) -> InputProblem:
     )
 
 
-def _ours(base: Any, paths: Sequence[Path]) -> tuple[list[Path], list[InputProblem]]:
-    """The files that hold a history of this version, and errors of the others.
-
-    Raises:
-        InputProblem: a newer version wrote one.
-    """
-    versions = _known(base, paths)
-    foreign = [path for path in paths if path not in versions]
-    return [path for path in paths if path in versions], [
-        InputProblem(
-            f"'{path}' is left out of the history: it is not a file of the history",
-            "Move it elsewhere",
-        )
-        for path in foreign
-    ]
+def _foreign(path: Path) -> InputProblem:
+    return InputProblem(
+        f"'{path}' is left out of the history: it is not a file of the history",
+        "Move it elsewhere",
+    )
 
 
-def _known(base: Any, paths: Sequence[Path]) -> dict[Path, int]:
-    """Versions of the files that hold a history. Raises InputProblem for a newer one."""
-    found: dict[Path, dict[str, str]] = {}
+def _known(base: Any, paths: Sequence[Path]) -> list[Path]:
+    """The files that hold a history of this version. Raises InputProblem for a newer one."""
+    known = []
     for path in paths:
         try:
             rows = base.execute("SELECT key, value FROM parquet_kv_metadata(?)", [str(path)])
-            found[path] = {_text(key): _text(value) for key, value in rows.fetchall()}
+            entries = {_text(key): _text(value) for key, value in rows.fetchall()}
         except _duckdb().Error:
             continue  # damaged, or merged meanwhile
-    versions = {}
-    for path, entries in found.items():
         version = entries.get("version", "")
         if entries.get("schema") != SCHEMA or not version.isdigit():
             continue
-        versions[path] = int(version)
         if int(version) > VERSION:
             raise InputProblem(
                 f"'{path}' is of version {version} of the history; this ncu-toolkit knows version {VERSION}",
                 f"Upgrade ncu-toolkit, or set {VARIABLE} to another folder",
             )
-    return versions
+        known.append(path)
+    return known
 
 
 def _text(value: Any) -> str:

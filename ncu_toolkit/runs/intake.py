@@ -81,11 +81,9 @@ def rows_of_run(
     cases = {case.marker: case for case in run.cases}
     sums = {name.removesuffix(".xz"): checksums.digest(folder / name) for name in run.report_files}
     main: dict[Case, Profile] = {}
-    for profile in run.profiles:
+    for profile in sorted(run.profiles, key=lambda each: each.duration_us or 0.0, reverse=True):
         if c := profile.rung:
-            best = main.setdefault(_case(c), profile)
-            if (profile.duration_us or 0.0) > (best.duration_us or 0.0):
-                main[_case(c)] = profile
+            main.setdefault(_case(c), profile)
     timings: dict[Case, Timing] = {}
     for timing in run.timings:
         timings.setdefault(_case(timing), timing)
@@ -96,12 +94,9 @@ def rows_of_run(
         timed = timings.get(_case(c)) if c and leads else None
         source = next((cases[m].source for m in profile.launch.nvtx if m in cases), "")
         digest = sums[Path(profile.origin.file).name.removesuffix(".xz")]
-        rows.append(
-            _row(
-                profile, diagnose(profile), digest, run, at,
-                name=c.rung if c and leads else "", timing=timed, code=source,
-            )
-        )  # fmt: skip
+        name = c.rung if c and leads else ""
+        found = diagnose(profile)
+        rows.append(_row(profile, found, digest, run, at, name=name, timing=timed, code=source))
     sources = {_case(case): case.source for case in run.cases}
     for key, timing in timings.items():
         if key not in main:
@@ -118,9 +113,8 @@ def _timing_row(timing: Timing, key: str, run: Run, at: Here, code: str) -> Row:
     return Row(
         report=digest, launch=key, run=run.id, date=run.created, tool=run.tool_version, gpu=run.device.name,
         gpu_uuid=at.gpu_uuid, driver=run.environment.get("Driver", ""), git_commit=at.git_commit, git_dirty=at.git_dirty,
-        name=timing.rung, kernel="", code=code, size=timing.size, dtype=timing.dtype, grid="", block="", status="complete",
-        time_us=timing.median_us, spread=finite(timing.spread), profiled_us=None, verdict="", title="", gain=None, confidence="",
-        occupancy_percent=None, registers=None, dram_percent=None, l2_percent=None, l1_percent=None, stall="", stall_percent=None,
+        name=timing.rung, code=code, size=timing.size, dtype=timing.dtype, status="complete", time_us=timing.median_us,
+        spread=finite(timing.spread),
     )  # fmt: skip
 
 
@@ -159,11 +153,9 @@ def _row(
 
 
 def _percent(profile: Profile, *names: str) -> float | None:
-    """The first of the figures that is known, in percent."""
-    value = next(
-        (v for name in names if (v := finite(figures.value(profile, name))) is not None), None
-    )
-    return None if value is None else 100 * value
+    """The first of the metrics that is known, in percent."""
+    values = (finite(figures.value(profile, name)) for name in names)
+    return next((100 * value for value in values if value is not None), None)
 
 
 def _code(profile: Profile) -> str:

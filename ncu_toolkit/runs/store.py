@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -38,7 +38,7 @@ from ncu_toolkit.model import SCHEMA_VERSION, Context, Profile, RuleMessage, Tim
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.run import Run, RunCase, Skipped
 from ncu_toolkit.report import checksums, reader
-from ncu_toolkit.report.ncu_action import Values, measured
+from ncu_toolkit.report.ncu_action import measured
 from ncu_toolkit.report.ncu_source import Value
 
 T = TypeVar("T")
@@ -60,15 +60,9 @@ _MAIN_LAUNCH_SHARE: Final = 0.9
 
 def write_json(path: Path, kind: str, payload: Any) -> None:
     """Write a document with its schema, atomically."""
-    write_atomic(
-        path,
-        (
-            json.dumps(document(kind, payload), indent=1, ensure_ascii=False, allow_nan=False)
-            + "\n"
-        ).encode(
-            "utf-8", "backslashreplace"
-        ),  # A name that is no UTF-8 has surrogates, written as \udcff.
-    )
+    text = json.dumps(document(kind, payload), indent=1, ensure_ascii=False, allow_nan=False)
+    # A name that is no UTF-8 has surrogates, written as \udcff.
+    write_atomic(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def read_json(path: Path, kind: str, of: type[T]) -> T:
@@ -133,11 +127,8 @@ def save(folder: Path, run: Run) -> None:
 
 def save_manifest(folder: Path, run: Run) -> None:
     """Write run.json with the checksums of the reports as they lie there now."""
-    sums = {
-        name: checksums.digest(folder / name)
-        for name in run.report_files
-        if (folder / name).is_file()
-    }
+    there = (name for name in run.report_files if (folder / name).is_file())
+    sums = {name: checksums.digest(folder / name) for name in there}
     plain = to_plain(replace(run, checksums=sums, profiles=(), timings=(), curve=()))
     for name in _ELSEWHERE:
         del plain[name]
@@ -201,15 +192,19 @@ def load_run(folder: Path, *, live: bool, known: Sequence[Profile] = ()) -> Run:
     profiles = tuple(known) or load_parsed(folder, run)
     if profiles is None:
         profiles = read_reports(folder, run)
-    again = _superseded(profiles, run.cases)
-    if again:
-        cases = {case.marker: case for case in run.cases}
-        profiles = tuple(
-            p
-            for p in profiles
-            if all(_holds(cases[name], p) for name in p.launch.nvtx if name in cases)
-        )
-    tied = _with_rules(folder, tie(profiles, run.cases))
+    cases = {case.marker: case for case in run.cases}
+    # Launches of cases that were interrupted and collected again, with the report that counts.
+    again: dict[Skipped, None] = {}
+    kept = []
+    for profile in profiles:
+        in_range = [cases[name] for name in profile.launch.nvtx if name in cases]
+        old = [case for case in in_range if not _holds(case, profile)]
+        if not old:
+            kept.append(profile)
+        for case in old:
+            what = f"{case.family}/{case.rung} at {case.size} in {profile.origin.file}"
+            again[Skipped(what, f"collected again in {case.report}")] = None
+    tied = _with_rules(folder, tie(kept, run.cases))
     if run.needs:
         tied = _with_needs(folder, tied, run.needs)
     lost = [
@@ -218,11 +213,9 @@ def load_run(folder: Path, *, live: bool, known: Sequence[Profile] = ()) -> Run:
         if case.state not in ("profiled", "timed")
     ]
     environment = dict(run.environment)
-    versions = sorted(
-        {profile.origin.ncu_version for profile in tied if profile.origin.ncu_version}
-    )
+    versions = {profile.origin.ncu_version for profile in tied} - {""}
     if versions:  # The reports know the version that wrote them.
-        environment["Nsight Compute"] = ", ".join(versions)
+        environment["Nsight Compute"] = ", ".join(sorted(versions))
         environment.pop("ncu", None)
     environment["ncu-toolkit"] = run.tool_version
     return replace(
@@ -274,17 +267,13 @@ def save_parsed(folder: Path) -> None:
     the registry does. Raises as `read_reports`."""
     run = load_manifest(folder)
     reports = tuple(_reports(folder, run, values=True))
-    if any(profile.contradictions for report in reports for profile in report.profiles):
+    profiles = [profile for report in reports for profile in report.profiles]
+    if any(profile.contradictions for profile in profiles):
         (folder / PARSED).unlink(missing_ok=True)
         return
-    launches = [
-        replace(profile, readings={}, stalls=None)
-        for report in reports
-        for profile in report.profiles
-    ]
-    whole = msgspec.msgpack.encode(
-        (_parse_key(folder, run), launches, _columns([v for r in reports for v in r.values]))
-    )
+    launches = [replace(profile, readings={}, stalls=None) for profile in profiles]
+    columns = _columns([values for report in reports for values in report.values])
+    whole = msgspec.msgpack.encode((_parse_key(folder, run), launches, columns))
     write_atomic(folder / PARSED, lzma.compress(whole, preset=9))
 
 
@@ -313,33 +302,24 @@ def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
         if key != _parse_key(folder, run):
             return None
         with without_collector():
-            values = _of_each_launch(msgspec.msgpack.decode(columns, type=tuple[_Column, ...]))
+            named: dict[str, list[_Column]] = {}
+            for column in msgspec.msgpack.decode(columns, type=tuple[_Column, ...]):
+                named.setdefault(column.name, []).append(column)
+            profiles = msgspec.msgpack.decode(launches, type=tuple[Profile, ...])
             return tuple(
-                measured(profile, values(place))
-                for place, profile in enumerate(
-                    msgspec.msgpack.decode(launches, type=tuple[Profile, ...])
-                )
+                measured(profile, partial(_value, named, place))
+                for place, profile in enumerate(profiles)
             )
     except (OSError, InputProblem, msgspec.DecodeError):
         return None
 
 
-def _of_each_launch(columns: Iterable[_Column]) -> Callable[[int], Values]:
-    """The values of a launch by its place."""
-    named: dict[str, list[_Column]] = {}
-    for column in columns:
-        named.setdefault(column.name, []).append(column)
-
-    def of(place: int) -> Values:
-        def get(name: str) -> Value | None:
-            for column in named.get(name, ()):
-                if (number := column.values[place]) is not None:
-                    return Value(number, column.unit)
-            return None
-
-        return get
-
-    return of
+def _value(named: Mapping[str, Sequence[_Column]], place: int, name: str) -> Value | None:
+    """A metric of the launch at a place."""
+    for column in named.get(name, ()):
+        if (number := column.values[place]) is not None:
+            return Value(number, column.unit)
+    return None
 
 
 def _parse_key(folder: Path, run: Run) -> str:
@@ -408,23 +388,6 @@ def _holds(case: RunCase, profile: Profile) -> bool:
     return case.report.removesuffix(".xz") in ("", profile.origin.file.removesuffix(".xz"))
 
 
-def _superseded(profiles: Sequence[Profile], cases: Sequence[RunCase]) -> tuple[Skipped, ...]:
-    """Launches of cases that were interrupted and collected again, with the report that counts."""
-    by_marker = {case.marker: case for case in cases}
-    found: dict[Skipped, None] = {}
-    for profile in profiles:
-        for name in profile.launch.nvtx:
-            case = by_marker.get(name)
-            if case is not None and not _holds(case, profile):
-                found[
-                    Skipped(
-                        f"{case.family}/{case.rung} at {case.size} in {profile.origin.file}",
-                        f"collected again in {case.report}",
-                    )
-                ] = None
-    return tuple(found)
-
-
 def _repeats(case: RunCase, rung_of: Callable[[str], Rung]) -> tuple[int, ...]:
     """How often the rung launches each of its kernels, of which one launch is profiled; empty where
     the rung is gone or has changed."""
@@ -450,12 +413,11 @@ def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
 
 def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
     """Write the messages of ncu's own rules by case and launch."""
-    rows = {
-        f"{c.family}/{c.rung}:{c.size}:{c.dtype}:{c.launch_index}": p.rules
-        for p in profiles
-        if (c := p.rung)
-    }
-    write_json(folder / RULES, "rules", rows)
+    write_json(folder / RULES, "rules", {_rule_key(c): p.rules for p in profiles if (c := p.rung)})
+
+
+def _rule_key(of: Context) -> str:
+    return f"{of.family}/{of.rung}:{of.size}:{of.dtype}:{of.launch_index}"
 
 
 def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...]:
@@ -465,15 +427,7 @@ def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...
         return tuple(profiles)
     rows = read_json(path, "rules", dict[str, tuple[RuleMessage, ...]])
     return tuple(
-        replace(
-            p,
-            rules=rows.get(
-                f"{p.context.family}/{p.context.rung}:{p.context.size}:{p.context.dtype}:{p.context.launch_index}",
-                p.rules,
-            ),
-        )
-        if p.context is not None
-        else p
+        replace(p, rules=rows.get(_rule_key(p.context), p.rules)) if p.context else p
         for p in profiles
     )
 
@@ -498,10 +452,7 @@ def recordings_root() -> Path:
 
 def recordings() -> tuple[Path, ...]:
     """Folders of the shipped recordings, by name."""
-    root = recordings_root()
-    return (
-        tuple(sorted(path.parent for path in root.glob(f"*/{MANIFEST}"))) if root.is_dir() else ()
-    )
+    return tuple(sorted(path.parent for path in recordings_root().glob(f"*/{MANIFEST}")))
 
 
 def pending_rungs() -> frozenset[tuple[str, str]]:

@@ -133,7 +133,7 @@ class KernelRun:
 
 
 @dataclass(frozen=True)
-class Series:
+class KernelSeries:
     """A kernel on one GPU model at one size, over all runs, the last `times` of which are kept.
 
     `by_events` tells whether times come from CUDA events or from ncu."""
@@ -174,12 +174,12 @@ class Series:
         return " · ".join(filter(None, (_short(self.name), self.size, self.dtype, self.gpu)))
 
 
-def all_series(history: History) -> list[Series]:
+def all_series(history: History) -> list[KernelSeries]:
     """Every kernel, the one that ran last first."""
     return _series(history, "true", [])
 
 
-def series_of(history: History, text: str) -> list[tuple[Series, list[KernelRun]]]:
+def series_of(history: History, text: str) -> list[tuple[KernelSeries, list[KernelRun]]]:
     """The kernels whose name is `text`, else those whose name it is found in as a regular
     expression, each with its runs, oldest first.
 
@@ -226,14 +226,14 @@ def series_of(history: History, text: str) -> list[tuple[Series, list[KernelRun]
     return [(each, runs[_key(each)]) for each in found]
 
 
-def _key(one: Series) -> tuple[str, ...]:
+def _key(one: KernelSeries) -> tuple[str, ...]:
     return (one.name, one.size, one.dtype, one.gpu)
 
 
-def _series(history: History, chosen: str, values: Sequence[object]) -> list[Series]:
+def _series(history: History, chosen: str, values: Sequence[object]) -> list[KernelSeries]:
     rows = history.rows(_SERIES.format(chosen=chosen, spark=SPARK), values)
     return [
-        Series(
+        KernelSeries(
             row["name"], row["size"], row["dtype"], row["gpu"], row["runs"], row["launches"], row["latest"],
             row["by_events"], tuple(row["times"] or ()), tuple(row["spreads"] or ()), row["verdict"] or "",
             row["title"] or "", row["gain"], row["since"],
@@ -245,7 +245,7 @@ def _series(history: History, chosen: str, values: Sequence[object]) -> list[Ser
 # --- answers ---------------------------------------------------------------------------------
 
 
-def of_all(found: Sequence[Series]) -> Answer:
+def of_all(found: Sequence[KernelSeries]) -> Answer:
     """Every kernel with its last time, how it changed, and its verdict."""
     if not found:
         return Answer(
@@ -256,7 +256,7 @@ def of_all(found: Sequence[Series]) -> Answer:
     first, last = min(each.date for each in found), max(each.date for each in found)
     span = f", last run on {last:%Y-%m-%d}" if first.date() == last.date() else f", last runs from {first:%Y-%m-%d} to {last:%Y-%m-%d}"  # fmt: skip
     gpus = {each.gpu for each in found}
-    columns: tuple[Spec[Series], ...] = (
+    columns: tuple[Spec[KernelSeries], ...] = (
         Spec(
             "kernel",
             cell=lambda one: _short(one.name),
@@ -285,7 +285,7 @@ def of_all(found: Sequence[Series]) -> Answer:
     )
 
 
-def of_kernels(found: Sequence[tuple[Series, list[KernelRun]]]) -> Answer:
+def of_kernels(found: Sequence[tuple[KernelSeries, list[KernelRun]]]) -> Answer:
     """The runs of each kernel, newest last, and its trend."""
     shown = found[:HISTORIES]
     more = len(found) - len(shown)
@@ -297,7 +297,7 @@ def of_kernels(found: Sequence[tuple[Series, list[KernelRun]]]) -> Answer:
     )  # fmt: skip
 
 
-def _runs_table(one: Series, runs: Sequence[KernelRun], titled: bool) -> Table:
+def _runs_table(one: KernelSeries, runs: Sequence[KernelRun], titled: bool) -> Table:
     shown = runs[-RUNS:]
     columns: tuple[Spec[KernelRun], ...] = (
         Spec("date", cell=lambda run: f"{run.date:%Y-%m-%d %H:%M}", numeric=False),
@@ -328,7 +328,7 @@ def _change_of_verdict(run: KernelRun) -> str:
     return f"{run.title_before} → {run.title}" if run.before else run.title
 
 
-def trend(one: Series, runs: Iterable[KernelRun]) -> Trend:
+def trend(one: KernelSeries, runs: Iterable[KernelRun]) -> Trend:
     """The times of a kernel as a chart, marked where the verdict changed."""
     points = []
     for run in runs:
@@ -396,7 +396,7 @@ def _signed(change: float | None) -> str:
     return f"{'+' if change > 0 else ''}{units.percent(change, 2)}"
 
 
-def _tone(one: Series) -> Tone:
+def _tone(one: KernelSeries) -> Tone:
     """Whether the last run is better or worse than the one before by more than their spread."""
     change = one.change
     if change is None or abs(change) <= one.noise:
@@ -412,7 +412,7 @@ def _commit(run: KernelRun) -> str:
     return f"{run.git_commit[:_COMMIT]}{'+' if run.git_dirty else ''}"
 
 
-def _clock(found: Sequence[Series]) -> str:
+def _clock(found: Sequence[KernelSeries]) -> str:
     """Where the times come from."""
     by_events = {each.by_events for each in found}
     if by_events == {True}:
@@ -425,7 +425,7 @@ def _clock(found: Sequence[Series]) -> str:
 # --- data ------------------------------------------------------------------------------------
 
 
-def plain_series(found: Sequence[Series]) -> list[dict[str, Any]]:
+def plain_series(found: Sequence[KernelSeries]) -> list[dict[str, Any]]:
     """The kernels as plain data, for JSON and CSV. Times are in microseconds."""
     return [
         {
@@ -438,7 +438,7 @@ def plain_series(found: Sequence[Series]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def plain_runs(found: Sequence[tuple[Series, list[KernelRun]]]) -> list[dict[str, Any]]:
+def plain_runs(found: Sequence[tuple[KernelSeries, list[KernelRun]]]) -> list[dict[str, Any]]:
     """The runs of kernels as plain data, oldest first."""
     return [
         {
@@ -455,5 +455,5 @@ def plain_runs(found: Sequence[tuple[Series, list[KernelRun]]]) -> list[dict[str
     ]  # fmt: skip
 
 
-def _clock_name(one: Series) -> str:
+def _clock_name(one: KernelSeries) -> str:
     return "cuda events" if one.by_events else "ncu"

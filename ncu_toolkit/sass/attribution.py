@@ -16,7 +16,7 @@ from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction, Profile
 from ncu_toolkit.sass.dataflow import Graph
 from ncu_toolkit.sass.opcodes import KINDS, LONG_PRODUCERS, SHORT_PRODUCERS, base, kind, width
-from ncu_toolkit.sass.operands import READS_ONLY, addresses, parts, registers, split
+from ncu_toolkit.sass.operands import READS_ONLY, CodeLine, addresses, lines, split
 
 __all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind", "width"]
 
@@ -46,20 +46,21 @@ class Flow:
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
         self.instructions = instructions
+        self._code = lines(instructions)
         self.reads: list[frozenset[int]] = []
         self.writes: list[frozenset[int]] = []
-        self.writers: dict[int, list[int]] = {}
-        self.memory_readers: dict[int, list[int]] = {}
-        for index, instruction in enumerate(instructions):
-            written, read = registers(instruction.opcode, parts(instruction.sass)[1])
+        self._writers: dict[int, list[int]] = {}
+        self._memory_readers: dict[int, list[int]] = {}
+        for index, line in enumerate(self._code):
+            written, read = line.registers
             self.reads.append(read)
             self.writes.append(written)
             for register in written:
-                self.writers.setdefault(register, []).append(index)
-            if kind(instruction.opcode) in _LATE:
+                self._writers.setdefault(register, []).append(index)
+            if kind(line.opcode) in _LATE:
                 for register in read:
-                    self.memory_readers.setdefault(register, []).append(index)
-        self.graph = Graph(instructions, self.writers)
+                    self._memory_readers.setdefault(register, []).append(index)
+        self.graph = Graph(self._code, self._writers)
 
     def sources(self, index: int, register: int) -> frozenset[int]:
         """Indices of the writers whose value of `register` may be what `index` reads.
@@ -70,7 +71,7 @@ class Flow:
         nearest = (
             None
             if found or self.graph.known
-            else _nearest_before(self.writers.get(register), index)
+            else _nearest_before(self._writers.get(register), index)
         )
         return found if nearest is None else frozenset((nearest,))
 
@@ -85,13 +86,12 @@ class Flow:
             (i for register in self.reads[index] for i in self.sources(index, register)), wanted
         )
         if not found and "copy" in wanted and self._behind_copy_wait(index):
-            copies = [i for i, row in enumerate(self.instructions) if kind(row.opcode) == "copy"]
-            found = self._of_kind([_nearest_before(copies, index)], wanted)
+            found = self._of_kind([_nearest_before(self._of("copy"), index)], wanted)
         if not found:
             guarded = [
                 _nearest_before(table.get(register), index)
                 for register in self.writes[index]
-                for table in (self.writers, self.memory_readers)
+                for table in (self._writers, self._memory_readers)
             ]
             found = self._of_kind(guarded, wanted)
         return found
@@ -108,46 +108,43 @@ class Flow:
         if test is None:
             test = self._writer_of_guard(index)
             if test is None or not self._is_test(test):
-                return any(kind(self.instructions[i].opcode) == "barrier" for i in near)
+                return any(kind(self._code[i].opcode) == "barrier" for i in near)
         return not self.graph.known or self.graph.reaches(index, self._reads_tile, self._is_test)
 
     def copies_at_the_last_moment(self, wait: int) -> bool:
         """Whether each copy that `wait` may be for is issued in its loop, right before it: none is
         under way while a tile is read. False where branches cannot be followed."""
-        copies = [
-            i
-            for i, row in enumerate(self.instructions)
-            if kind(row.opcode) == "copy" and _times(row) != 0
-        ]
+        graph = self.graph
+        copies = [i for i in self._of("copy") if _times(self.instructions[i]) != 0]
         return (
-            self.graph.known
+            graph.known
             and bool(copies)
             and all(
-                self.graph.reaches(i, lambda at: at == wait, self._reads_tile)
-                and self.graph.reaches(wait, lambda at, i=i: at == i, lambda _: False)  # type: ignore[misc]
+                graph.reaches(i, wait.__eq__, self._reads_tile)
+                and graph.reaches(wait, i.__eq__, lambda _: False)
                 for i in copies
             )
         )
 
+    def _of(self, *kinds: str) -> list[int]:
+        """The instructions of some kinds."""
+        return [i for i, row in enumerate(self._code) if kind(row.opcode) in kinds]
+
     def _is_test(self, index: int) -> bool:
-        return self.instructions[index].opcode.startswith("SYNCS.PHASECHK")
+        return self._code[index].opcode.startswith("SYNCS.PHASECHK")
 
     def _reads_tile(self, index: int) -> bool:
-        return kind(self.instructions[index].opcode) in ("shared", "tensor")
+        return kind(self._code[index].opcode) in ("shared", "tensor")
 
     def _writer_of_guard(self, index: int) -> int | None:
         """The nearest instruction before that writes the predicate under which this one runs."""
-        guard = parts(self.instructions[index].sass)[0].lstrip("@!")
-        if not guard:
-            return None
-        for i in range(index - 1, max(-1, index - 1 - _GUARD_REACH), -1):
-            if guard in split(parts(self.instructions[i].sass)[1])[:2]:
-                return i
-        return None
+        guard = self._code[index].guard.lstrip("@!")
+        near = range(index - 1, max(-1, index - 1 - _GUARD_REACH), -1) if guard else ()
+        return next((i for i in near if guard in split(self._code[i].operands)[:2]), None)
 
     def _of_kind(self, indices: Iterable[int | None], wanted: set[str]) -> list[int]:
         return sorted(
-            {i for i in indices if i is not None and kind(self.instructions[i].opcode) in wanted}
+            {i for i in indices if i is not None and kind(self._code[i].opcode) in wanted}
         )
 
     def address_depends_on_load(self, index: int) -> bool:
@@ -160,7 +157,7 @@ class Flow:
             if i in seen:
                 continue
             seen.add(i)
-            group = kind(self.instructions[i].opcode)
+            group = kind(self._code[i].opcode)
             if group == "global":
                 return True
             if group in ("integer", "shuffle", "other"):
@@ -178,11 +175,7 @@ class Flow:
             for register in reads:
                 for j in self.sources(i, register):
                     users.setdefault(j, set()).add(i)
-        waiting = [
-            i
-            for i, row in enumerate(self.instructions)
-            if kind(row.opcode) in _BRINGS_DATA and self.writes[i]
-        ]
+        waiting = [i for i in self._of(*_BRINGS_DATA) if self.writes[i]]
         found = set(waiting)
         while waiting:
             for j in users.get(waiting.pop(), ()):
@@ -199,22 +192,17 @@ class Flow:
         reads; an access still needs the value that it stores. Writers of predicates and uniform
         registers, which are not followed, count as needed."""
         gone = set(accesses)
-        waiting = [i for i, row in enumerate(self.instructions) if i in gone or not _is_pure(row)]
+        waiting = [i for i, row in enumerate(self._code) if i in gone or not _is_pure(row)]
         needed = set(waiting)
         while waiting:
             i = waiting.pop()
-            reads = (
-                self.reads[i]
-                - addresses(self.instructions[i].opcode, parts(self.instructions[i].sass)[1])
-                if i in gone
-                else self.reads[i]
-            )
-            for register in reads:
+            row, reads = self._code[i], self.reads[i]
+            for register in reads - addresses(row.opcode, row.operands) if i in gone else reads:
                 for j in self.sources(i, register):
                     if j not in needed:
                         needed.add(j)
                         waiting.append(j)
-        return frozenset(i for i in range(len(self.instructions)) if i not in needed)
+        return frozenset(range(len(self._code))) - needed
 
 
 #: Kinds of instructions whose result is data.
@@ -223,9 +211,9 @@ _BRINGS_DATA: Final = ("global", "shared", "local", "atomic", "texture", "shuffl
 _PURE: Final = frozenset(("integer", "fp32", "fp64", "fp16", "special", "other", "constant"))
 
 
-def _is_pure(row: Instruction) -> bool:
+def _is_pure(row: CodeLine) -> bool:
     """Whether an instruction does nothing but write general registers."""
-    first, *rest = split(parts(row.sass)[1]) or [""]
+    first, *rest = split(row.operands) or [""]
     return (
         kind(row.opcode) in _PURE
         and base(row.opcode) not in READS_ONLY
@@ -291,11 +279,8 @@ def _weights_by_culprit(rows: Sequence[Instruction], reason: str) -> Mapping[int
     kinds = SCOREBOARDS.get(reason)
     weights: dict[int, float] = {}
     flow = flow_of(rows) if kinds else None
-    products = (
-        [i for i, row in enumerate(rows) if kind(row.opcode) == "tensor"]
-        if reason == "barrier"
-        else []
-    )
+    barrier = reason == "barrier"
+    products = [i for i, row in enumerate(rows) if barrier and kind(row.opcode) == "tensor"]
     for index, n in sampled:
         found = flow.producers(index, kinds) if flow is not None and kinds is not None else []
         if products and base(rows[index].opcode) == "WARPGROUP":

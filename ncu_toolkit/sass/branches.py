@@ -7,31 +7,23 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass.opcodes import base
-from ncu_toolkit.sass.operands import parts, split
+from ncu_toolkit.sass.operands import CodeLine, lines, split
 
 _INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
 JUMPS: Final = _INDIRECT | {"BRA", "JMP"}
 _ENDS: Final = frozenset({"EXIT", "KILL", "RET"})
 _LEAVES: Final = JUMPS | _ENDS
 
-_BARRIER: Final = re.compile(r"\bB(\d+)\b")
+#: The barrier of a BSSY or BSYNC.
+BARRIER: Final = re.compile(r"\bB(\d+)\b")
 #: Alignment of a function in bytes (`.align 128` in nvdisasm's text).
 _ALIGNED: Final = 128
 _ABSOLUTE: Final = re.compile(r"(?<!\w)0x([0-9a-f]+)\s*$")
-
-
-class Line(Protocol):
-    """An instruction of a report or of a disassembly."""
-
-    @property
-    def opcode(self) -> str: ...
-    @property
-    def sass(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,9 @@ class Block:
     successors: tuple[int, ...]
 
 
-def successors(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+def successors(
+    rows: Sequence[CodeLine], targets: Mapping[int, Sequence[int]]
+) -> list[tuple[int, ...]]:
     """Indices of the instructions that may run after each one. A call is taken to return.
 
     `targets`: where branches may go, by index."""
@@ -60,7 +54,7 @@ def successors(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> li
     return following
 
 
-def blocks(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
+def blocks(rows: Sequence[CodeLine], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
     """The basic blocks in order of the code; the first is the entry. `targets` as for
     `successors`."""
     following = successors(rows, targets)
@@ -76,8 +70,13 @@ def blocks(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> tuple[
     )
 
 
-@remembered(4)
 def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None:
+    """`targets_of` a report's instructions."""
+    return targets_of(lines(rows))
+
+
+@remembered(4)
+def targets_of(rows: tuple[CodeLine, ...]) -> Mapping[int, tuple[int, ...]] | None:
     """Indices of the instructions that each branch, call or BSSY names, by its own index. None
     where they are unknown.
 
@@ -89,12 +88,8 @@ def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None
     named: dict[int, int] = {}
     for i, row in enumerate(rows):
         # A call by absolute address leaves the kernel, and is taken to return.
-        if base(row.opcode) in (
-            "BRA",
-            "JMP",
-            "BSSY",
-            "CALL",
-        ) and not row.opcode.startswith("CALL.ABS"):
+        jumps = base(row.opcode) in ("BRA", "JMP", "BSSY", "CALL")
+        if jumps and not row.opcode.startswith("CALL.ABS"):
             match = _ABSOLUTE.search((split(row.sass) or [""])[-1])
             if match is None:
                 return None
@@ -115,18 +110,17 @@ def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None
     return found
 
 
-def _falls_through(row: Line) -> bool:
+def _falls_through(row: CodeLine) -> bool:
     """Whether control may go on from an instruction to the next one."""
     name = base(row.opcode)
     if name not in JUMPS and name not in _ENDS:
         return True
-    guard, operands = parts(row.sass)
     # a condition may also be an operand: `BRA.U UP0, …`, `BRA.DIV UR4, …`
-    return bool(guard) or (name in ("BRA", "JMP") and "," in operands)
+    return bool(row.guard) or (name in ("BRA", "JMP") and "," in row.operands)
 
 
 def _shift(
-    rows: Sequence[Instruction],
+    rows: Sequence[CodeLine],
     named: Mapping[int, int],
     by_address: Mapping[int, int],
     behind: Sequence[int],
@@ -148,7 +142,7 @@ def _shift(
     joins = {
         i: found[1]
         for i, row in enumerate(rows)
-        if row.opcode.startswith("BSSY") and (found := _BARRIER.search(row.sass))
+        if row.opcode.startswith("BSSY") and (found := BARRIER.search(row.sass))
     }
     best, least, tied = None, -1, False
     for shift in range(-(-(high - last) // _ALIGNED) * _ALIGNED, low + 1, _ALIGNED):
@@ -158,13 +152,9 @@ def _shift(
         reached = set(ends.values())
         score = sum(i in reached for i in behind)
         for i, name in joins.items():
-            before = rows[ends[i] - 1] if ends[i] else None
-            score += bool(
-                before
-                and before.opcode.startswith("BSYNC")
-                and (found := _BARRIER.search(before.sass))
-                and found[1] == name
-            )
+            before = rows[ends[i] - 1].sass if ends[i] else ""
+            found = BARRIER.search(before) if "BSYNC" in before else None
+            score += found is not None and found[1] == name
         if score > least:
             best, least, tied = shift, score, False
         elif score == least:
@@ -172,7 +162,7 @@ def _shift(
     return None if tied else best
 
 
-def _hints(rows: Sequence[Instruction], named: Mapping[int, int]) -> list[int]:
+def _hints(rows: Sequence[CodeLine], named: Mapping[int, int]) -> list[int]:
     """Offsets that the code implies: compilers end a function with a branch to itself, and a
     relative return names the kernel's start."""
     found = []

@@ -11,15 +11,17 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.hardware.specs import SPECS, spec
-from ncu_toolkit.sass.loops import LOOP_WEIGHT, Loop, loops_of
+from ncu_toolkit.sass.loops import Loop, loops_of
 from ncu_toolkit.sass.opcodes import (
     ATOMICS,
+    BULK,
     GLOBAL_LOADS,
     GLOBAL_STORES,
+    LOCAL,
     LONG_PRODUCERS,
     SHARED_LOADS,
     SHARED_STORES,
@@ -40,6 +42,12 @@ SCHEDULERS: Final = 4
 #: Cycles from an arithmetic instruction to one that needs its result, at least (CUDA C++
 #: Programming Guide, "Multiprocessor Level", CC 7.0 on).
 _ARITHMETIC_LATENCY: Final = 4
+#: Times a loop is assumed to run for ranking: the classic guess of 10 an level (Chaitin, "Register
+#: allocation and spilling", 1982).
+LOOP_WEIGHT: Final = 10
+#: Rounds of a loop's body that are replayed to fill a software pipeline; deeper prefetch than this
+#: is not written.
+_PIPELINE_ROUNDS: Final = 8
 #: Bytes shared memory moves a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared
 #: Memory"). What a load returns to the registers passes the same width, also where lanes read the
 #: same words.
@@ -148,20 +156,11 @@ def regions_of(function: Function, cc: tuple[int, int]) -> tuple[Region, ...]:
     Work is floating-point operations, then bytes moved, then instructions, each times LOOP_WEIGHT
     for every level of nesting. Of two regions with the same work, such as the aligned and the
     general version of one loop, the shorter comes first."""
-    loops = loops_of(function)
+    loops, code = loops_of(function), function.instructions
     if not loops:
-        return (
-            _region(
-                Loop(
-                    function.instructions[0].address if function.instructions else 0,
-                    frozenset(),
-                    function.instructions,
-                    0,
-                ),
-                cc,
-            ),
-        )
-    regions = [_region(replace(loop, instructions=_own(loop, loops)), cc) for loop in loops]
+        whole = Loop(code[0].address if code else 0, frozenset(), code, 0)
+        return (_region(whole, code, cc),)
+    regions = [_region(loop, _own(loop, loops), cc) for loop in loops]
     return tuple(sorted((r for r in regions if r.instructions), key=_work))
 
 
@@ -174,28 +173,35 @@ def _own(loop: Loop, loops: Sequence[Loop]) -> tuple[SassInstruction, ...]:
 def _work(region: Region) -> tuple[float, float, int]:
     weight = LOOP_WEIGHT**region.depth
     moved = (
-        region.global_load_bytes
-        + region.global_store_bytes
-        + region.shared_load_bytes
-        + region.shared_store_bytes
+        region.global_load_bytes + region.global_store_bytes + region.shared_load_bytes + region.shared_store_bytes
         + region.local_bytes
-    )
+    )  # fmt: skip
     if not region.flops and not moved:
         return 0.0, 0.0, -region.instructions * weight
     return -region.flops * weight, -float(moved) * weight, region.instructions
 
 
-def _region(view: Loop, cc: tuple[int, int]) -> Region:
-    """The figures of a loop's own code, which `view` holds as its instructions."""
-    code = view.instructions
-    conditional = view.conditional & {i.address for i in code}
+def _region(loop: Loop, code: tuple[SassInstruction, ...], cc: tuple[int, int]) -> Region:
+    """The region of a loop, or of a whole kernel, from its own code."""
+
+    def moved(opcodes: Set[str]) -> int:
+        return sum(width(i.opcode) for i in code if i.base in opcodes)
+
+    conditional = loop.conditional & {i.address for i in code}
     requested = sum(width(i.opcode) * _weight(i, conditional) for i in code if i.base in _GLOBAL)
     opcodes = Counter(i.opcode for i in code)
     kinds = Counter(kind(i.opcode) for i in code)
-    flight = view.in_flight if code else None
+    places = Counter((i.file, i.line) for i in code if i.file)
+    flops, loaded, bulk = (
+        sum(i.flops for i in code),
+        moved(SHARED_LOADS),
+        sum(i.base in BULK for i in code),
+    )
+    everywhere = moved(_GLOBAL)
+    loads, in_flight = loads_in_flight(code)
     return Region(
-        start=view.header,
-        depth=view.depth,
+        start=loop.header,
+        depth=loop.depth,
         instructions=len(code),
         kinds=dict(kinds.most_common()),
         opcodes=dict(opcodes.most_common()),
@@ -203,23 +209,23 @@ def _region(view: Loop, cc: tuple[int, int]) -> Region:
             base: {str(size): n for size, n in sorted(sizes.items())}
             for base, sizes in sorted(width_classes(opcodes).items())
         },
-        flops=view.flops,
-        global_load_bytes=view.bytes_of(GLOBAL_LOADS),
-        global_store_bytes=view.bytes_of(GLOBAL_STORES | (ATOMICS - {"ATOMS", "REDS"})),
-        shared_load_bytes=view.shared_load_bytes,
-        shared_store_bytes=view.shared_store_bytes,
-        local_bytes=view.local_bytes,
-        bulk_copies=view.bulk_copies,
-        flops_per_global_byte=view.flops_per_global_byte,
-        flops_per_shared_byte=view.flops_per_shared_byte,
-        loads_in_flight=flight.loads if flight else 0,
-        bytes_in_flight=flight.bytes if flight else 0,
+        flops=flops,
+        global_load_bytes=moved(GLOBAL_LOADS),
+        global_store_bytes=moved(_GLOBAL - GLOBAL_LOADS),
+        shared_load_bytes=loaded,
+        shared_store_bytes=moved(SHARED_STORES),
+        local_bytes=moved(LOCAL),
+        bulk_copies=bulk,
+        flops_per_global_byte=flops / everywhere if everywhere and not bulk else None,
+        flops_per_shared_byte=flops / loaded if loaded else None,
+        loads_in_flight=loads,
+        bytes_in_flight=in_flight,
         cycles=unit_cycles(code, cc, conditional),
         dependency_cycles=dependency_cycles(code),
         memory_cycles=requested * WARP_SIZE / _memory_bytes(cc),
         lines=tuple(
             (file.replace("\\", "/").rsplit("/", 1)[-1], line, n)
-            for file, line, n in view.source_lines
+            for (file, line), n in places.most_common()
         ),
         code=code,
         conditional=conditional,
@@ -342,3 +348,50 @@ def copy_overlap(code: Sequence[SassInstruction]) -> float | None:
         part = between / sum(work)
         least = part if least is None else min(least, part)
     return least
+
+
+def loads_in_flight(body: Sequence[SassInstruction]) -> tuple[int, int]:
+    """Most global loads, and most bytes, that one thread has outstanding at once, replaying a
+    loop's body until a pipeline would be full.
+
+    A load to registers is outstanding until an instruction names one of its registers. Asynchronous
+    copies (LDGSTS) are outstanding until DEPBAR leaves fewer groups pending than theirs; with
+    mbarriers in place of DEPBAR, only until the end of the iteration, since the code does not say
+    how far ahead they run. An approximation: the hardware's scoreboards are coarser and may wait
+    sooner."""
+    waiting: dict[int, tuple[frozenset[int], int]] = {}
+    groups: list[list[int]] = []
+    open_group: list[int] = []
+    waits_by_group = any(i.base == "DEPBAR" for i in body)
+    best_loads = best_bytes = 0
+    if not any(i.base in GLOBAL_LOADS for i in body):
+        return 0, 0
+    operands = [registers(i.opcode, i.operands) for i in body]
+    touched = [written | read for written, read in operands]
+    for _ in range(_PIPELINE_ROUNDS):
+        before = best_loads, best_bytes
+        if not waits_by_group:
+            groups, open_group = [], []
+        for at, instruction in enumerate(body):
+            used = [k for k, (to, _) in waiting.items() if not to.isdisjoint(touched[at])]
+            for key in used:
+                del waiting[key]
+            if instruction.base == "LDGSTS":
+                open_group.append(width(instruction.opcode))
+            elif instruction.base == "LDGDEPBAR":
+                groups.append(open_group)
+                open_group = []
+            elif instruction.base == "DEPBAR":
+                bound = re.search(r"0x([0-9a-f]+)\s*$", instruction.operands)
+                pending = int(bound[1], 16) if bound else 0
+                groups = groups[len(groups) - pending :] if pending < len(groups) else groups
+            elif instruction.base in GLOBAL_LOADS:
+                waiting[at] = (operands[at][0], width(instruction.opcode))
+            else:
+                continue
+            copies = [size for group in groups for size in group] + open_group
+            best_loads = max(best_loads, len(waiting) + len(copies))
+            best_bytes = max(best_bytes, sum(size for _, size in waiting.values()) + sum(copies))
+        if (best_loads, best_bytes) == before:
+            break  # a pipeline that no longer fills
+    return best_loads, best_bytes

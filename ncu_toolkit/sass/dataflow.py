@@ -9,11 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 
-from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.opcodes import base
-from ncu_toolkit.sass.operands import parts
+from ncu_toolkit.sass.operands import CodeLine
 
 
 class Graph:
@@ -24,12 +23,12 @@ class Graph:
     register as it was, so what came before it reaches as well, unless the reader runs under the
     same predicate."""
 
-    def __init__(self, rows: Sequence[Instruction], writers: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, rows: tuple[CodeLine, ...], writers: Mapping[int, Sequence[int]]) -> None:
         # Writers of each register in file order: looking through the instructions themselves takes
         # quadratic time in straight code.
         self._writers = writers
-        self._guards = [parts(row.sass)[0] for row in rows]
-        named = branches.targets(rows) or {}
+        self._guards = [row.guard for row in rows]
+        named = branches.targets_of(rows) or {}
         self.targets = {i: ends for i, ends in named.items() if base(rows[i].opcode) in JUMPS}
         """Indices of the instructions that each branch may go to, by the branch's index."""
         self.known = bool(self.targets)
@@ -41,13 +40,21 @@ class Graph:
             for successor in block.successors:
                 self._before[successor].append(n)
         self._entering: dict[tuple[int, int, str], frozenset[int]] = {}
-        self._in_block: dict[int, dict[int, list[int]]] = {}
+        self._last_first: dict[int, dict[int, list[int]]] = {}
 
     def reaching(self, index: int, register: int) -> frozenset[int]:
         """Instructions whose write of `register` may be what `index` reads."""
         block, guard = self._block_of[index], self._guards[index]
-        found, closed = self._within(block, index - 1, register, guard)
-        return found if closed else found | self._entry(block, register, guard)
+        found = set()
+        writers = self._writers.get(register, [])
+        for place in range(bisect_right(writers, index - 1) - 1, -1, -1):
+            i = writers[place]
+            if i < self._blocks[block].start:
+                break
+            found.add(i)
+            if self._hides(i, guard):
+                return frozenset(found)
+        return self._entry(block, register, guard).union(found)
 
     def reaches(
         self, index: int, wanted: Callable[[int], bool], stop: Callable[[int], bool]
@@ -69,27 +76,16 @@ class Graph:
                 waiting += [(s, self._blocks[s].start) for s in following]
         return False
 
-    def _within(
-        self, block: int, last: int, register: int, guard: str
-    ) -> tuple[frozenset[int], bool]:
-        """Writers in a block from `last` back, and whether one among them hides what came before:
-        unconditional, or under the reader's own guard."""
-        found = []
-        writers = self._writers.get(register, [])
-        for place in range(bisect_right(writers, last) - 1, -1, -1):
-            i = writers[place]
-            if i < self._blocks[block].start:
-                break
-            found.append(i)
-            if self._guards[i] in ("", guard):
-                return frozenset(found), True
-        return frozenset(found), False
+    def _hides(self, writer: int, guard: str) -> bool:
+        """Whether a write hides what came before it from a reader under `guard`: it is
+        unconditional, or under the same predicate."""
+        return self._guards[writer] in ("", guard)
 
     def _by_block(self, register: int) -> dict[int, list[int]]:
         """The writers of a register by their blocks, the last one first."""
-        found = self._in_block.get(register)
+        found = self._last_first.get(register)
         if found is None:
-            found = self._in_block[register] = {}
+            found = self._last_first[register] = {}
             for i in reversed(self._writers.get(register, ())):
                 found.setdefault(self._block_of[i], []).append(i)
         return found
@@ -108,7 +104,7 @@ class Graph:
                 seen.add(at)
                 for i in in_block.get(at, ()):
                     found.add(i)
-                    if self._guards[i] in ("", guard):
+                    if self._hides(i, guard):
                         break
                 else:
                     waiting += self._before[at]

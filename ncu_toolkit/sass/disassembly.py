@@ -22,6 +22,7 @@ from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.sass.opcodes import base, flops
+from ncu_toolkit.sass.operands import CodeLine
 
 TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes under one
 
@@ -73,6 +74,18 @@ class Function:
 
     name: str
     instructions: tuple[SassInstruction, ...]
+
+    @cached_property
+    def lines(self) -> tuple[CodeLine, ...]:
+        return tuple(CodeLine(i.address, i.opcode, i.sass) for i in self.instructions)
+
+    @cached_property
+    def targets(self) -> dict[int, tuple[int, ...]]:
+        """Indices of the instructions that each branch, call or BSSY names, by its own; an indirect
+        branch goes where nvdisasm says."""
+        index = {i.address: n for n, i in enumerate(self.instructions)}
+        named = ((n, i.targets) for n, i in enumerate(self.instructions) if i.targets)
+        return {n: tuple(index[t] for t in found if t in index) for n, found in named}
 
 
 def disassemble(cubin: Path) -> tuple[Function, ...]:

@@ -9,7 +9,6 @@ needed later or not."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,11 +17,10 @@ from typing import Final
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches
-from ncu_toolkit.sass.branches import Line
-from ncu_toolkit.sass.operands import parts, registers
+from ncu_toolkit.sass.branches import BARRIER
+from ncu_toolkit.sass.opcodes import base
+from ncu_toolkit.sass.operands import CodeLine, lines
 
-_BARRIER: Final = re.compile(r"\bB(\d+)\b")
-_CALLS: Final = frozenset({"CALL"})
 #: The stack pointer: code that sets it keeps it to the end, by the calling convention.
 _STACK: Final = 1
 
@@ -50,10 +48,10 @@ def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
     """Live registers of a report's instructions. None where their text is not in the report, or
     where a branch cannot be followed."""
     targets = branches.targets(rows)
-    return None if targets is None else of_code(rows, targets)
+    return None if targets is None else of_code(lines(rows), targets)
 
 
-def of_code(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> Liveness:
+def of_code(rows: Sequence[CodeLine], targets: Mapping[int, Sequence[int]]) -> Liveness:
     """Live registers of code whose branch targets are known, as indices of rows by the index of the
     branch.
 
@@ -69,10 +67,9 @@ def of_code(rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> Liven
         reads = now
     if code.entries:
         needed = dict.fromkeys(code.returns, 0)
-        for entry, ends in code.entries.items():
-            for call in (i for i, e in code.calls.items() if e == entry and i + 1 < len(rows)):
-                for end in ends:
-                    needed[end] |= entering[call + 1]
+        for call, entry in code.calls.items():
+            for end in code.entries[entry] if call + 1 < len(rows) else ():
+                needed[end] |= entering[call + 1]
         entering = code.solve(reads, needed)
     return Liveness(tuple((e | w).bit_count() for e, w in zip(entering, code.written, strict=True)))
 
@@ -81,35 +78,28 @@ class _Code:
     """Code laid out for the analysis: registers as bit masks, where control goes, and the
     subroutines that are called."""
 
-    def __init__(self, rows: Sequence[Line], targets: Mapping[int, Sequence[int]]) -> None:
-        self._split = [parts(row.sass) for row in rows]
-        self._bases = [row.opcode.partition(".")[0] for row in rows]
-        self._targets = targets
-        self.written, self._read = [], []
-        for row, (_, operands) in zip(rows, self._split, strict=True):
-            out, into = registers(row.opcode, operands)
-            self.written.append(_mask(out))
-            self._read.append(_mask(into))
-        self._set = [
-            0 if guard else mask for (guard, _), mask in zip(self._split, self.written, strict=True)
-        ]
-        self._stack = (
-            _mask(frozenset((_STACK,))) if any(mask & (1 << _STACK) for mask in self.written) else 0
-        )
+    def __init__(self, rows: Sequence[CodeLine], targets: Mapping[int, Sequence[int]]) -> None:
+        self._rows, self._targets = rows, targets
+        self._bases = [base(row.opcode) for row in rows]
+        self.written = [_mask(row.registers[0]) for row in rows]
+        self._read = [_mask(row.registers[1]) for row in rows]
+        self._set = [0 if row.guard else w for row, w in zip(rows, self.written, strict=True)]
+        stack = 1 << _STACK
+        self._stack = stack if any(mask & stack for mask in self.written) else 0
         self._following = branches.successors(rows, targets)
         self.calls: dict[int, int] = {}
         """Entry of the subroutine by index of its call."""
         self.entries: dict[int, tuple[int, ...]] = {}
         """Returns of each subroutine by its entry."""
-        for i, base in enumerate(self._bases):
-            if base not in _CALLS or not targets.get(i):
+        for i, name in enumerate(self._bases):
+            if name != "CALL" or not targets.get(i):
                 continue
             entry = targets[i][0]
             ends = self.entries.get(entry) or self._ends(entry)
             if ends:
                 self.entries[entry], self.calls[i] = ends, entry
             else:  # without a return it is a jump: before CC 9.0 compilers leave a divergent region so
-                through = (i + 1,) if self._split[i][0] and i + 1 < len(rows) else ()
+                through = (i + 1,) if rows[i].guard and i + 1 < len(rows) else ()
                 self._following[i] = tuple(sorted({entry, *through}))
         self.returns = tuple(sorted({end for ends in self.entries.values() for end in ends}))
         self._following = self._joined(self._following)
@@ -140,7 +130,7 @@ class _Code:
             set_here, read = self._set[i], self._read[i]
             if i in self.calls:
                 read |= reads[self.calls[i]]
-                set_here |= 0 if self._split[i][0] else self._always[self.calls[i]]
+                set_here |= 0 if self._rows[i].guard else self._always[self.calls[i]]
             now = read | (leaving & ~set_here)
             if now != entering[i]:
                 entering[i] = now
@@ -180,20 +170,17 @@ class _Code:
     def _joined(self, following: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         """`following` with each BSYNC led to the targets of those BSSY of its barrier that may have
         run last before it."""
-        names = [
-            found[1]
-            if base in ("BSSY", "BSYNC") and (found := _BARRIER.search(self._split[i][1]))
-            else ""
-            for i, base in enumerate(self._bases)
-        ]
-        setters = [i for i, base in enumerate(self._bases) if base == "BSSY" and names[i]]
+        names = [""] * len(self._bases)
+        for i, name in enumerate(self._bases):
+            if name in ("BSSY", "BSYNC") and (at := BARRIER.search(self._rows[i].operands)):
+                names[i] = at[1]
+        setters = [i for i, name in enumerate(self._bases) if name == "BSSY" and names[i]]
         bit = {i: 1 << n for n, i in enumerate(setters)}
         alike = {
             name: sum(bit[i] for i in setters if names[i] == name) for name in set(names) if name
         }
-        reaching: dict[int, int] = {}
         waiting = [*self.entries, 0] if setters else []
-        reaching.update(dict.fromkeys(waiting, 0))
+        reaching = dict.fromkeys(waiting, 0)
         while waiting:
             i = waiting.pop()
             after = reaching[i]

@@ -3,11 +3,14 @@ matrix fragments at their width."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
+from ncu_toolkit.core.cache import remembered
+from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass.opcodes import WARP_SIZE, WARPGROUP_SIZE, shape, width
 
 _OPERAND: Final = re.compile(r"(?<![\w.])R(\d+)((?:\.\w+)*)")
@@ -26,10 +29,11 @@ READS_ONLY: Final = frozenset((
 _WIDE_ADDRESS: Final = frozenset(
     {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"}
 )
-_DOUBLE: Final = frozenset({"DADD", "DMUL", "DFMA", "DSETP", "DMNMX"})
+#: Every operand is two registers: doubles, paired 32-bit floats of CC 10.0 on, and addresses of code.
+_PAIRS: Final = frozenset({
+    "DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "FFMA2", "FADD2", "FMUL2", "LEPC", "CALL", "RET", "BRX", "JMX",
+})  # fmt: skip
 _MATRIX: Final = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA"})
-#: Paired 32-bit floats of CC 10.0 on: every operand is two registers.
-_PAIRED: Final = frozenset({"FFMA2", "FADD2", "FMUL2"})
 #: Integer instructions that say by .64, .S64 or .U64 that every register operand is a pair. The
 #: funnel shift names its halves one by one.
 _MAYBE_WIDE: Final = frozenset(
@@ -57,32 +61,23 @@ def registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[int
         operands: what follows it, without the predicate in front: `R4, desc[UR4][R2.64]`.
     """
     base, *modifiers = opcode.split(".")
-    parts = split(operands)
-    at = next((i for i, part in enumerate(parts) if not _PREDICATE.match(part)), len(parts))
-    writes_first = (
-        base not in READS_ONLY and at < len(parts) and _FIRST.match(parts[at]) is not None
-    )
+    parts = list(itertools.dropwhile(_PREDICATE.match, split(operands)))
+    writes_first = bool(parts) and base not in READS_ONLY and _FIRST.match(parts[0]) is not None
     widths = _widths(opcode, base, modifiers)
+    wide = base in _WIDE_ADDRESS and "E" in modifiers
     written: set[int] = set()
     read: set[int] = set()
-    place = (
-        0  # counts register operands after the predicates, zero registers and constants included
-    )
+    place = 0  # counts register operands, zero registers and constants included
     for i, part in enumerate(parts):
-        if i < at:
-            continue
         if "[" in part:
             # where an asynchronous copy goes is an address of shared memory
-            read |= _address(
-                part,
-                base in _WIDE_ADDRESS and "E" in modifiers and not (base == "LDGSTS" and i == at),
-            )
+            read |= _address(part, wide and not (base == "LDGSTS" and i == 0))
             place += not part.startswith(("[", "desc"))
             continue
         count = widths[min(place, len(widths) - 1)]
         for found in _OPERAND.finditer(part):
-            span = _span(int(found[1]), 2 if ".64" in found[2] and count == 1 else count)
-            (written if writes_first and i == at else read).update(span)
+            first, several = int(found[1]), 2 if ".64" in found[2] and count == 1 else count
+            (written if writes_first and i == 0 else read).update(range(first, first + several))
         place += 1
     return frozenset(written), frozenset(read)
 
@@ -98,9 +93,9 @@ def _address(part: str, wide: bool) -> set[int]:
     otherwise."""
     wide = wide and "UR" not in part and "desc" not in part and ".U32" not in part
     return {
-        register
+        int(found[1]) + half
         for found in _OPERAND.finditer(part)
-        for register in _span(int(found[1]), 2 if wide or ".64" in found[2] else 1)
+        for half in range(2 if wide or ".64" in found[2] else 1)
     }
 
 
@@ -112,10 +107,6 @@ def split(operands: str) -> list[str]:
     return [part.strip() for part in (_COMMA.split(plain) if "[" in plain else plain.split(","))]
 
 
-def _span(first: int, count: int) -> range:
-    return range(first, first + count)
-
-
 def _widths(opcode: str, base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
     """Registers of each operand after leading predicates: destination first where there is one; the
     last width holds for all further ones."""
@@ -124,21 +115,16 @@ def _widths(opcode: str, base: str, modifiers: Sequence[str]) -> tuple[int, ...]
     if base in ("HGMMA", "QGMMA", "IGMMA", "BGMMA"):
         return _group_widths(base, modifiers)
     if base in ("LDTM", "STTM"):
-        times = next((int(m[1:]) for m in modifiers if re.fullmatch(r"x\d+", m)), 1)
-        return (times,)
+        return (next((int(m[1:]) for m in modifiers if re.fullmatch(r"x\d+", m)), 1),)
     if size := width(opcode):
         return (max(1, size // 4),)
-    if base in _DOUBLE or base in _PAIRED:
-        return (2,)
     if base == "IMAD" and "WIDE" in modifiers:
         return (2, 1, 1, 2)
     if base == "IMAD" and "HI" in modifiers:
         return (1, 1, 1, 2)
-    if base == "CS2R":
-        return (1,) if "32" in modifiers else (2,)
     if base in ("F2F", "F2I", "I2F", "FRND", "I2I"):
         return _conversion_widths(base, modifiers)
-    if base in ("LEPC", "CALL", "RET", "BRX", "JMX"):
+    if base in _PAIRS or (base == "CS2R" and "32" not in modifiers):
         return (2,)
     if base in _MAYBE_WIDE and any(m in ("64", "S64", "U64") for m in modifiers):
         return (2,)
@@ -167,19 +153,11 @@ def _matrix_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
     if (tile := shape(modifiers)) is None:
         return (1,)
     m, n, k = tile
-    bits = (
-        64
-        if base == "DMMA"
-        else 1
-        if base == "BMMA"
-        else next(
-            (_BITS[x] for x in modifiers if x in _BITS), 8 if base in ("QMMA", "IMMA") else 16
-        )
-    )
-    if any(
-        x.startswith("STEP") for x in modifiers
-    ):  # Volta: a step gives two columns of the quad's 8 by 8 result
-        return (2,)
+    usual = {"DMMA": 64, "BMMA": 1, "QMMA": 8, "IMMA": 8}.get(base, 16)
+    named = (_BITS[x] for x in modifiers if x in _BITS and base not in ("DMMA", "BMMA"))
+    bits = next(named, usual)
+    if any(x.startswith("STEP") for x in modifiers):
+        return (2,)  # Volta: a step gives two columns of the quad's 8 by 8 result
     sums = 64 if base == "DMMA" else 32 if base in ("IMMA", "BMMA") or "F32" in modifiers else 16
     halved = 2 if "SP" in modifiers else 1
     part = 32 * WARP_SIZE
@@ -211,3 +189,31 @@ def parts(sass: str) -> tuple[str, str]:
     guard = (found[1] or "").strip() if found else ""
     rest = sass[found.end() :] if found else sass
     return "" if guard == "@PT" else guard, rest.partition(" ")[2]
+
+
+class CodeLine(NamedTuple):
+    """An instruction of a report or of a disassembly, without what was counted at it."""
+
+    address: int
+    opcode: str
+    sass: str
+
+    @property
+    def guard(self) -> str:
+        """The predicate under which it runs; "" where it always does."""
+        return parts(self.sass)[0]
+
+    @property
+    def operands(self) -> str:
+        return parts(self.sass)[1]
+
+    @property
+    def registers(self) -> tuple[frozenset[int], frozenset[int]]:
+        """General registers written and read."""
+        return registers(self.opcode, self.operands)
+
+
+@remembered(4)
+def lines(rows: Sequence[Instruction]) -> tuple[CodeLine, ...]:
+    """The code of a report's instructions."""
+    return tuple(CodeLine(row.address, row.opcode, row.sass) for row in rows)

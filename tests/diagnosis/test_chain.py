@@ -13,7 +13,7 @@ import pytest
 from ncu_toolkit.analysis import answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, judge
 from ncu_toolkit.diagnosis import chain
-from ncu_toolkit.diagnosis.chain import Link, chains, link
+from ncu_toolkit.diagnosis.chain import ChainLink, chains, link
 from ncu_toolkit.diagnosis.rules.launch_overhead import BETWEEN_US
 from ncu_toolkit.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.model import Origin
@@ -21,11 +21,11 @@ from ncu_toolkit.pages import analysis_run
 from ncu_toolkit.pages import json as writer
 
 #: A pass over 100 MB, and over the same with an input of its own; a product; 3 µs of nearly nothing.
-PASS = Link("pass", ("range",), 60.0, 1e8, 1e8, 55.0, 2.0)
-SMALL = Link("small", ("range",), 3.0, 1e3, 1e3, 0.05, 0.0)
+PASS = ChainLink("pass", ("range",), 60.0, 1e8, 1e8, 55.0, 2.0)
+SMALL = ChainLink("small", ("range",), 3.0, 1e3, 1e3, 0.05, 0.0)
 
 
-def named(*links: Link) -> list[Link | None]:
+def named(*links: ChainLink) -> list[ChainLink | None]:
     return [replace(each, kernel=f"{each.kernel} {at}") for at, each in enumerate(links)]
 
 
@@ -67,7 +67,7 @@ def test_small_launches_cost_their_starts() -> None:
     ],
     ids=["two", "a benchmark's loop", "two ranges", "weights", "an unknown launch", "arithmetic"],
 )
-def test_no_chain(links: list[Link | None]) -> None:
+def test_no_chain(links: list[ChainLink | None]) -> None:
     assert chains(links) == []
 
 

@@ -174,7 +174,7 @@ def test_times_of_both_come_from_one_clock() -> None:
 def test_sizes_choose_checks_and_the_ratio_is_one_of_them() -> None:
     rung = find_rung("gemm_fp32/vectorized")
     expected = rung.expect.profile[0]
-    narrowed = replace(
+    narrowed = structs.replace(
         rung,
         expect=structs.replace(
             rung.expect, profile=(structs.replace(expected, sizes=("4096",)),), ratio_at_least=2.0

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import render_fixture
 
-from ncu_toolkit.diagnosis import figures, glossary, glossary_terms, time_model
-from ncu_toolkit.diagnosis.glossary_terms import ALIASES, CONCEPTS, KINDS, METRICS, STALLS, UNITS
+from ncu_toolkit.diagnosis import figures, glossary, time_model
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.metrics import registry
@@ -20,6 +19,8 @@ from ncu_toolkit.pages.columns import COLUMNS
 from ncu_toolkit.pages.html import write_run, write_standalone
 from ncu_toolkit.sass import attribution
 
+WORDS = glossary.words()
+STALLS, METRICS, UNITS, KINDS = (WORDS[name] for name in ("stalls", "metrics", "units", "kinds"))
 #: Figures whose paragraph is the registry's own: one for each opcode.
 COUNTED = {name for name in registry.REGISTRY if name.startswith(("stall_", "threads_"))}
 
@@ -38,7 +39,7 @@ def test_every_term_of_the_renderer_has_an_entry() -> None:
         figure.unit for figure in figures.DERIVED.values()
     }
     assert set(KINDS) == set(attribution.KINDS) | {"other"}
-    assert set(time_model.RESOURCES) | {"waiting"} <= set(CONCEPTS)
+    assert set(time_model.RESOURCES) | {"waiting"} <= set(WORDS["concepts"])
     shown = [registry.REGISTRY[name].label for name in registry.REGISTRY] + [
         figure.label for figure in figures.DERIVED.values()
     ]
@@ -79,15 +80,15 @@ def test_no_entry_says_a_sentence_twice() -> None:
 
 def test_headings_open_entries_that_there_are() -> None:
     assert all(spec.title for spec in COLUMNS)
-    assert set(glossary_terms.HEADINGS["ladder"]) <= {spec.key for spec in COLUMNS}
-    assert {key for found in glossary_terms.HEADINGS.values() for key in found.values()} <= set(
+    assert set(WORDS["headings"]["ladder"]) <= {spec.key for spec in COLUMNS}
+    assert {key for found in WORDS["headings"].values() for key in found.values()} <= set(
         glossary.definitions().terms
     )
 
 
 def test_no_entry_is_left_over() -> None:
     known = set(registry.REGISTRY) | set(figures.DERIVED)
-    assert set(ALIASES.values()) <= known
+    assert set(WORDS["aliases"].values()) <= known
     assert (
         len(glossary.definitions().terms)
         == len({term.key for term in glossary._all()})

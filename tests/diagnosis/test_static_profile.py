@@ -11,8 +11,8 @@ import render_fixture
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.static import LONGEST, checked, code_of
+from ncu_toolkit.explain.code import static_parts
 from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
-from ncu_toolkit.pages.static_view import static_parts
 from ncu_toolkit.sass import liveness
 
 needs_recording = pytest.mark.skipif(

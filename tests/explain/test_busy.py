@@ -17,7 +17,7 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.document.answer import Kind, answer
-from ncu_toolkit.document.card import CLOSE, Bar, Card
+from ncu_toolkit.document.card import CLOSE, Card, UnitBar
 from ncu_toolkit.explain import busy
 from ncu_toolkit.explain.busy import Use, uses
 from ncu_toolkit.explain.verdict import card
@@ -80,7 +80,7 @@ def check(name: str, profile: Profile, shown: Card) -> str:
     if rolled is None:
         return "no roll-up"
     where = f"{name} {profile.origin.key} {profile.launch.function[:40]}"
-    longest = max(shown.bars, key=lambda bar: bar.busy, default=Bar("", "", 0.0))
+    longest = max(shown.bars, key=lambda bar: bar.busy, default=UnitBar("", "", 0.0))
     if abs(longest.busy - rolled) <= CLOSE:
         return "within"
     if rolled > longest.busy:

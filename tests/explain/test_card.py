@@ -27,7 +27,7 @@ from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.document.answer import Kind, answer
-from ncu_toolkit.document.card import NAME, Bar, Card, Wait, kernel_name, short_name
+from ncu_toolkit.document.card import NAME, Card, UnitBar, Wait, kernel_name, short_name
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
 from ncu_toolkit.model import (
@@ -40,6 +40,7 @@ from ncu_toolkit.model import (
     Profile,
     Reading,
 )
+from ncu_toolkit.model.finding import Advice
 from ncu_toolkit.pages import json as documents
 from ncu_toolkit.render import html as pages
 from ncu_toolkit.render import markdown
@@ -102,7 +103,7 @@ def test_bars_are_the_busiest_units_with_dram_among_them() -> None:
     value = shown()
     assert [bar.label for bar in value.bars] == ["L1 data", "LSU", "issue", "FP32", "DRAM"]
     assert len(value.bars) == BARS
-    assert value.bars[0] == Bar("l1_data", "L1 data", 0.99, True, 0.99)
+    assert value.bars[0] == UnitBar("l1_data", "L1 data", 0.99, True, 0.99)
     assert [bar.limit for bar in value.bars[1:]] == [False] * 4
     assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
     idle = card(
@@ -376,7 +377,7 @@ def test_a_command_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_command_stands_once() -> None:
     """Advice that ends in the command of `next` does not repeat it; in pages it breaks between its
     words, and cards that all end in the same one share it."""
-    advice = finding(advice=("Read this.", f"Collect the full set: {COLLECT}"))
+    advice = finding(advice=("Read this.", Advice("Collect the full set", COLLECT)))
     value = shown(advice, instructions=(), stalls=None)
     thin = replace(value, do=verdict._steps(advice.advice, COLLECT), next=COLLECT)
     assert thin.do == ("Read this.", "Collect the full set.")

@@ -14,7 +14,7 @@ import render_fixture
 
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.document.card import Bar
+from ncu_toolkit.document.card import UnitBar
 from ncu_toolkit.document.views import Table
 from ncu_toolkit.explain.busy import Use
 from ncu_toolkit.hardware.occupancy import occupancy, what_if_block, what_if_registers
@@ -33,10 +33,8 @@ from ncu_toolkit.pages.page_tables import (
     stall_table,
     traffic_table,
 )
-from ncu_toolkit.pages.page_view import _bounds, evidence_table
-from ncu_toolkit.pages.reproduce import commands, opening
-from ncu_toolkit.pages.roofline import Point, _crosses, roofline
-from ncu_toolkit.pages.roofs import roofs
+from ncu_toolkit.pages.page_view import _bounds, commands, evidence_table, opening
+from ncu_toolkit.pages.roofline import Spot, _crosses, roofline, roofs
 from ncu_toolkit.pages.run_view import run_view
 
 
@@ -81,7 +79,7 @@ def test_picture_and_table_of_the_memory_say_how_busy_the_same_unit_is(book: Boo
     first = book.run.profiles[0]
     shares = {"l1_tag": 0.004, "l1_data": 0.72, "l2": 0.29, "fill": 0.38, "dram": 0.17}
     used = {name: Use(share) for name, share in shares.items()}
-    limit = replace(book.card(first), bars=(Bar("l1_data", "L1 data", 0.72, True, 0.72),))
+    limit = replace(book.card(first), bars=(UnitBar("l1_data", "L1 data", 0.72, True, 0.72),))
     shown = memory_view(first, limit, used)
     assert shown is not None
     links = (shown.ends[0][0], shown.link)
@@ -177,7 +175,7 @@ def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> 
     busiest = Reading("l2_atomic_unit_busiest", 0.83, "fraction", Presence.PRESENT)
     profile = replace(first, readings={**first.readings, busiest.name: busiest})
     used = {"atomic": Use(0.83), "l2": Use(0.01)}
-    card = replace(book.card(first), bars=(Bar("atomic", "L2 atomics", 0.83, True, 0.83),))
+    card = replace(book.card(first), bars=(UnitBar("atomic", "L2 atomics", 0.83, True, 0.83),))
     shown = memory_view(profile, card, used)
     assert shown is not None
     assert shown.l2.units == (("busiest atomic unit 83\u2009%", True),)
@@ -313,8 +311,8 @@ def test_the_stall_table_has_no_rows_of_nothing(book: Book) -> None:
 def test_labels_of_the_roofline_keep_off_the_lines() -> None:
     """Where a side is free of points, roofs and path, the label stands there."""
     points = [
-        Point("left", 1e12, {"dram": 20.0}, "step", "#000000"),
-        Point("right", 1e12, {"dram": 90.0}, "step", "#000000"),
+        Spot("left", 1e12, {"dram": 20.0}, "step", "#000000"),
+        Spot("right", 1e12, {"dram": 90.0}, "step", "#000000"),
     ]
     figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
     trace = next(trace for trace in figure["data"] if trace["name"] == "rungs at DRAM")

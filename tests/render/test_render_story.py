@@ -21,7 +21,7 @@ from ncu_toolkit.pages.family_sentence import _of_roof
 from ncu_toolkit.pages.family_view import family_view
 from ncu_toolkit.pages.index_view import index_part
 from ncu_toolkit.pages.page_view import page_view
-from ncu_toolkit.pages.roofs import Roof
+from ncu_toolkit.pages.roofline import DeviceRoof
 
 
 def verdict(profile: Profile) -> Diagnosis:
@@ -67,12 +67,12 @@ def test_more_than_a_copy_is_held_against_the_peak(books: list[Book]) -> None:
     }
     assert shares["the measured rate of a device-to-device copy "] > 100
     assert shares["the device's DRAM peak"] < 100
-    copy, peak = Roof("dram", "", 4e12, True, ""), Roof("dram", "", 5e12, False, "")
+    copy, peak = DeviceRoof("dram", "", 4e12, True, ""), DeviceRoof("dram", "", 5e12, False, "")
     assert len(_of_roof(3.9e12, (copy, peak), "dram")) == 1
     assert "no upper bound" in _of_roof(4.5e12, (copy,), "dram")[0]
 
-    assert len(_of_roof(1.0e12, (Roof("fp32", "", 2e12, True, ""),), "fp32")) == 1
-    library = Roof("tensor", "", 8e14, True, "")
+    assert len(_of_roof(1.0e12, (DeviceRoof("fp32", "", 2e12, True, ""),), "fp32")) == 1
+    library = DeviceRoof("tensor", "", 8e14, True, "")
     assert "no upper bound" in _of_roof(8.4e14, (library,), "tensor")[0]
 
 

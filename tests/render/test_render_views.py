@@ -23,8 +23,7 @@ from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.family_view import _cut, _ticks, _traffic_chart
-from ncu_toolkit.pages.roofline import Point, roofline
-from ncu_toolkit.pages.roofs import roofs
+from ncu_toolkit.pages.roofline import Spot, roofline, roofs
 from ncu_toolkit.pages.run_view import PAGES, paged, run_summary, run_view
 from ncu_toolkit.render.html import reasons_of, table_csv
 from ncu_toolkit.render.text import RunText
@@ -215,7 +214,7 @@ def test_traffic_is_told_in_powers_of_two() -> None:
 
 def test_a_path_joins_rungs_of_one_function() -> None:
     points = [
-        Point(name, rate, {"dram": 10.0}, "step", "#000000", True, root)
+        Spot(name, rate, {"dram": 10.0}, "step", "#000000", True, root)
         for name, rate, root in (("a", 1e12, "a"), ("b", 2e12, "a"), ("c", 1e12, "c"))
     ]
     figure = roofline(
@@ -228,7 +227,7 @@ def test_a_path_joins_rungs_of_one_function() -> None:
 
 def test_roofline_labels_do_not_cover_each_other() -> None:
     points = [
-        Point(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step", "#000000")
+        Spot(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step", "#000000")
         for n in range(30)
     ]
     figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")

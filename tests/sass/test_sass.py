@@ -14,9 +14,10 @@ from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.ladder.rung import SassExpectation
 from ncu_toolkit.model import matches_opcode
-from ncu_toolkit.sass import disassembly
+from ncu_toolkit.sass import branches, disassembly
+from ncu_toolkit.sass.cost import loads_in_flight, regions_of
 from ncu_toolkit.sass.disassembly import parse_disassembly
-from ncu_toolkit.sass.loops import InFlight, blocks_of, loads_in_flight, loops_of
+from ncu_toolkit.sass.loops import loops_of
 from ncu_toolkit.sass.opcodes import flops, width, width_classes
 
 
@@ -169,7 +170,8 @@ NESTED = """
 
 
 def test_basic_blocks() -> None:
-    blocks = blocks_of(function(NESTED))
+    code = function(NESTED)
+    blocks = branches.blocks(code.lines, code.targets)
     assert [b.end - b.start for b in blocks] == [1, 2, 1, 1, 4, 1, 1]
     assert [b.successors for b in blocks] == [(1,), (3, 2), (3,), (4,), (4, 5), (1, 6), ()]
 
@@ -178,17 +180,11 @@ def test_loops_nest() -> None:
     outer, inner = loops_of(function(NESTED))
     assert (outer.header, outer.depth, len(outer.instructions)) == (0x10, 1, 9)
     assert (inner.header, inner.depth, len(inner.instructions)) == (0x50, 2, 4)
-    assert (
-        inner.flops,
-        inner.shared_load_bytes,
-        inner.flops_per_shared_byte,
-        inner.flops_per_global_byte,
-    ) == (4, 16, 0.25, None)
-    assert (outer.global_bytes, outer.shared_store_bytes, outer.flops_per_global_byte) == (
-        4,
-        4,
-        1.0,
-    )
+    first, second = regions_of(function(NESTED), (9, 0))
+    assert (first.start, first.flops, first.shared_load_bytes) == (0x50, 4, 16)
+    assert (first.flops_per_shared_byte, first.flops_per_global_byte) == (0.25, None)
+    assert (second.start, second.global_load_bytes, second.shared_store_bytes) == (0x10, 4, 4)
+    assert second.flops_per_global_byte == 0.0, "the inner loop is left out"
     assert Counter(i.opcode for i in inner.instructions) == {"LDS.128": 1, "FFMA": 2, "BRA": 1}
 
 
@@ -213,37 +209,37 @@ def test_indirect_branches_go_where_nvdisasm_says() -> None:
     [
         (
             "LDG.E R2, desc[UR4][R8.64]\nLDG.E R3, desc[UR4][R8.64+0x4]\nFADD R0, R2, R3",
-            InFlight(2, 8),
+            (2, 8),
         ),
         (
             "LDG.E R2, desc[UR4][R8.64]\nFADD R0, R0, R2\nLDG.E R3, desc[UR4][R8.64+0x4]\nFADD R0, R0, R3",
-            InFlight(1, 4),
+            (1, 4),
         ),
         # a pointer chase: the address is the last load's result
-        ("LDG.E.64 R2, desc[UR4][R2.64]\nIADD3 R5, R5, 0x1, RZ", InFlight(1, 8)),
+        ("LDG.E.64 R2, desc[UR4][R2.64]\nIADD3 R5, R5, 0x1, RZ", (1, 8)),
         # loaded for the next iteration, used at its start
-        ("STS.128 [R20], R4\nLDG.E.128 R4, desc[UR4][R8.64]\nFFMA R0, R1, R2, R0", InFlight(1, 16)),
+        ("STS.128 [R20], R4\nLDG.E.128 R4, desc[UR4][R8.64]\nFFMA R0, R1, R2, R0", (1, 16)),
         # the second half of a vector is a use, too
         (
             "LDG.E.128 R4, desc[UR4][R8.64]\nFADD R0, R0, R7\nLDG.E.128 R12, desc[UR4][R8.64]\nFADD R0, R0, R15",
-            InFlight(1, 16),
+            (1, 16),
         ),
         (
             "LDG.E R5, desc[UR4][R8.64]\nSTS.128 [R20], R4\nLDG.E R6, desc[UR4][R8.64]\nSTS.128 [R20], R4",
-            InFlight(1, 4),
+            (1, 4),
         ),
         # three stages: two groups stay pending, a third is issued before the wait
-        ("LDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR\nDEPBAR.LE SB0, 0x2", InFlight(3, 48)),
-        ("LDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR\nDEPBAR.LE SB0, 0x0", InFlight(1, 16)),
+        ("LDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR\nDEPBAR.LE SB0, 0x2", (3, 48)),
+        ("LDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR\nDEPBAR.LE SB0, 0x0", (1, 16)),
         # with mbarriers the code does not say how far ahead the copies run
         (
             "LDGSTS.E [R3], desc[UR4][R8.64]\nARRIVES.LDGSTSBAR.64 [R9]\nSYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R9], R2",
-            InFlight(1, 4),
+            (1, 4),
         ),
-        ("FFMA R0, R1, R2, R0", InFlight(0, 0)),
+        ("FFMA R0, R1, R2, R0", (0, 0)),
     ],
 )
-def test_loads_in_flight(body: str, expected: InFlight) -> None:
+def test_loads_in_flight(body: str, expected: tuple[int, int]) -> None:
     assert loads_in_flight(function(body).instructions) == expected
 
 
@@ -284,10 +280,11 @@ class TestRealDisassembly:
         assert parsed.name == "sum"
         (loop,) = loops_of(parsed)
         assert sum(matches_opcode(i.opcode, "LDG.E.128") for i in loop.instructions) == 1
-        assert (loop.global_bytes, loop.in_flight) == (16, InFlight(1, 16))
-        assert loop.flops in (4, 5)  # mul, fma, add; or the compiler fuses differently
-        lines = {line for file, line, _ in loop.source_lines if file == str(source)}
-        assert lines == {5}
+        (region,) = regions_of(parsed, (9, 0))
+        moved = region.global_load_bytes, region.loads_in_flight, region.bytes_in_flight
+        assert moved == (16, 1, 16)
+        assert region.flops in (4, 5)  # mul, fma, add; or the compiler fuses differently
+        assert {line for file, line, _ in region.lines if file == source.name} == {5}
         again = disassembly.disassemble(cubin.path)
         assert again == (parsed,)
         assert len(list((cache.cache_folder() / "sass").iterdir())) == 1

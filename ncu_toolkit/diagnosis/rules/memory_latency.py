@@ -32,7 +32,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, capital, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
     ENOUGH,
@@ -44,15 +44,9 @@ from ncu_toolkit.diagnosis.rules._access import (
     queued_behind_atomics,
     shared_wavefront_part,
 )
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    StaticFinding,
-    evidence,
-    memory_levels,
-)
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory_levels
 from ncu_toolkit.diagnosis.thresholds import SATURATED, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import RESOURCES, Removal
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
@@ -73,19 +67,18 @@ open_in_code = memory_levels
 IN_FLIGHT: Final = 4
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     part = k.blame("long_scoreboard", "global", "texture")
     waiting = k.model.waiting("long_scoreboard") * part
     measured = k.stall("long_scoreboard", WEAK_STALL)
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
-            f"Warps wait for global loads for only {units.percent(waiting)} of their time.",
-            measured,
+            f"Warps wait for global loads for only {percent(waiting)} of their time.", measured
         )
     busiest, busy = busiest_with_loads(k)
     if busy >= SATURATED.value:
         return k.ruled_out(
-            f"Loads wait for bandwidth, not for latency ({capital(RESOURCES[busiest][2])}, {units.percent(busy)} busy).",
+            f"Loads wait for bandwidth, not for latency ({capital(RESOURCES[busiest][2])}, {percent(busy)} busy).",
             measured,
         )
     if not is_coalesced(k) and memory_load(k) > 0.5:
@@ -117,13 +110,13 @@ def find(k: Kernel) -> Finding | NoFinding:
         how,
         stalls={"long_scoreboard": left},
         loads=dict.fromkeys(("l1_data", "l1_writeback"), keep(passed, 0.0)) if passed else {},
-        basis=f"Asynchronous copies do not pass through registers. That is {units.percent(passed)} of the work of L1's data stage."
+        basis=f"Asynchronous copies do not pass through registers. That is {percent(passed)} of the work of L1's data stage."
         if passed
         else "",
     )
     chased = dependent_loads(k)
     chain = (
-        f" {units.percent(chased)} of the waiting is for loads whose address comes from another load."
+        f" {percent(chased)} of the waiting is for loads whose address comes from another load."
         if chased >= 0.1
         else ""
     )
@@ -165,7 +158,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             "Break the chain: compute addresses instead of loading them, follow several chains at once, or store the data next to the index.",
         )
     return k.finding(
-        f"Too few loads are in flight to hide memory latency. Warps spend {units.percent(waiting)} of their time waiting for loads.{chain}",
+        f"Too few loads are in flight to hide memory latency. Warps spend {percent(waiting)} of their time waiting for loads.{chain}",
         removal,
         (measured, "issue_active active_warps dram_utilization l2_hit_rate l1_hit_rate"),
         advice,
@@ -202,7 +195,7 @@ def _through_registers(k: Kernel) -> float:
     into registers. Asynchronous copies, which GPUs have from compute capability 8.0 on, write it to
     shared memory at once (CUDA C++ Programming Guide, "Asynchronous Data Copies"). 0 where it
     cannot be told."""
-    if k.profile.device.cc < (8, 0) or not k["shared_wavefronts"]:
+    if k.device.cc < (8, 0) or not k["shared_wavefronts"]:
         return 0.0
     return 1 - shared_wavefront_part(k)
 
@@ -211,7 +204,7 @@ def _staged_part(k: Kernel) -> float:
     """Part of the long-scoreboard waiting that is at stores to shared memory."""
     sampled = [
         (attribution.kind(row.opcode) == "shared", row.samples.get("long_scoreboard", 0))
-        for row in k.profile.instructions
+        for row in k.instructions
     ]
     total = sum(n for _, n in sampled)
     return sum(n for shared, n in sampled if shared) / total if total else 0.0

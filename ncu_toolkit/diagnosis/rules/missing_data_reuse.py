@@ -34,8 +34,8 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
+from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     busiest_with_loads,
     dependent_loads,
@@ -52,9 +52,8 @@ from ncu_toolkit.diagnosis.rules._code import (
     memory_levels,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, MULTIPLY_ADDS, WEAK_STALL, Threshold
-from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES, Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
-from ncu_toolkit.sass import attribution
+from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES
+from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
 #: Side of the patch of results that is advised where a thread computes one, and how near to two a
@@ -86,9 +85,14 @@ SMALL_TILE: Final = Threshold(
     TILE / 2,
     "operations a byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
 )
+SEVERAL: Final = "Let each thread compute several results, so that one loaded value in a register feeds several operations."
+LARGER: Final = (
+    "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
+)
+LOOK_FOR: Final = "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic."
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     reuse = k["load_reuse"] or 0.0
     measured = k.fact(
         "load_reuse",
@@ -129,7 +133,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     waiting = global_waiting(k) if k.model.stalls else 1.0
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
-            f"The caches serve the reuse. Warps spend only {units.percent(waiting)} of their time waiting for global memory.",
+            f"The caches serve the reuse. Warps spend only {percent(waiting)} of their time waiting for global memory.",
             measured,
         )
     busiest, busy = busiest_with_loads(k)
@@ -138,7 +142,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     queue += k.model.waiting("mio_throttle") * k.blame("mio_throttle", "global", "texture")
     if busy < BUSY.value and queue < WEAK_STALL.value:
         return k.ruled_out(
-            f"Latency is the limit, not traffic: every memory level is at most {units.percent(busy)} busy.",
+            f"Latency is the limit, not traffic: every memory level is at most {percent(busy)} busy.",
             measured,
         )
     if _read_once(k):
@@ -150,14 +154,9 @@ def find(k: Kernel) -> Finding | NoFinding:
     left = hit * served + (1 - hit) * beyond
     own = k.pipe_part("global", 1.0)
     on_chip = keep(own, served)
-    moved, compulsory = (
-        k["dram_bytes"],
-        k.profile.context.compulsory_bytes if k.profile.context else None,
-    )
-    stalls = {
-        reason: keep(k.blame(reason, "global", "texture"), left)
-        for reason in ("long_scoreboard", "lg_throttle", "mio_throttle")
-    }
+    moved = k["dram_bytes"]
+    compulsory = k.context.compulsory_bytes
+    stalls = k.shrink(left, ("global", "texture"), *GLOBAL_WAITS)
     removal = Removal(
         "with tiles in shared memory and in registers" if one else "with tiles in shared memory",
         stalls=stalls,
@@ -177,7 +176,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             "loads, and shares the instructions around them."
         )
         if one
-        else f"Estimate: tiling removes {units.percent(1 - ON_CHIP)} of the loads that L1 serves ({units.percent(hit)}). A staged value is still "
+        else f"Estimate: tiling removes {percent(1 - ON_CHIP)} of the loads that L1 serves ({percent(hit)}). A staged value is still "
         "read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads instead of 2. Tiles in registers gain more.",
     )
     where = RESOURCES[busiest][2] if busiest else "memory"
@@ -191,31 +190,38 @@ def find(k: Kernel) -> Finding | NoFinding:
             if asked is not None
             else f"Loads request about {units.significant(reuse, 2)} bytes from L1, in whole sectors, per byte that device memory must deliver. "
         )
-        + f"Such loads{others} keep {where} {units.percent(counted)} busy.",
+        + f"Such loads{others} keep {where} {percent(counted)} busy.",
         removal,
         (
             measured,
-            _asked_fact(asked),
+            None if asked is None else k.stated("lane_reuse", asked),
             replace(loaded, value=used if others else counted) if loaded else None,
             "stall_share:long_scoreboard stall_share:lg_throttle l1_hit_rate dram_per_compulsory",
         ),
-        k.advice(
-            "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
+        _advice(
+            k,
+            LARGER
             if k.executed("shared", "copy")
             else "Load each tile into shared memory once per block, synchronise, and compute from there.",
-            "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
-            triton=(
-                "Let each program compute a larger block, so that a value once loaded serves several results.",
-                "Order the programs so that those that run together read the same rows (grouped program ids), which L2 then holds.",
-            ),
-            warp=(
-                "Load each tile once per block (wp.tile_load), and compute from it (wp.tile_matmul, wp.tile_map).",
-                "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
-            ),
+            SEVERAL,
         ),
-        "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic.",
+        LOOK_FOR,
         confidence="high" if k.model.stalls else "medium",
         locations=k.locate_stall("long_scoreboard", ("global",)),
+    )
+
+
+def _advice(k: Kernel, *cuda: str) -> tuple[str, ...]:
+    return k.advice(
+        *cuda,
+        triton=(
+            "Let each program compute a larger block, so that a value once loaded serves several results.",
+            "Order the programs so that those that run together read the same rows (grouped program ids), which L2 then holds.",
+        ),
+        warp=(
+            "Load each tile once per block (wp.tile_load), and compute from it (wp.tile_matmul, wp.tile_map).",
+            SEVERAL,
+        ),
     )
 
 
@@ -223,12 +229,11 @@ def _read_once(k: Kernel) -> bool:
     """Whether what is loaded passes through shared memory and is read there once: it is handed
     from lane to lane, and not kept for use again."""
     passes = {"LDS": 0.0, "STS": 0.0}
-    for row in k.profile.instructions:
-        kind = attribution.base(row.opcode).replace("LDSM", "LDS")
+    for row in k.instructions:
+        kind = row.base.replace("LDSM", "LDS")
         if kind in passes:
             passes[kind] += row.counters.get("shared_wavefronts", 0.0)
-    stored = sum(r.warps for r in k.rows if attribution.base(r.opcode) == "STS")
-    loaded = k.executed("global") or 0.0
+    stored, loaded = k.of_base("STS"), k.executed("global") or 0.0
     return (
         0 < passes["STS"] <= passes["LDS"] * COMPULSORY.value
         and passes["LDS"] <= passes["STS"] * COMPULSORY.value
@@ -236,16 +241,14 @@ def _read_once(k: Kernel) -> bool:
     )
 
 
-def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Finding | NoFinding:
+def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Outcome:
     """Loads of the same bytes again and again, each handed on through shared memory for one use.
     With twice the results for each of them half of the loads go, and with a load the store, the
     read and the barriers that hand it on."""
     kinds = ("global", "texture", "shared")
-    waits = ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")
     removal = Removal(
         "with twice the results for each value loaded",
-        stalls={reason: keep(k.blame(reason, *kinds), TWICE) for reason in waits}
-        | {"barrier": TWICE},
+        stalls=k.shrink(TWICE, kinds, *GLOBAL_WAITS, "short_scoreboard") | {"barrier": TWICE},
         loads=dict.fromkeys((*MEMORY, "l1"), TWICE) | {"dram": 1.0},
         instructions=keep(1 - computing(k), TWICE),
         basis="Half of the loads go, and with each its store to shared memory, its read there and its barriers.",
@@ -259,19 +262,8 @@ def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Finding | 
             "stall_share:long_scoreboard stall_share:mio_throttle stall_share:short_scoreboard",
             "kind_share:global kind_share:shared",
         ),
-        k.advice(
-            "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
-            "Make the tile that a block shares larger, or stage the reloaded data in shared memory too.",
-            triton=(
-                "Let each program compute a larger block, so that a value once loaded serves several results.",
-                "Order the programs so that those that run together read the same rows (grouped program ids), which L2 then holds.",
-            ),
-            warp=(
-                "Load each tile once per block (wp.tile_load), and compute from it (wp.tile_matmul, wp.tile_map).",
-                "Let each thread compute several results, so that one loaded value in a register feeds several operations.",
-            ),
-        ),
-        "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic.",
+        _advice(k, SEVERAL, LARGER),
+        LOOK_FOR,
         confidence="high" if k.model.stalls else "medium",
         locations=k.locate_stall("long_scoreboard", ("global",)),
     )
@@ -282,13 +274,12 @@ def _tile_intensity(k: Kernel) -> float | None:
     its blocks make of a product; None without matrix instructions, and where the loads' own L1
     serves them (wmma straight from global memory), so that tiles are not what sets it."""
     operations, sectors = k["flops_tensor"], k["l1_fill_sectors"]
-    copied = k.executed("copy")
-    if not operations or not sectors or not copied:
+    if not operations or not sectors or not k.executed("copy"):
         return None
-    return operations / (sectors * figures.SECTOR_BYTES)
+    return operations / (sectors * SECTOR_BYTES)
 
 
-def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Finding | NoFinding:
+def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outcome:
     """A product whose block tile is so small that tensor cores wait for its operands. With a
     larger one each byte and each instruction around the matrix instructions serves as many more
     operations.
@@ -299,16 +290,11 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Findi
     kinds = ("global", "copy", "texture")
     removal = Removal(
         "with tiles of 128 x 128",
-        stalls={
-            reason: keep(k.blame(reason, *kinds, "shared"), left)
-            for reason in ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard")
-        },
+        stalls=k.shrink(left, (*kinds, "shared"), *GLOBAL_WAITS, "short_scoreboard"),
         loads=dict.fromkeys((*PIPES, *MEMORY, "l1"), left) | {"dram": 1.0},
         instructions=keep(1 - products, left),
-        basis=(
-            f"A tile of 128 x 128 does {units.count(TILE)} operations for each byte of 16-bit operands, this one "
-            f"{units.significant(intensity, 2)}."
-        ),
+        basis=f"A tile of 128 x 128 does {units.count(TILE)} operations for each byte of 16-bit operands, this one "
+        f"{units.significant(intensity, 2)}.",
     )
     return k.finding(
         f"The tiles of the product are small: tensor cores do {units.significant(intensity, 2)} operations for each byte "
@@ -316,16 +302,7 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Findi
         removal,
         (
             measured,
-            Evidence(
-                "tile_intensity",
-                "Matrix operations per byte into the SM",
-                intensity,
-                "ratio",
-                "Grows with the side of the tile that a block computes.",
-                SMALL_TILE.value,
-                "<",
-                SMALL_TILE.source,
-            ),
+            k.stated("tile_intensity", intensity, "<", SMALL_TILE),
             "tensor_pipe_active kind_share:tensor stall_share:long_scoreboard",
         ),
         k.advice(
@@ -362,21 +339,10 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     )  # fmt: skip
 
 
-def _asked_fact(asked: float | None) -> Evidence | None:
-    if asked is None:
-        return None
-    meaning = "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count."
-    return Evidence("lane_reuse", "Loads by lanes per compulsory byte", asked, "ratio", meaning)
-
-
 def _asked_again(k: Kernel) -> float | None:
     """How often lanes ask for each byte that device memory must deliver: unlike sectors, this does
     not grow with scatter. None where not known."""
-    asked, compulsory = (
-        k["lane_load_bytes"],
-        k.profile.context.compulsory_bytes if k.profile.context else None,
-    )
-    floor = compulsory or k["dram_read_bytes"]
+    asked, floor = k["lane_load_bytes"], k.context.compulsory_bytes or k["dram_read_bytes"]
     return asked / floor if asked is not None and floor else None
 
 
@@ -385,7 +351,7 @@ def _one_result(k: Kernel) -> bool:
     multiply-add (shared_instruction_pressure.patch_side tells the same of shared memory)."""
     rows = k.rows
     fused = sum(row.threads for row in rows if is_multiply_add(row.opcode))
-    loads = sum(row.threads for row in rows if attribution.base(row.opcode) in GLOBAL_LOADS)
+    loads = sum(row.threads for row in rows if row.base in GLOBAL_LOADS)
     shared = k.executed("shared", "copy")
     product = fused >= MULTIPLY_ADDS.value * sum(row.threads for row in rows)
     return product and not shared and fused * 2 / ONE_RESULT <= loads <= fused * 2 * ONE_RESULT

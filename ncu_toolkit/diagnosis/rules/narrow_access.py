@@ -33,7 +33,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, capital, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import Specificity, _code
 from ncu_toolkit.diagnosis.rules._access import (
     ENOUGH,
@@ -47,12 +47,7 @@ from ncu_toolkit.diagnosis.rules._access import (
     read_in_pieces,
     rewritten,
 )
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    StaticFinding,
-    evidence,
-    memory,
-)
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory
 from ncu_toolkit.diagnosis.thresholds import (
     LOW_OCCUPANCY,
     ONE_WAVE,
@@ -60,8 +55,8 @@ from ncu_toolkit.diagnosis.thresholds import (
     WEAK_STALL,
     Threshold,
 )
-from ncu_toolkit.diagnosis.time_model import Removal, queue_share
-from ncu_toolkit.model import Finding, NoFinding
+from ncu_toolkit.diagnosis.time_model import queue_share
+from ncu_toolkit.model import Finding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES
 
@@ -97,7 +92,7 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"]
     measured = k.fact(
         "load_bytes_per_lane", "<=", NARROW, "Bytes that a lane loads by one instruction."
@@ -109,8 +104,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     waiting = global_waiting(k)
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
-            f"Warps wait on global memory for only {units.percent(waiting)} of their time.",
-            measured,
+            f"Warps wait on global memory for only {percent(waiting)} of their time.", measured
         )
     pieces = read_in_pieces(k) >= MOST
     if (not is_coalesced(k) or rewritten(k)) and not pieces:
@@ -121,21 +115,17 @@ def find(k: Kernel) -> Finding | NoFinding:
     chased = dependent_loads(k)
     if chased >= 0.5:
         return k.ruled_out(
-            f"{units.percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
+            f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
             measured,
         )
     if queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
     occupancy, waves = k["theoretical_occupancy"], k["waves"]
     at_once = waves is not None and waves < ONE_WAVE.value
-    if (
-        width >= NARROW.value
-        and occupancy is not None
-        and occupancy < LOW_OCCUPANCY.value
-        and not at_once
-    ):
+    few_fit = occupancy is not None and occupancy < LOW_OCCUPANCY.value
+    if width >= NARROW.value and few_fit and not at_once:
         return k.ruled_out(
-            f"Too few bytes are in flight because only {units.percent(occupancy)} of the warps fit: see Low occupancy. One "
+            f"Too few bytes are in flight because only {percent(occupancy or 0.0)} of the warps fit: see Low occupancy. One "
             "word per lane is normal.",
             measured,
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
@@ -176,6 +166,14 @@ def find(k: Kernel) -> Finding | NoFinding:
         # with the accesses; arithmetic on the data stays.
         instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
     )
+    cuda = [
+        f"{_verbs(k)} where rows are 16-byte aligned, with a scalar path for the rest.",
+        f"Let each thread process {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four "
+        "independent loads before the first use.",
+    ]
+    if at_once:
+        loop = "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU."
+        cuda.append(loop)
     return k.finding(
         f"Each memory instruction moves only {_bytes(width)} per thread, of 16 possible, so too few bytes are in flight.",
         removal,
@@ -186,22 +184,7 @@ def find(k: Kernel) -> Finding | NoFinding:
             k.fact(ALL_AT_ONCE, "<", ONE_WAVE) if at_once else None,
         ),
         k.advice(
-            *(
-                (f"{_verbs(k)} where rows are 16-byte aligned, with a scalar path for the rest.",)
-                if k.language == "cuda"
-                else ()
-            ),
-            (
-                f"Let each thread process {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four "
-                "independent loads before the first use."
-            ),
-            *(
-                (
-                    "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU.",
-                )
-                if at_once
-                else ()
-            ),
+            *(cuda if k.language == "cuda" else cuda[1:]),
             triton=(
                 "Give each thread 16 contiguous bytes: a larger block for the same num_warps, with offsets from tl.arange in the inner axis.",
                 "Pass addresses and strides that are multiples of 16 bytes, or promise it (tl.multiple_of, tl.max_contiguous).",
@@ -254,27 +237,16 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _verbs(k: Kernel) -> str:
     """What to widen: not what is wide already."""
-    loads, stores = (
-        k["load_bytes_per_lane"],
-        k["store_bytes_per_lane"],
-    )
-    narrow = [
-        verb
-        for verb, width in (("load", loads), ("store", stores))
-        if width is not None and width <= 2 * NARROW.value
-    ]
+    widths = {verb: k[f"{verb}_bytes_per_lane"] for verb in ("load", "store")}
+    narrow = [verb for verb, w in widths.items() if w is not None and w <= 2 * NARROW.value]
     return f"{capital(' and '.join(narrow) or 'load')} float4, int4 or uint4"
 
 
 def _look_for(k: Kernel, left: float) -> str:
     """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones
     are."""
-    bytes_of = {
-        row.opcode: attribution.width(row.opcode)
-        for row in k.rows
-        if attribution.base(row.opcode) in ("LDG", "STG")
-    }
-    narrow = sorted(opcode for opcode, width in bytes_of.items() if width <= 2 * NARROW.value)
+    opcodes = {row.opcode for row in k.rows if row.base in ("LDG", "STG")}
+    narrow = sorted(name for name in opcodes if attribution.width(name) <= 2 * NARROW.value)
     swaps = [
         f"{base}.E.128 in place of {' and '.join(names)}"
         for base in ("LDG", "STG")
@@ -285,12 +257,6 @@ def _look_for(k: Kernel, left: float) -> str:
 
 def _plain(opcodes: list[str], base: str) -> list[str]:
     """Opcodes of one base without hints on caching, each once."""
-    kept = {
-        ".".join(
-            token
-            for token in name.split(".")
-            if token in (base, "E", "U8", "S8", "U16", "S16", "64")
-        )
-        for name in opcodes
-    }
+    told = (base, "E", "U8", "S8", "U16", "S16", "64")
+    kept = {".".join(part for part in name.split(".") if part in told) for name in opcodes}
     return sorted(name for name in kept if name.split(".")[0] == base)

@@ -36,12 +36,11 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel, at, keep
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, at, keep
 from ncu_toolkit.diagnosis.rules._access import WORD, atomic_wavefronts, shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "shared-bank-conflict"
@@ -57,7 +56,7 @@ EXCESS: Final = Threshold(
 )
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     excess = k["shared_conflict_excess"] or 0.0
     measured = k.fact(
         "shared_conflict_excess",
@@ -105,7 +104,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         ),
         f"Wavefronts at the ideal{at(places)}, fewer short scoreboard and MIO throttle stalls.",
         confidence="high"
-        if any("shared_wavefronts_ideal" in row.counters for row in k.profile.instructions)
+        if any("shared_wavefronts_ideal" in row.counters for row in k.instructions)
         else "medium",
         locations=places,
     )
@@ -139,16 +138,13 @@ def _whole_rows(k: Kernel) -> bool:
     those do that lie a multiple of 32 words apart."""
     total = worst = 0.0
     for row in figures.placed(k.profile):
-        passes, ideal = (
-            row.counters.get("shared_wavefronts", 0.0),
-            row.counters.get("shared_wavefronts_ideal", 0.0),
-        )
+        passes = row.counters.get("shared_wavefronts", 0.0)
+        ideal = row.counters.get("shared_wavefronts_ideal", 0.0)
         if passes > ideal > 0:
             total += passes - ideal
             # An access of 4 bytes a lane takes up to 32 passes for one, one of 16 bytes up to 32
             # for four.
             worst += (passes - ideal) * (
-                passes / ideal
-                >= ALL * figures.WARP * WORD / max(WORD, attribution.width(row.opcode))
+                passes / ideal >= ALL * WARP * WORD / max(WORD, attribution.width(row.opcode))
             )
     return worst > total / 2

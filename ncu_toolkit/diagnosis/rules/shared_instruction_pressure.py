@@ -35,7 +35,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, WORTH, Kernel, capital, keep
+from ncu_toolkit.diagnosis.kernel import (
+    MOST_REGISTERS,
+    WORTH,
+    Kernel,
+    Outcome,
+    Removal,
+    capital,
+    keep,
+    percent,
+)
 from ncu_toolkit.diagnosis.rules._access import WORD
 from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
 from ncu_toolkit.diagnosis.rules._code import (
@@ -47,8 +56,8 @@ from ncu_toolkit.diagnosis.rules._code import (
     place,
 )
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, NEAR, SATURATED, STALL, WEAK_STALL
-from ncu_toolkit.diagnosis.time_model import NOISE, Removal
-from ncu_toolkit.model import Evidence, Finding, Location, NoFinding
+from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
@@ -81,22 +90,20 @@ WIDE_ENOUGH: Final = 0.8
 LARGEST: Final = 7
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     shared = ("shared",)
     parts = {reason: k.blame(reason, *shared) for reason in ("mio_throttle", "short_scoreboard")}
     waits = {reason: k.model.waiting(reason) * part for reason, part in parts.items()}
     waiting = sum(waits.values())
-    used, share = (
-        k.executed(*shared),
-        k["kind_share:shared"] or 0.0,
-    )
+    used = k.executed(*shared)
+    share = k["kind_share:shared"] or 0.0
     if used == 0:
         return k.ruled_out("The kernel does not use shared memory.")
     crowding = k.model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
     crowded = waiting < WEAK_STALL.value
     if crowded and not crowding:
         return k.ruled_out(
-            f"Warps wait on shared memory for only {units.percent(waiting)} of their time.",
+            f"Warps wait on shared memory for only {percent(waiting)} of their time.",
             "stall_share:mio_throttle stall_share:short_scoreboard",
         )
     conflict_free = 1 - (k["shared_conflict_excess"] or 0.0)
@@ -116,7 +123,7 @@ def find(k: Kernel) -> Finding | NoFinding:
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
     part_of_pipe = k.pipe_part("shared", 1.0)
     removal = Removal(
-        f"with {units.percent(1 - left, 2)} fewer shared-memory instructions",
+        f"with {percent(1 - left, 2)} fewer shared-memory instructions",
         stalls=claimed,
         loads=dict.fromkeys(("lsu",), keep(part_of_pipe, left))
         | dict.fromkeys(("l1_data", "l1_writeback", "l1"), keep(part_of_pipe, max(left, patch))),
@@ -128,7 +135,7 @@ def find(k: Kernel) -> Finding | NoFinding:
         _summary(waits, share),
         removal,
         (
-            None if crowded else _attributed(waiting),
+            None if crowded else k.stated("shared_waiting", waiting, ">=", WEAK_STALL),
             k.fact("issue_active", ">=", NEAR) if crowded else None,
             "stall_share:mio_throttle stall_share:short_scoreboard kind_share:shared",
             "shared_load_bytes_per_lane shared_store_bytes_per_lane lsu_pipe_active",
@@ -150,38 +157,26 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     # memory or more.
     reused = region.flops_per_global_byte is None or region.flops_per_global_byte >= FP32_BALANCE
     memory_floor = region.memory_cycles / (2 if reused else 1)
-    if not region.shared_load_bytes or shared < max(
-        SHARED_RATIO * arithmetic, memory_floor, 0.0 if arithmetic else region.cycles["issue"]
-    ):
+    issue = 0.0 if arithmetic else region.cycles["issue"]
+    least = max(SHARED_RATIO * arithmetic, memory_floor, issue)
+    if not region.shared_load_bytes or shared < least:
         return None
     ratio = shared / arithmetic if arithmetic else None
     used = [
-        i for i in region.code if attribution.kind(i.opcode) == "shared" and i.predicate != NEVER
+        i for i in region.code if i.predicate != NEVER and attribution.kind(i.opcode) == "shared"
     ]
     width = region.mean_width(frozenset({"LDS", "LDSM"}))
+    busiest, label = (
+        "Cycles of the busiest floating-point pipe.",
+        "Shared-memory cycles per arithmetic cycle",
+    )
     shown = [
         cycles(region, "shared", "Shared-memory path"),
-        evidence(
-            "arithmetic_cycles",
-            "Arithmetic",
-            arithmetic,
-            "cycles",
-            "Cycles of the busiest floating-point pipe.",
-        ),
+        evidence("arithmetic_cycles", "Arithmetic", arithmetic, "cycles", busiest),
     ]
     if ratio is not None:
         meaning = "At 1 or more, arithmetic waits for operands."
-        shown.append(
-            evidence(
-                "shared_ratio",
-                "Shared-memory cycles per arithmetic cycle",
-                ratio,
-                "ratio",
-                meaning,
-                SHARED_RATIO,
-                ">=",
-            )
-        )
+        shown.append(evidence("shared_ratio", label, ratio, "ratio", meaning, SHARED_RATIO, ">="))
     if width is not None:
         meaning = "Bytes a thread loads by one instruction; 16 at most."
         shown.append(evidence("shared_width", "Mean width of a shared load", width, "B", meaning))
@@ -199,19 +194,19 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _basis(width: float, step: float, left: float, small: bool) -> str:
     """Where the number of instructions that go comes from, in words."""
-    said = (
-        (
-            f"A thread computes one result. A 4x4 tile of them needs {units.percent(1 - step, 2)} fewer loads, and shares the "
+    gone, said = (
+        percent(1 - step, 2),
+        "Doubling one side of each thread's tile halves the loads per multiply-add",
+    )
+    if small:
+        said = (
+            f"A thread computes one result. A 4x4 tile of them needs {gone} fewer loads, and shares the "
             "instructions around them"
         )
-        if small
-        else "Doubling one side of each thread's tile halves the loads per multiply-add"
-    )
-    if step < STEP and not small:
-        gone = units.percent(1 - step, 2)
+    elif step < STEP:
         said = f"Accesses move {units.significant(width)} bytes per lane; at {WIDEST:g} bytes {gone} of them go"
     if left > step:
-        said += f"; the estimate counts {units.percent(1 - left, 2)} fewer, since other pipes become the limit then"
+        said += f"; the estimate counts {percent(1 - left, 2)} fewer, since other pipes become the limit then"
     return f"{said}."
 
 
@@ -222,9 +217,8 @@ def _balance_point(k: Kernel, conflict_free: float, share: float, left: float) -
     Below that more is not gained: the next limit is reached. 0 where the loads were not collected.
     """
     data = max(k.model.busy("l1_data") * conflict_free, k.model.busy("lsu"))
-    others = max(
-        k.model.busy("issue") * keep(share, left), k.model.busy("fma"), k.model.busy("tensor")
-    )
+    issue = k.model.busy("issue") * keep(share, left)
+    others = max(issue, k.model.busy("fma"), k.model.busy("tensor"))
     return min(1.0, others / data) if data else 0.0
 
 
@@ -238,11 +232,9 @@ def _advice(k: Kernel) -> tuple[str, ...]:
             "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
         )
     elif side is None:
-        words = (
-            "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
-            if k.profile.mix.executed("SHFL")
-            else "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
-        )
+        words = "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
+        if k.profile.mix.executed("SHFL"):
+            words = "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
         said += k.advice(
             words,
             triton=(
@@ -269,29 +261,22 @@ def _advice(k: Kernel) -> tuple[str, ...]:
             f"Each thread already computes about a {side:.0f}x{side:.0f} tile. To go further, share values across a warp tile "
             "by broadcast, or use tensor cores."
         )
-    widths = {
-        "Read": k["shared_load_bytes_per_lane"],
-        "write": k["shared_store_bytes_per_lane"],
-    }
-    narrow = [
-        verb for verb, width in widths.items() if width is not None and width < WIDEST * WIDE_ENOUGH
-    ]
+    widths = {"Read": k["shared_load_bytes_per_lane"], "write": k["shared_store_bytes_per_lane"]}
+    wide = WIDEST * WIDE_ENOUGH
+    narrow = [verb for verb, width in widths.items() if width is not None and width < wide]
     if narrow and not tensor and k.language == "cuda":
         verbs = capital(" and ".join(narrow))
         said.append(f"{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128).")
     if side is not None and side < 2:
         said.append("Keep the operand that does not change in a register across the inner loop.")
-    product = side is not None or tensor
+    if side is None and not tensor:
+        return tuple(said)
     return k.advice(
         *said,
-        **{
-            "triton": (
-                "Use a larger BLOCK_M and BLOCK_N (with num_warps to match), so that each value from shared memory feeds more products.",
-                'If the products are full float32, allow TF32 (input_precision="tf32" in tl.dot), which needs far fewer of these loads.',
-            )
-        }
-        if product
-        else {},
+        triton=(
+            "Use a larger BLOCK_M and BLOCK_N (with num_warps to match), so that each value from shared memory feeds more products.",
+            'If the products are full float32, allow TF32 (input_precision="tf32" in tl.dot), which needs far fewer of these loads.',
+        ),
     )
 
 
@@ -303,31 +288,12 @@ def patch_side(k: Kernel) -> float | None:
     has 255 at most.
     """
     fused = sum(row.threads for row in k.rows if is_multiply_add(row.opcode))
-    loaded = sum(
-        row.threads * attribution.width(row.opcode) / WORD
-        for row in k.rows
-        if attribution.base(row.opcode) == "LDS"
-    )
-    total = sum(row.threads for row in k.rows)
-    if not loaded or fused < MULTIPLY_ADDS.value * total:
+    reads = [row for row in k.rows if row.base == "LDS"]
+    loaded = sum(row.threads * attribution.width(row.opcode) / WORD for row in reads)
+    if not loaded or fused < MULTIPLY_ADDS.value * sum(row.threads for row in k.rows):
         return None
     side = 2 * fused / loaded
     return side if side * side <= MOST_REGISTERS else None
-
-
-def _attributed(waiting: float) -> Evidence:
-    """The share that the finding names: of both stalls, what is for shared memory."""
-    meaning = "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies."
-    return Evidence(
-        "shared_waiting",
-        "Waiting for shared memory",
-        waiting,
-        "fraction",
-        meaning,
-        WEAK_STALL.value,
-        ">=",
-        WEAK_STALL.source,
-    )
 
 
 def _queued(waits: Mapping[str, float]) -> bool:
@@ -340,15 +306,15 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
     the instructions cost."""
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
-        return f"Issue slots are the limit. {units.percent(share)} of the instructions only move values between shared memory and registers."
+        return f"Issue slots are the limit. {percent(share)} of the instructions only move values between shared memory and registers."
     if _queued(waits):
         return (
-            f"Shared-memory loads fill the MIO queue. Warps spend {units.percent(queue)} of their time waiting to issue one "
-            f"and {units.percent(results)} waiting for the data."
+            f"Shared-memory loads fill the MIO queue. Warps spend {percent(queue)} of their time waiting to issue one "
+            f"and {percent(results)} waiting for the data."
         )
     return (
-        f"Warps spend {units.percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it"
-        + (f". They spend another {units.percent(queue)} in the queue." if queue >= NOISE else ".")
+        f"Warps spend {percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it"
+        + (f". They spend another {percent(queue)} in the queue." if queue >= NOISE else ".")
     )
 
 

@@ -33,19 +33,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules._arithmetic import converts_doubles
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    StaticFinding,
-    cycles,
-    memory,
-    place,
-)
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, cycles, memory, place
 from ncu_toolkit.diagnosis.thresholds import BUSY, STALL
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, Location, NoFinding
+from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution
 
 ID: Final = "special-function-pressure"
@@ -69,7 +61,7 @@ FAST: Final = re.compile(
 REASONS: Final = ("math_pipe_throttle", "short_scoreboard", "mio_throttle")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     special = ("special",)
     sampled = any(attribution.waits(k.profile, reason) for reason in REASONS)
     # Samples at the instructions tell without the pipe's counter, counts of instructions do not.
@@ -77,66 +69,56 @@ def find(k: Kernel) -> Finding | NoFinding:
         return k.abstain(*absent)
     busy = k.model.busy("xu")
     measured = k.fact("xu_pipe_active", ">=", BUSY)
-    waiting = sum(k.model.waiting(reason) * k.blame(reason, *special) for reason in REASONS)
+    waiting = k.waiting_for(special, *REASONS)
     if busy < BUSY.value and waiting < STALL.value:
         if absent:
             return k.ruled_out(
-                f"Warps spend only {units.percent(waiting)} of their time waiting for special functions.",
+                f"Warps spend only {percent(waiting)} of their time waiting for special functions.",
                 *(k.stall(reason) for reason in REASONS),
             )
-        return k.ruled_out(f"The special-function pipe is {units.percent(busy)} busy.", measured)
+        return k.ruled_out(f"The special-function pipe is {percent(busy)} busy.", measured)
     if converts_doubles(k):
         return k.ruled_out(
             "The pipe converts between double and single precision: see Double precision.", measured
         )
-    removal = Removal(
-        "with a quarter of the special functions",
-        stalls={reason: keep(k.blame(reason, *special), STEP) for reason in REASONS},
-        loads={"xu": STEP},
-        instructions=keep(k["kind_share:special"] or 0.0, STEP),
-    )
-    computes = "roots, exponentials, sines, divisions and conversions"
-    summary = (
-        f"The special-function pipe ({computes}) is {units.percent(busy)} busy, and faster arithmetic pipes wait for it."
-        if busy >= BUSY.value
-        else f"Warps spend {units.percent(waiting)} of their time waiting for the special-function pipe ({computes})."
-    )
+    pipe = "special-function pipe (roots, exponentials, sines, divisions and conversions)"
+    summary = f"Warps spend {percent(waiting)} of their time waiting for the {pipe}."
+    if busy >= BUSY.value:
+        summary = f"The {pipe} is {percent(busy)} busy, and faster arithmetic pipes wait for it."
     places = k.locate_executed(
         lambda opcode: opcode.startswith(("MUFU", "I2F", "F2I", "F2F")),
         "special-function instructions",
     )
-    cuda: tuple[str, ...] = (
-        "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
+    once = "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications."
+    fast = k.advice(
         "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
-        "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
+        triton=(
+            "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
+        ),
+        numba=("Use @cuda.jit(fastmath=True) if it is accurate enough.",),
+        warp=(
+            'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
+        ),
     )
-    if _lines_have(k, places, FAST):
-        cuda = tuple(line for line in cuda if not FAST.search(line))
+    if _lines_have(k, places, FAST) and FAST.search(fast[0]):
+        fast = ()
     return k.finding(
         summary,
-        removal,
+        Removal(
+            "with a quarter of the special functions",
+            stalls=k.shrink(STEP, special, *REASONS),
+            loads={"xu": STEP},
+            instructions=keep(k["kind_share:special"] or 0.0, STEP),
+        ),
         (
             measured,
             "kind_share:special stall_share:math_pipe_throttle stall_share:short_scoreboard",
             "stall_share:mio_throttle",
         ),
-        k.advice(
-            *cuda,
-            triton=(
-                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-                "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
-                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-            ),
-            numba=(
-                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-                "Use @cuda.jit(fastmath=True) if it is accurate enough.",
-                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-            ),
-            warp=(
-                "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications.",
-                'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
-                "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
-            ),
+        (
+            once,
+            *fast,
+            "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
         ),
         "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe.",
         confidence="high" if busy >= BUSY.value else "medium",

@@ -31,11 +31,9 @@ import math
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
 
 ID: Final = "tail-effect"
 TITLE: Final = "Tail effect"
@@ -53,30 +51,23 @@ TAIL: Final = Threshold(
 )
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    waves, tail = (
-        k["waves"] or 0.0,
-        k["tail_fraction"] or 0.0,
-    )
+def find(k: Kernel) -> Outcome:
+    waves, tail = k["waves"] or 0.0, k["tail_fraction"] or 0.0
     measured = k.fact("tail_fraction", ">", TAIL)
     if waves <= 1:
         return k.ruled_out("The grid is one wave or less.", "waves")
     if tail <= TAIL.value:
-        return k.ruled_out(
-            "The last wave is nearly full, or there are many waves.", "waves", measured
-        )
-    fill, active = (
-        k["occupancy_fill"],
-        k["active_fraction"],
-    )
-    if fill is None and active is None:
+        few = "The last wave is nearly full, or there are many waves."
+        return k.ruled_out(few, "waves", measured)
+    fill = k["occupancy_fill"]
+    if fill is None and k["active_fraction"] is None:
         return k.abstain("active_fraction", "occupancy_fill")
     # The measured emptiness bounds the loss: an SM with one block of several left is not idle, and
     # its block runs faster alone. What start and end leave empty is no tail.
     used = fill * k.model.working if fill is not None else 1 - tail
     balance = max(1 - tail, min(1.0, used))
     return k.finding(
-        f"The grid is {_waves(waves, math.prod(k.profile.launch.grid))}, so the last wave fills only part of the GPU.",
+        f"The grid is {_waves(waves, math.prod(k.launch.grid))}, so the last wave fills only part of the GPU.",
         Removal("with the last wave full", balance=balance),
         ("waves", measured, "active_fraction occupancy_fill"),
         (
@@ -108,7 +99,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     return facts.finding(
         "possible",
         f"The grid is {_waves(waves, facts.grid_blocks or 0)} and takes as long as {whole}. The last, partial wave wastes "
-        f"up to {units.percent(lost)} of the time.",
+        f"up to {percent(lost)} of the time.",
         grid(facts),
         "Choose another tile or block size, or launch a persistent grid of as many blocks as fit.",
         "SMs idle towards the end.",

@@ -32,13 +32,11 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
 from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
 from ncu_toolkit.diagnosis.rules._arithmetic import CONVERTS, REUSE, is_multiply_add, widened
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
 from ncu_toolkit.sass import attribution
 
 ID: Final = "tensor-core-unused"
@@ -63,31 +61,31 @@ HALF_BYTES: Final = 2
 TENSOR_TYPES: Final = ("float16", "bfloat16")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    if k.profile.device.cc < (7, 0):
+def find(k: Kernel) -> Outcome:
+    if k.device.cc < (7, 0):
         return k.ruled_out("This GPU has no tensor cores.")
     if k.executed("tensor"):
         return k.ruled_out("The kernel uses the tensor cores.", "tensor_pipe_active")
-    total = sum(row.warps for row in k.rows)
+    total = k.total
     fused = sum(row.warps for row in k.rows if is_multiply_add(row.opcode))
     evidence = ("kind_share:fp32 kind_share:fp16 fma_pipe_active flops_fp32 flops_fp16",)
     if not total or fused / total < MULTIPLY_ADDS.value:
         return k.ruled_out(
             "Multiply-adds are a small part of the instructions, so this is not a matrix product.",
-            *evidence,
+            evidence,
         )
     halves = _sixteen_bit(k)
     if not halves:
         return k.ruled_out(
             "The operands are not 16-bit, so tensor cores would change the result's precision.",
-            *evidence,
+            evidence,
         )
     flops = (k["flops_fp32"] or 0.0) + (k["flops_fp16"] or 0.0)
     moved = k["dram_bytes"]
     if moved and flops / moved < INTENSITY.value:
         return k.ruled_out(
             f"Only {units.significant(flops / moved)} operations per DRAM byte, too little reuse for a matrix product.",
-            *evidence,
+            evidence,
         )
     # Only multiply-adds and the conversions of their operands go, and what these read from shared
     # memory beyond what fragments need; tiles are loaded as before, and waited for as long.
@@ -174,9 +172,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 def _shared_loads(k: Kernel) -> float:
     """Loads among the instructions on shared memory; all of them where they were not counted."""
     of_shared = [
-        (attribution.base(row.opcode) == "LDS", row.warps)
-        for row in k.rows
-        if attribution.kind(row.opcode) == "shared"
+        (row.base == "LDS", row.warps) for row in k.rows if attribution.kind(row.opcode) == "shared"
     ]
     total = sum(n for _, n in of_shared)
     return sum(n for loads, n in of_shared if loads) / total if total else 1.0
@@ -187,15 +183,11 @@ def _sixteen_bit(k: Kernel) -> bool:
     loads or conversions feed the multiply-adds."""
     if k.profile.context and k.profile.context.dtype in TENSOR_TYPES:
         return True
-    half, single = (
-        k["flops_fp16"] or 0.0,
-        k["flops_fp32"] or 0.0,
-    )
+    half = k["flops_fp16"] or 0.0
+    single = k["flops_fp32"] or 0.0
     if half > single:
         return True
-    loads = [
-        (row.opcode, row.warps) for row in k.rows if attribution.base(row.opcode) in ("LDG", "LDS")
-    ]
+    loads = [(row.opcode, row.warps) for row in k.rows if row.base in ("LDG", "LDS")]
     narrow = sum(
         n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split(".")
     )
@@ -203,10 +195,8 @@ def _sixteen_bit(k: Kernel) -> bool:
     fused = sum(row.warps for row in k.rows if is_multiply_add(row.opcode))
     # Tiles may be converted on their way into shared memory, each value once: as many as the loads
     # brought, and each used many times.
-    brought, reuse = (
-        k["lane_load_bytes"] or 0.0,
-        k["load_reuse"] or 0.0,
-    )
+    brought = k["lane_load_bytes"] or 0.0
+    reuse = k["load_reuse"] or 0.0
     if threads * HALF_BYTES > brought / 2 > 0 and reuse >= REUSE:
         return True
     # Each multiply-add of two converted operands takes up to two conversions; an eighth still means

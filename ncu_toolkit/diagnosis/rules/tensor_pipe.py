@@ -30,12 +30,10 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import TENTH, WORTH, Kernel
+from ncu_toolkit.diagnosis.kernel import TENTH, WORTH, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, NoFinding
-from ncu_toolkit.sass import attribution
+from ncu_toolkit.model import Finding
 
 ID: Final = "tensor-pipe"
 TITLE: Final = "Tensor pipe"
@@ -59,7 +57,7 @@ BEST: Final = Threshold(
 WARPGROUP: Final = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     if "tensor" not in k.model.loads:
         return k.abstain("tensor_pipe_active")
     busy = k.model.busy("tensor")
@@ -69,23 +67,22 @@ def find(k: Kernel) -> Finding | NoFinding:
     measured = k.fact(name, ">=", limit)
     evidence = (measured, "kind_share:tensor flops_tensor issue_active")
     if busy < limit.value:
-        return k.ruled_out(f"The tensor pipe is {units.percent(busy)} busy.", measured)
+        return k.ruled_out(f"The tensor pipe is {percent(busy)} busy.", measured)
     if k.model.working < WORKING.value:
         return k.ruled_out(
-            f"The pipe is full while SMs have work, but they have none for {units.percent(1 - k.model.working)} of the time.",
+            f"The pipe is full while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
             measured,
         )
     if old:
+        stalls = ("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait")
         removal = Removal(
             "with warpgroup instructions",
-            stalls=dict.fromkeys(
-                ("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait"), MMA_SYNC
-            ),
+            stalls=dict.fromkeys(stalls, MMA_SYNC),
             loads={"tensor": MMA_SYNC},
             instructions=MMA_SYNC,
         )
         return k.finding(
-            f"Warp-level matrix instructions keep the tensor cores {units.percent(busy)} busy. On this GPU only warpgroup "
+            f"Warp-level matrix instructions keep the tensor cores {percent(busy)} busy. On this GPU only warpgroup "
             "instructions (wgmma) can fill them.",
             removal,
             evidence,
@@ -99,34 +96,27 @@ def find(k: Kernel) -> Finding | NoFinding:
             "HGMMA instead of HMMA, UTMALDG instead of LDGSTS, no LDSM.",
             confidence="medium",
         )
-    executed, needed = (
-        k["flops_tensor"],
-        k.profile.context.flops if k.profile.context else None,
-    )
+    executed = k["flops_tensor"]
+    needed = k.context.flops
     if executed and needed and executed > needed * COMPULSORY.value:
         return k.roof(
-            f"The tensor cores are {units.percent(busy)} busy, but they execute {units.ratio(executed / needed)} the "
+            f"The tensor cores are {percent(busy)} busy, but they execute {units.ratio(executed / needed)} the "
             "operations that the problem needs.",
             evidence,
-            (
-                "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
-            ),
+            "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
             "Fewer matrix instructions for the same result.",
         )
-    left = 1 - busy / BEST.value
-    advice = (
-        (
-            "Keep the pipe busy: let some warps issue matrix products while others compute, load or store.",
-        )
-        if left > TENTH
-        else (
-            "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next.",
-        )
-        if left >= WORTH
-        else ()
-    )
+    left, advice = 1 - busy / BEST.value, []
+    if left > TENTH:
+        advice = [
+            "Keep the pipe busy: let some warps issue matrix products while others compute, load or store."
+        ]
+    elif left >= WORTH:
+        advice = [
+            "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next."
+        ]
     return k.roof(
-        f"the tensor cores are {units.percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
+        f"the tensor cores are {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
         evidence,
         (*advice, "Only fewer operations or a narrower type would be much faster."),
         "The tensor pipe near its peak.",
@@ -141,9 +131,7 @@ def specificity(finding: Finding) -> Specificity:
 
 
 def _only_warp_level(k: Kernel) -> bool:
-    if k.profile.device.cc != (9, 0):
+    if k.device.cc != (9, 0):
         return False
-    names = {
-        attribution.base(row.opcode) for row in k.rows if attribution.kind(row.opcode) == "tensor"
-    }
+    names = {row.base for row in k.rows if row.kind == "tensor"}
     return bool(names) and not names & set(WARPGROUP)

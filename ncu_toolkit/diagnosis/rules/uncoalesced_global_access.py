@@ -40,7 +40,8 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel, at, keep
+from ncu_toolkit.diagnosis.figures import SECTOR_BYTES, WARP
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, at, keep, percent
 from ncu_toolkit.diagnosis.rules._access import (
     ADDRESS,
     COALESCED,
@@ -55,8 +56,7 @@ from ncu_toolkit.diagnosis.rules._access import (
 )
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Evidence, Finding, NoFinding
+from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass import attribution
 
 ID: Final = "uncoalesced-global-access"
@@ -70,7 +70,7 @@ NCU: Final = (
 EXCESS: Final = Threshold(
     0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on"
 )
-WALK: Final = Threshold(figures.WARP, "a row of 32 accesses or more feeds all lanes of a warp")
+WALK: Final = Threshold(WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
 #: Times the sectors of lanes side by side from which lanes lie apart: misaligned ones touch a
@@ -94,7 +94,7 @@ CALL: Final = {
 }
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     excess = k["global_sector_excess"] or 0.0
     measured = k.fact(
         "global_sector_excess", ">", EXCESS, "Sectors that coalesced lanes would not need."
@@ -120,16 +120,12 @@ def find(k: Kernel) -> Finding | NoFinding:
     # queues only in part.
     throttle = 1 - few if few else keep(k.blame("lg_throttle", "global"), tags)
     waiting = keep(k.blame("long_scoreboard", "global"), keep(queued, min(sectors, tags)))
-    counted, all_sectors = (
-        k["global_sectors"],
-        k["l2_sectors_from_sm"],
-    )
+    counted, all_sectors = k["global_sectors"], k["l2_sectors_from_sm"]
     # Local memory and atomic updates pass the same link.
-    copied = figures.copied_sectors(k.profile)
-    whole = None if counted is None or copied is None else counted + copied
-    beyond = keep(
-        min(1.0, whole / all_sectors) if whole is not None and all_sectors else 1.0, sectors
-    )
+    copied, part = figures.copied_sectors(k.profile), 1.0
+    if counted is not None and copied is not None and all_sectors:
+        part = min(1.0, (counted + copied) / all_sectors)
+    beyond = keep(part, sectors)
     moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
     # No placement needs more from device memory than the lanes ask for; how much less depends on
     # caches, so nothing beyond that is claimed.
@@ -153,34 +149,24 @@ def find(k: Kernel) -> Finding | NoFinding:
         if rows > 1
         else "",
     )
-    per_load, per_store = (
-        k.fact("ld_sectors_per_request"),
-        k.fact("st_sectors_per_request"),
-    )
+    wasted = f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors"
+    twice = ""
+    if again:
+        twice = (
+            f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
+            "are fetched and written again."
+        )
     places = k.locate(
         lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
         "sectors beyond the ideal",
     )
     return k.finding(
-        (
-            f"Lanes of a warp access scattered addresses: {units.percent(max(excess, few))} of the memory sectors "
-            f"{'that warps queue for' if few > excess else 'fetched'} are wasted."
-        )
-        + (
-            (
-                f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
-                "are fetched and written again."
-            )
-            if again
-            else ""
-        ),
+        f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}",
         removal,
         (
             measured,
-            _queued(few) if few else None,
-            "l1_tag_excess",
-            per_load,
-            per_store,
+            _queued(k, few) if few else None,
+            "l1_tag_excess ld_sectors_per_request st_sectors_per_request",
             "stall_share:lg_throttle stall_share:long_scoreboard",
         ),
         _advice(k, at(places)),
@@ -190,11 +176,8 @@ def find(k: Kernel) -> Finding | NoFinding:
 
 
 def open_in_code(facts: KernelFacts) -> str:
-    return (
-        "Whether the lanes of a warp access neighbouring addresses."
-        if facts.has("global", "copy")
-        else ""
-    )
+    asks = facts.has("global", "copy")
+    return "Whether the lanes of a warp access neighbouring addresses." if asks else ""
 
 
 def _advice(k: Kernel, where: str) -> tuple[str, ...]:
@@ -208,41 +191,30 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
     apart, long = _runs(k)
     hits = k["l1_hit_rate"] or 0.0
     if apart >= MOST and long and hits >= MOST:
-        return (
-            (
-                f"Each lane walks a row or structure of its own{where}. Let neighbouring lanes read neighbouring words: store a "
-                "structure of arrays (transposed rows), or give each row to a warp."
-            ),
-            "Where neither fits, load 16 bytes per lane at a time, so that each sector is fetched less often.",
+        rows = (
+            f"Each lane walks a row or structure of its own{where}. Let neighbouring lanes read neighbouring words: store a "
+            "structure of arrays (transposed rows), or give each row to a warp."
         )
+        wide = "Where neither fits, load 16 bytes per lane at a time, so that each sector is fetched less often."
+        return rows, wide
     if gathers(k):
-        sort, together = (
-            (
-                "Accesses{at} take their addresses from other loads. Sort or bin the requests, so that neighbouring lanes ask "
-                "for neighbouring elements."
-            ),
-            "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2.",
+        lists = "If each lane reads a list of its own, such as a row of a sparse matrix, give the list to a warp."
+        sort = (
+            f"Accesses{where} take their addresses from other loads. Sort or bin the requests, so that neighbouring lanes ask "
+            "for neighbouring elements."
         )
-        lists = (
-            (
-                "If each lane reads a list of its own, such as a row of a sparse matrix, give the list to a warp.",
-            )
-            if hits >= MOST
-            else ()
-        )
-        return (*lists, sort.format(at=where), together)
+        together = "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2."
+        return (lists, sort, together) if hits >= MOST else (sort, together)
     if apart >= MOST:
-        first, wide = (
-            "Each lane accesses the fields of a structure of its own{at}. Store each field in its own array (structure of arrays).",
-            "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once.",
-        )
-        return (first.format(at=where), wide)
-    written = k.language
-    contiguous = {
-        "triton": "Let the last axis of tl.arange run along the dimension of stride 1{at}.",
-        "numba": "Let the x of cuda.grid run along the last axis of the arrays (C order){at}.",
-        "warp": "Let the last index of wp.tid() run along the last axis of the arrays{at}.",
-    }.get(written, "Let threadIdx.x run along the contiguous dimension{at}.").format(at=where)
+        first = f"Each lane accesses the fields of a structure of its own{where}. Store each field in its own array (structure of arrays)."
+        wide = "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once."
+        return first, wide
+    axis = {
+        "triton": "the last axis of tl.arange run along the dimension of stride 1",
+        "numba": "the x of cuda.grid run along the last axis of the arrays (C order)",
+        "warp": "the last index of wp.tid() run along the last axis of the arrays",
+    }.get(k.language, "threadIdx.x run along the contiguous dimension")
+    contiguous = f"Let {axis}{where}."
     column = k.advice(
         "If the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
         triton=(
@@ -258,12 +230,12 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
 def _tall_block(k: Kernel, where: str) -> str:
     """What to say of a block so narrow in x that a row of it does not fill a sector with words; ""
     for all others, and where the compiler lays out the lanes."""
-    x, y, _ = k.profile.launch.block
-    rows = min(figures.WARP, k.profile.launch.threads_per_block) // x if x else 0
+    x, y, _ = k.launch.block
+    rows = min(WARP, k.launch.threads_per_block) // x if x else 0
     written = k.language
-    if x * WORD >= figures.SECTOR_BYTES or y < 2 or rows < 2 or written not in ("cuda", "numba"):
+    if x * WORD >= SECTOR_BYTES or y < 2 or rows < 2 or written not in ("cuda", "numba"):
         return ""
-    better = max(2, k.profile.launch.threads_per_block // figures.WARP)
+    better = max(2, k.launch.threads_per_block // WARP)
     return (
         f"The block is {x} × {y}: a warp's lanes lie in {rows} rows, and each row is in sectors of its own. Make x the "
         f"long side, such as 32 × {better}, and let threadIdx.x run along the contiguous dimension{where}."
@@ -279,9 +251,9 @@ def _runs(k: Kernel) -> tuple[float, bool]:
     matrix look the same as structures; a structure has few fields, each accessed once."""
     runs: dict[str, dict[int, float]] = {}
     walked: dict[str, float] = {}
-    warps = k.profile.launch.blocks * math.ceil(k.profile.launch.threads_per_block / figures.WARP)
+    warps = k.launch.blocks * math.ceil(k.launch.threads_per_block / WARP)
     total = 0.0
-    for row in k.profile.instructions:
+    for row in k.instructions:
         sectors = row.counters.get("l2_sectors", 0.0)
         ideal = row.counters.get("l2_sectors_ideal", 0.0)
         if sectors <= ideal or not row.executed or attribution.kind(row.opcode) != "global":
@@ -298,7 +270,7 @@ def _runs(k: Kernel) -> tuple[float, bool]:
     for base, at in runs.items():
         offsets = sorted(at)
         gaps = [after - before for before, after in pairwise(offsets)]
-        if not gaps or min(gaps) >= figures.SECTOR_BYTES:
+        if not gaps or min(gaps) >= SECTOR_BYTES:
             continue
         wasted = sum(at.values())
         mine += wasted
@@ -317,24 +289,16 @@ def _more_warps(k: Kernel) -> float:
     lanes fill a tile in shared memory, which is the whole block's, nor where they follow indices."""
     waves, hits = k["waves"], k["l1_hit_rate"] or 0.0
     excess = k["global_sector_excess"] or 0.0
-    warps = k.profile.launch.blocks * math.ceil(k.profile.launch.threads_per_block / figures.WARP)
+    warps = k.launch.blocks * math.ceil(k.launch.threads_per_block / WARP)
     accesses = k.executed("global") or 0.0
     walks = accesses >= WALK.value * warps and min(excess, hits) >= MOST
     tile = k.executed("shared", "copy")
     if not waves or waves >= 1 or not walks or tile or gathers(k):
         return 1.0
-    return min(figures.WARP, 1 / waves)
+    return min(WARP, 1 / waves)
 
 
-def _queued(part: float) -> Evidence:
+def _queued(k: Kernel, part: float) -> Evidence:
     """The part of the sectors that the finding names where most accesses are coalesced."""
-    return Evidence(
-        "queued_sector_excess",
-        "Sectors beyond the ideal in the queue",
-        part,
-        "fraction",
-        "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples.",
-        COALESCED,
-        ">",
-        "accesses with up to half as many sectors again as they need count as coalesced",
-    )
+    many = "accesses with up to half as many sectors again as they need count as coalesced"
+    return k.stated("queued_sector_excess", part, ">", Threshold(COALESCED, many))

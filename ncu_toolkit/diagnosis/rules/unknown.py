@@ -27,9 +27,10 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, sections_to_collect
+from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, Outcome, percent, sections_to_collect
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.model import Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.model import Evidence, Finding, Profile
+from ncu_toolkit.model.finding import Advice
 
 ID: Final = "unknown"
 TITLE: Final = "Unknown"
@@ -41,7 +42,7 @@ TOGETHER: Final = (
 )  # fmt: skip
 
 
-def find(k: Kernel) -> Finding | NoFinding:
+def find(k: Kernel) -> Outcome:
     """Never a finding by itself: the engine asks for `verdict` when nothing else was found."""
     return k.ruled_out("A known bottleneck explains this launch.")
 
@@ -51,13 +52,13 @@ def verdict(k: Kernel) -> Finding:
     absent = sections_to_collect(k.profile)
     name, busy = k.model.busiest()
     seen = [
-        f"the busiest unit is {RESOURCES[name][2]} at {units.percent(busy)}"
+        f"the busiest unit is {RESOURCES[name][2]} at {percent(busy)}"
         if name
         else "no unit's load was collected"
     ]
     stalls = _largest_stalls(k)
     seen.append(
-        f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {units.percent(stalls[0].value)}"
+        f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {percent(stalls[0].value)}"
         if stalls
         else "stall reasons were not collected"
     )
@@ -67,7 +68,7 @@ def verdict(k: Kernel) -> Finding:
         else "The report holds too little data to name a cause: "
     )
     advice = (
-        (f"Collect ncu-toolkit's own set: {COLLECT}",)
+        (k.collect(),)
         if absent
         else ("Read the hot spots: the lines with most samples, and their stall reasons.",)
     )
@@ -107,7 +108,7 @@ def incomplete(profile: Profile) -> Finding:
         ("No time was measured.",),
         (
             "Run the program without ncu first, and check that it ends without an error. compute-sanitizer finds illegal accesses.",
-            f"Then profile it again: {COLLECT}",
+            Advice("Then profile it again", COLLECT),
         ),
         "A launch with a grid size and a duration.",
     )
@@ -115,7 +116,7 @@ def incomplete(profile: Profile) -> Finding:
 
 def together(k: Kernel) -> Finding:
     """What is known of a range or graph that was profiled as one."""
-    launch = k.profile.launch
+    launch = k.launch
     if launch.inside:
         what = f"{units.counted(len(launch.inside), 'launch', 'launches')} of {units.counted(len(set(launch.inside)), 'kernel')} were"
     else:
@@ -123,7 +124,7 @@ def together(k: Kernel) -> Finding:
     moved, share = k["dram_bytes"], k["dram_utilization"]
     summary = f"{what} profiled as one, so the figures are of all of it, and no kernel of it can be diagnosed."
     if moved is not None:
-        of = f", at {units.percent(share)} of its peak" if share is not None else ""
+        of = f", at {percent(share)} of its peak" if share is not None else ""
         summary += f" Together they moved {units.quantity(moved, 'B')} through DRAM{of}."
     return Finding(
         ID,

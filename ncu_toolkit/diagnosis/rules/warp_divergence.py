@@ -36,13 +36,12 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.kernel import Kernel, keep
+from ncu_toolkit.diagnosis.figures import WARP
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
 from ncu_toolkit.diagnosis.rules import _lanes
 from ncu_toolkit.diagnosis.rules._code import paths
 from ncu_toolkit.diagnosis.thresholds import LANES, STALL
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding, Instruction, NoFinding
+from ncu_toolkit.model import Instruction
 
 ID: Final = "warp-divergence"
 TITLE: Final = "Warp divergence"
@@ -56,39 +55,29 @@ open_in_code = paths
 WITH_INSTRUCTIONS: Final = ("short_scoreboard", "mio_throttle", "barrier", "sleeping")
 
 
-def find(k: Kernel) -> Finding | NoFinding:
-    active = k["lanes_per_instruction"] or float(figures.WARP)
+def find(k: Kernel) -> Outcome:
+    active = k["lanes_per_instruction"] or float(WARP)
     on = k["lanes_predicated_on"]
     measured = k.fact("lanes_per_instruction", "<", LANES)
     uniform = k.fact("branch_uniformity")
     if active >= LANES.value:
-        off = on is not None and on < LANES.value
-        return k.ruled_out(
-            (
+        said = "Nearly all lanes are active in nearly all instructions."
+        if on is not None and on < LANES.value:
+            said = (
                 "Nearly all lanes walk through all instructions. Some instructions are switched off for part of them "
                 "(predicates), which is no divergence."
             )
-            if off
-            else "Nearly all lanes are active in nearly all instructions.",
-            measured,
-            "lanes_predicated_on",
-            uniform,
-        )
+        return k.ruled_out(said, measured, "lanes_predicated_on", uniform)
     gone = _lanes.left(k)
     parted = gone is not None and not gone.edge and gone.lanes < LANES.value
     there = gone.lanes if gone is not None and gone.edge else _lanes.filled(k)
+    said = ""
     if active >= _lanes.NEARLY * there:
-        return k.ruled_out(
-            "The lanes that have work take the same path. The others have none: see Threads without work.",
-            measured,
-            uniform,
-        )
-    if not parted and k["branch_uniformity"] == 1.0:
-        return k.ruled_out(
-            "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Threads without work.",
-            measured,
-            uniform,
-        )
+        said = "The lanes that have work take the same path. The others have none: see Threads without work."
+    elif not parted and k["branch_uniformity"] == 1.0:
+        said = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Threads without work."
+    if said:
+        return k.ruled_out(said, measured, uniform)
     left = active / there
     # Warps that stand at barriers for longer than that wait for one that works alone: see
     # barrier-imbalance.
@@ -104,13 +93,10 @@ def find(k: Kernel) -> Finding | NoFinding:
         ),
         instructions=left,
     )
-    counted = uniform is not None or bool(k.profile.instructions)
+    counted = uniform is not None or bool(k.instructions)
+    how = "leave by a test that parts neighbours" if parted else "take different branches"
     return k.finding(
-        (
-            "Lanes of a warp leave by a test that parts neighbours. On average only {lanes} of {there} lanes are active."
-            if parted
-            else "Lanes of a warp take different branches. On average only {lanes} of {there} lanes are active."
-        ).format(lanes=units.significant(active), there=units.significant(there)),
+        f"Lanes of a warp {how}. On average only {units.significant(active)} of {units.significant(there)} lanes are active.",
         removal,
         (measured, uniform, "lanes_predicated_on issue_active kind_share:control"),
         (
@@ -120,17 +106,13 @@ def find(k: Kernel) -> Finding | NoFinding:
         ),
         "Active lanes near 32, and fewer instructions for the same work.",
         confidence="high" if counted else "medium",
-        locations=k.locate(_divergent, "divergent branches")
+        locations=k.locate(lambda row: row.counters.get("divergent", 0.0), "divergent branches")
         or k.locate(_idle_lanes, "idle lane slots"),
     )
-
-
-def _divergent(row: Instruction) -> float:
-    return row.counters.get("divergent", 0.0)
 
 
 def _idle_lanes(row: Instruction) -> float:
     """Lane slots that were not active, and so not counted where the instruction has no predicate."""
     if row.threads is None or row.sass.startswith("@"):
         return 0.0
-    return max(0.0, float((row.executed or 0) * figures.WARP - row.threads))
+    return max(0.0, float((row.executed or 0) * WARP - row.threads))
