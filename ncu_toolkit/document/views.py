@@ -180,6 +180,21 @@ class BarChart:
 
 
 @dataclass(frozen=True)
+class StepChart:
+    """A height that changes in steps along an axis, and where a launch is now: (place, height)."""
+
+    key: str
+    title: str
+    term: str
+    summary: str
+    turns: tuple[tuple[float, float], ...]
+    now: tuple[float, float]
+    most: float
+    label: str
+    table: Table
+
+
+@dataclass(frozen=True)
 class Fact:
     """A labelled value of a header or a definition list."""
 

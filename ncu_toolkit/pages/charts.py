@@ -273,28 +273,6 @@ def predictions(steps: Sequence[tuple[str, float, float, bool, str]]) -> Figure:
     return figure(data, 420, x, y)
 
 
-def what_if(
-    label: str, values: Sequence[float], warps: Sequence[float], now: tuple[float, float], capacity: float
-) -> Figure:  # fmt: skip
-    """Resident warps an SM over one resource, with a diamond where the launch is now: (resource,
-    warps)."""
-    turns = [
-        at for at in range(len(values)) if at in (0, len(values) - 1) or warps[at] != warps[at - 1]
-    ]
-    line = {"color": BLUE, "shape": "hv", "width": 2}
-    marker = {"color": VERMILION, "size": 11, "symbol": "diamond"}
-    over, height = [values[at] for at in turns], [warps[at] for at in turns]
-    data = [
-        scatter("lines", "warps", over, height, line=line, **hover("%{x}: %{y} warps")),
-        scatter(
-            "markers", "now", now[:1], now[1:], marker=marker, **hover("now: %{x}, %{y} warps")
-        ),
-    ]
-    x = axis(plot_text(label), automargin=True)
-    y = axis("warps an SM", range=[0, capacity * 1.05], automargin=True)
-    return figure(data, 230, x, y, margin=(8, 8, 8, 40), legend=False)
-
-
 def si_prefix(largest: float) -> tuple[float, str]:
     """The SI factor that suits a chart's largest value."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -368,7 +368,7 @@ def test_commands_can_be_typed(book: Book) -> None:
 def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
     """Not at the nearest value that was tried: one register more may halve the warps."""
     for profile in book.run.profiles[:4]:
-        studies = dict(occupancy_fold(profile).parts)["charts"]
+        studies = dict(occupancy_fold(profile).parts)["stairs"]
         launch = profile.launch
         now = occupancy(
             profile.device.cc,
@@ -377,8 +377,8 @@ def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
             launch.shared_static,
             launch.shared_dynamic,
         )
-        assert [chart.figure["data"][1]["y"] for chart in studies] == [[now.active_warps]] * 3
-        assert studies[0].figure["data"][1]["x"] == [now.registers]
+        assert [chart.now[1] for chart in studies] == [now.active_warps] * 3
+        assert studies[0].now[0] == now.registers
 
 
 def test_the_verdict_on_a_launch_needs_no_scrolling() -> None:

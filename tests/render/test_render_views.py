@@ -15,7 +15,7 @@ from msgspec import structs
 from rich.console import Console
 
 from ncu_toolkit.diagnosis.figures import inputs
-from ncu_toolkit.document.views import BarChart, Chart, RunView, Table
+from ncu_toolkit.document.views import BarChart, Chart, RunView, StepChart, Table
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
@@ -39,13 +39,13 @@ def view(book: Book) -> RunView:
     return run_view(book)
 
 
-def every_chart(view: RunView) -> Iterator[Chart | BarChart]:
+def every_chart(view: RunView) -> Iterator[Chart | BarChart | StepChart]:
     for family in view.families:
         yield from family.charts
         for panel in family.panels:
             yield from panel.charts
     for page in view.pages:
-        yield from (chart for charts in render_fixture.parts(page, "charts") for chart in charts)
+        yield from (chart for charts in render_fixture.parts(page, "stairs") for chart in charts)
 
 
 def every_table(view: RunView) -> Iterator[Table]:
