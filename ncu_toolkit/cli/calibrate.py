@@ -39,7 +39,7 @@ def command(runs: tuple[Path, ...], out: Output, gate: bool) -> None:
         out.text(json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
     else:
         out.text(views.as_text(found) if out.form == "text" else views.as_markdown(found))
-    missed = calibrate.Reach().shortfalls(found.ours) if gate else []
+    missed = calibrate.CalibrationGoals().shortfalls(found.ours) if gate else []
     if missed:
         raise GateFailed(
             f"the diagnosis is less accurate than required: {'; '.join(missed)}",

@@ -59,9 +59,9 @@ def keep(path: Path, content: bytes) -> None:
 def remembered(count: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Keep a function's answers to its last `count` calls.
 
-    Arguments that are strings are told apart by value and all others by identity: values that
-    never change but take long to hash, as a profile or its instructions. They are held, so that
-    no other object gets their identity."""
+    Strings are compared by value, all other arguments by identity: values that never change but
+    take long to hash, such as a profile. They are kept alive, so that no other object gets their
+    identity."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         kept: dict[tuple[object, ...], tuple[tuple[object, ...], R]] = {}

@@ -311,20 +311,18 @@ def _is_report(data: bytes) -> bool:
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never half.
 
-    A link is followed, and what is replaced keeps its mode and owner. What is not a regular file (a
-    device, a FIFO, our own standard output) cannot be replaced: it is written into, and a reader
-    that leaves is no error.
+    A link is followed, and a replaced file keeps its mode and owner. What is no regular file (a
+    device, a FIFO, our own standard output) is written into; a reader that leaves is no error.
 
     Raises:
         EnvironmentProblem: the disk is full or the folder cannot be written.
         UsageProblem: as `refuse_loss`.
     """
     refuse_loss(path, data)
+    there = None
     try:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             there = os.stat(path)
-        except FileNotFoundError:
-            there = None
         ours = _our_output(there)
         if ours is not None:
             _write_into(ours, data)
@@ -390,15 +388,15 @@ def _write_into(descriptor: int, data: bytes) -> None:
 
 
 def permitted(mode: int) -> int:
-    """`mode` less the umask, as open() and mkdir() give it; temporary files and folders have less."""
+    """`mode` less the umask, as open() and mkdir() give it."""
     umask = os.umask(0o077)  # it cannot be read alone; other threads create private files meanwhile
     os.umask(umask)
     return mode & ~umask
 
 
 def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> None:
-    """Move a file to `there`, with the mode and owner of the file that it replaces. Raises
-    OSError."""
+    """Write a file in one step, with the mode and owner of the file that it replaces (`there`).
+    Raises OSError."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         _write_into(handle, data)

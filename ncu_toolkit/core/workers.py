@@ -38,9 +38,9 @@ class Done:
 
 @contextlib.contextmanager
 def without_collector(last: bool = False) -> Iterator[None]:
-    """Turn the cycle collector off for work that makes many objects and no cycles. It took a third
-    of the time of reading a report. After the `last` work of a process it does not look at what
-    is there either: that took a second."""
+    """Turn the cycle collector off for work that makes many objects and no cycles: it took a third
+    of the time of reading a report. `last`: the work of the process ends with this, and the
+    collector skips all that is there, which took a second."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -76,20 +76,19 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
         for share, fork in enumerate(forks):
             _ask(fork, "", (share,))
         errors = [_answer(fork)[1] for fork in forks]
-    except (EOFError, OSError):
+    except (EOFError, OSError, pickle.UnpicklingError):
         errors = ["a process that shared the work ended without an answer"]
     finally:
         for fork in forks:
-            fork.kill()
-            fork.wait()
+            _end(fork)
     for error in errors:
         if error is not None:
             raise RuntimeError(error) if isinstance(error, str) else error
 
 
 def _threads() -> int:
-    """Threads of this process. Those that native code started, as a library for linear algebra
-    does, are known to Linux alone; elsewhere Python's are counted."""
+    """Threads of this process. Only Linux knows those that native code started, as a library for
+    linear algebra does; elsewhere Python's are counted."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -97,8 +96,7 @@ def _threads() -> int:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends (Linux, prctl(2)); at once where it has
-    ended already."""
+    """Have the kernel kill this process when its parent ends, or now if it has (Linux, prctl(2))."""
     import ctypes
 
     with contextlib.suppress(AttributeError, OSError):
@@ -109,8 +107,8 @@ def _die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def time_limit(seconds: float, error: ToolkitError) -> Iterator[None]:
-    """Raise `error` after so many seconds. There is no limit outside the main thread, where no
-    signal arrives."""
+    """Raise `error` after so many seconds. Other threads than the main one get no signal, and so no
+    limit."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -183,12 +181,11 @@ class WorkerPool:
         self.close()
 
     def fork(self, count: int, prepare: Callable[[], object] | None = None) -> None:
-        """Make `count` workers as forks of this process, which takes a tenth of a second less than
+        """Make `count` workers as forks of this process: that takes a tenth of a second less than
         starting them.
 
-        Each calls `prepare` before its first task; its errors are ignored, and a worker that dies
-        of it is replaced. Does nothing where this process cannot be forked, or has other threads: a
-        lock that one of them holds would stay locked in the fork."""
+        Each calls `prepare` before its first task. Its errors are ignored, and a worker that it
+        kills is replaced. Does nothing where this process cannot be forked, as for `forked`."""
         if not hasattr(os, "fork") or _threads() > 1:
             return
         for _ in range(count):
@@ -202,8 +199,7 @@ class WorkerPool:
         jobs: int,
         meanwhile: Callable[[], object] | None = None,
     ) -> Iterator[Done]:
-        """Run the tasks in up to `jobs` processes; results come as they are ready. `meanwhile`
-        is as for `run`."""
+        """As the function `run`."""
         if not tasks:
             return
         pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
@@ -250,8 +246,7 @@ class WorkerPool:
         timer.start()
         try:
             if isinstance(worker, _Forked) and not worker.ready() and not late.is_set():
-                worker.kill()
-                worker.wait()
+                _end(worker)
                 worker = self._worker()
             _ask(worker, self._function, task)
             value, error = _answer(worker)
@@ -262,14 +257,12 @@ class WorkerPool:
                 )
             return Done(index, value, error)
         except (EOFError, OSError, pickle.UnpicklingError):
-            worker.kill()
-            worker.wait()
+            _end(worker)
             return Done(index, error=self._death(index, worker, late.is_set()))
         finally:
             timer.cancel()
             if self._fresh:
-                worker.kill()
-                worker.wait()
+                _end(worker)
 
     def _death(self, index: int, worker: _Worker, late: bool) -> ToolkitError:
         what = self._label(index)
@@ -280,11 +273,11 @@ class WorkerPool:
             )
         code = worker.returncode or 0
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
-        hint = (
-            "It may need more memory than this machine has. Read fewer launches with --kernel"
-            if code == -signal.SIGKILL
-            else "NVIDIA's report module crashed on it. The file is damaged, or of an unknown kind"
-        )
+        hint = "NVIDIA's report module crashed on it. The file is damaged, or of an unknown kind"
+        if code == -signal.SIGKILL:
+            hint = (
+                "It may need more memory than this machine has. Read fewer launches with --kernel"
+            )
         return InputProblem(f"reading {what} ended with {how}", hint)
 
     def close(self) -> None:
@@ -322,7 +315,7 @@ class _Forked:
         self._prepared = False
 
     def ready(self) -> bool:
-        """Wait until it is prepared. Returns False where it died."""
+        """Wait until it is prepared; False where it died."""
         self._prepared = self._prepared or self.stdout.read(1) != b""
         return self._prepared
 
@@ -347,6 +340,11 @@ class _Forked:
 
 
 _Worker = subprocess.Popen[bytes] | _Forked
+
+
+def _end(worker: _Worker) -> None:
+    worker.kill()
+    worker.wait()
 
 
 def _ask(worker: _Worker, function: str, task: tuple[Any, ...]) -> None:

@@ -157,7 +157,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Reach:
+class CalibrationGoals:
     """The least accuracy that the gate accepts: parts of the ranked cases, points of time saved, and
     the part of the intervals that hold what was achieved, which may not be had by wide ones."""
 

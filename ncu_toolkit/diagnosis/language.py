@@ -1,6 +1,5 @@
-"""What a kernel was written in or made by, and who can change it.
-
-It changes words alone: no rule decides by it (tests/diagnosis/test_rules.py)."""
+"""What a kernel was written in or made by, and who can change it. It changes the advice only: no
+rule decides by it (tests/diagnosis/test_rules.py)."""
 
 from __future__ import annotations
 
@@ -23,67 +22,39 @@ _HLO: Final = (
     "|maximum|minimum|multiply|negate|or|pad|power|reduce|reduce_window|reverse|rsqrt|scatter"
     "|select|sine|slice|sqrt|subtract|tanh|transpose"
 )
-#: Names that only one compiler or library gives, as the profiler shows them, in the order in which
-#: they are tried. Numba adds an ABI tag with its version and flags, NVIDIA Warp a hash and the
-#: direction, CuPy the types of a ufunc's operands, TorchInductor the kind of its Triton kernel, XLA
-#: the kind and the root of a fusion. The others are namespaces of libraries, and names of cuBLAS,
-#: cuDNN and NCCL. On 262 launches of the field benchmark and 280 of the ladders each name found is
-#: right, and no kernel of a user's CUDA C++ has one.
-_NAMES: Final[tuple[tuple[Language, re.Pattern[str]], ...]] = (
-    (
-        "numba",
-        re.compile(
-            r"\[abi:v\d+,cw51c|^(void )?cudapy::|\(Array<[\w ]+, \(int\)\d+, [ACF], (mutable|readonly)"
-        ),
-    ),
-    ("warp", re.compile(r"_[0-9a-f]{8}_cuda_kernel_(forward|backward)$")),
-    ("cupy", re.compile(rf"^cupy_[a-z0-9_]+?__{_TYPE}(_{_TYPE})*$")),
-    (
-        "torch",
-        re.compile(
-            r"^(void )?at::native::|^triton_(poi|red|per|tem|for)_fused_"
-            r"|^void <unnamed>::softmax_warp_(forward|backward)<c10::"
-        ),
-    ),
-    (
-        "xla",
-        re.compile(
-            rf"^((loop|input)_(\w+_)?fusion|gemm_fusion_dot|triton_softmax|wrapped_({_HLO}))(_\d+)*$"
-        ),
-    ),
-    (
-        "library",
-        re.compile(
-            r"^(void )?(cub|thrust|cudnn|cublas|cublasLt|cusparse|cufft)::|^ncclDevKernel_"
-            r"|^(void )?cutlass::Kernel2?<cutlass_\d+_"
-            r"|^cudnn_generated_|^nvjet_|^sm\d+_xmma_|^cutlass_\d+_(tensorop|simt|wmma)_"
-            r"|^(volta|turing|ampere)_[a-z0-9]*(gemm|scudnn|cudnn)_"
-        ),
-    ),
-)  # fmt: skip
-#: What Thrust and CUB run of the caller's own code in a kernel of theirs: a lambda, or a functor that
-#: `thrust::for_each` wraps and that is not one of theirs.
+#: Names that only one compiler or library gives, in the order in which they are tried. Numba adds
+#: an ABI tag with its version and flags, NVIDIA Warp a hash and the direction, CuPy the types of a
+#: ufunc's operands, TorchInductor the kind of its Triton kernel, XLA the kind and the root of a
+#: fusion. The others are namespaces of libraries, and names of cuBLAS, cuDNN and NCCL. All 542
+#: launches of the field benchmark and the ladders are named right.
+_PATTERNS: Final[Mapping[Language, str]] = {
+    "numba": r"\[abi:v\d+,cw51c|^(void )?cudapy::|\(Array<[\w ]+, \(int\)\d+, [ACF], (mutable|readonly)",
+    "warp": r"_[0-9a-f]{8}_cuda_kernel_(forward|backward)$",
+    "cupy": rf"^cupy_[a-z0-9_]+?__{_TYPE}(_{_TYPE})*$",
+    "torch": r"^(void )?at::native::|^triton_(poi|red|per|tem|for)_fused_"
+             r"|^void <unnamed>::softmax_warp_(forward|backward)<c10::",
+    "xla": rf"^((loop|input)_(\w+_)?fusion|gemm_fusion_dot|triton_softmax|wrapped_({_HLO}))(_\d+)*$",
+    "library": r"^(void )?(cub|thrust|cudnn|cublas|cublasLt|cusparse|cufft)::|^ncclDevKernel_"
+               r"|^(void )?cutlass::Kernel2?<cutlass_\d+_"
+               r"|^cudnn_generated_|^nvjet_|^sm\d+_xmma_|^cutlass_\d+_(tensorop|simt|wmma)_"
+               r"|^(volta|turing|ampere)_[a-z0-9]*(gemm|scudnn|cudnn)_",
+}  # fmt: skip
+_NAMES: Final = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
+#: The caller's own code in a kernel of Thrust or CUB: a lambda, or a functor that `thrust::for_each`
+#: wraps and that is not one of theirs.
 _CALLERS_OWN: Final = re.compile(
     r"\[lambda|::lambda|__nv_dl_wrapper_t|\bwrapped_function<(?!(thrust|cub|cuda|std)::)"
 )
 _TAKES_CODE: Final = re.compile(r"^(void )?(cub|thrust)::")
 #: What to do where the kernel is not the reader's own code, unless the rule has better.
 _CALL: Final[Mapping[Language, tuple[str, ...]]] = {
-    "torch": (
-        "PyTorch made this kernel. Change the call: another operator, dtype or memory layout.",
-        "Let torch.compile fuse it with its neighbours, or give it a larger batch.",
-    ),
-    "xla": (
-        "XLA made this kernel. Change the operations that it fuses, their dtype or their layout.",
-        "If no other form of the operations helps, write this step with Pallas.",
-    ),
-    "cupy": (
-        "CuPy made this kernel. Change the call: another function, dtype or memory layout.",
-        "Fuse it with its neighbours by cupy.fuse or an ElementwiseKernel.",
-    ),
-    "library": (
-        "The kernel is a library's. Change the call: another routine, data type or layout, or a larger problem.",
-    ),
+    "torch": ("PyTorch made this kernel. Change the call: another operator, dtype or memory layout.",
+              "Let torch.compile fuse it with its neighbours, or give it a larger batch."),
+    "xla": ("XLA made this kernel. Change the operations that it fuses, their dtype or their layout.",
+            "If no other form of the operations helps, write this step with Pallas."),
+    "cupy": ("CuPy made this kernel. Change the call: another function, dtype or memory layout.",
+             "Fuse it with its neighbours by cupy.fuse or an ElementwiseKernel."),
+    "library": ("The kernel is a library's. Change the call: another routine, data type or layout, or a larger problem.",),
 }  # fmt: skip
 #: How a kernel gets line information. Triton's has it always; a closed or generated kernel has none
 #: to give.
@@ -96,12 +67,11 @@ _LINES: Final[Mapping[Language, str]] = {
 
 @remembered(4)
 def language(profile: Profile) -> Language:
-    """What the kernel was written in or made by, where its name or its source files prove it; else
-    "cuda", which is CUDA C++ and all that is not known.
+    """What the kernel was written in or made by, if its name or source files prove it; else "cuda".
 
-    A kernel with a plain name whose source is Python is Triton's: the name of a C++ function has
-    its parameters, and Numba, Warp and the DSL of CUTLASS give names of their own. XLA's kernels
-    have plain names and no source."""
+    A kernel with a plain name and Python source is Triton's: names of C++ functions have their
+    parameters, and Numba, Warp and the DSL of CUTLASS give names of their own. XLA's kernels have
+    plain names and no source."""
     kernel = profile.launch.kernel
     named = _by_name(kernel)
     if named not in (None, "xla") or not kernel.isidentifier():
@@ -117,7 +87,7 @@ def language(profile: Profile) -> Language:
 def _by_name(kernel: str) -> Language | None:
     if _TAKES_CODE.match(kernel) and _CALLERS_OWN.search(kernel):
         return "cuda"
-    return next((name for name, pattern in _NAMES if pattern.search(kernel)), None)
+    return next((name for name, pattern in _NAMES.items() if pattern.search(kernel)), None)
 
 
 def advice(profile: Profile, cuda: Iterable[str], elsewhere: Elsewhere) -> tuple[str, ...]:
@@ -126,8 +96,8 @@ def advice(profile: Profile, cuda: Iterable[str], elsewhere: Elsewhere) -> tuple
 
 
 def call(profile: Profile, better: Elsewhere) -> tuple[str, ...]:
-    """What to change about the call of a kernel that is not the reader's own code: `better` where
-    it has the language. Empty where the reader may have written the kernel."""
+    """What to change about the call of a kernel that the reader did not write; empty where the
+    reader may have. `better` replaces the usual advice for its languages."""
     made = language(profile)
     return tuple(better.get(made, _CALL[made])) if made in _CALL else ()
 

@@ -1,10 +1,10 @@
-"""What limits a kernel, told without counters: from its shape, its time, and how its time answers
-to pressure (docs/probe.md)."""
+"""What limits a kernel, without counters: from its shape, its time, and how much it slows down
+beside stressors (docs/probe.md)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -45,8 +45,8 @@ def _median(values: Iterable[float]) -> float:
 
 
 def of_counters(profile: Profile, diagnosis: Diagnosis) -> Regime:
-    """The regime that a verdict from counters means: that of the verdict's own unit, of its shape,
-    or of latency; where its rule names none, that of the busiest unit from LIMITS on."""
+    """The regime of a verdict from counters: by the rule's unit, its shape or latency. Where the
+    rule names none, by the busiest unit from LIMITS on."""
     rule = load_rules()[diagnosis.primary.bottleneck]
     if rule.FROM_SHAPE:
         return "launch or idle"
@@ -62,8 +62,8 @@ def of_counters(profile: Profile, diagnosis: Diagnosis) -> Regime:
 
 
 def agrees(rule: Rule, regime: Regime) -> bool:
-    """Whether a rule can be the cause of a regime: a rule of memory without units of its own can
-    be one of any memory."""
+    """Whether a rule can be the cause of a regime. A memory rule without units can be the cause of
+    any memory regime."""
     if rule.FROM_SHAPE or regime == "launch or idle":
         return rule.FROM_SHAPE and regime == "launch or idle"
     if rule.UNITS:
@@ -75,16 +75,16 @@ def agrees(rule: Rule, regime: Regime) -> bool:
 
 @dataclass(frozen=True)
 class Response:
-    """How a kernel's time answers to pressure of one kind: longer by `slope` (a fraction) than with
-    the control; `spread` is the half-width of the 95 % interval of that, by the medians' errors."""
+    """How much longer a kernel runs beside a stressor than beside its control: by `slope` (a
+    fraction); `spread` is the half-width of its 95 % interval, by the medians' errors."""
 
     slope: float
     spread: float
 
 
 def responses(conditions: Mapping[str, Sequence[float]]) -> dict[str, Response]:
-    """Responses by kind of pressure. Controls are compared with the plain runs, the rest with its
-    control; a kind that has too few runs is left out."""
+    """Responses by kind of pressure. Controls are compared with plain runs, the others with their
+    control. Kinds with too few runs are left out."""
     found = {}
     for name in (*KINDS, HALF):
         control = KINDS[name].control if name in KINDS else ""
@@ -108,45 +108,33 @@ def _error(times: Sequence[float]) -> float:
 def fill_of(kernel: KernelTrace, device: Device) -> Occupancy | None:
     """Theoretical occupancy of a traced kernel; None where its GPU is not known."""
     launch = kernel.launch
+    threads, shared = math.prod(launch.block), (launch.shared_static, launch.shared_dynamic)
     try:
-        return occupancy(
-            device.cc,
-            math.prod(launch.block),
-            launch.registers,
-            launch.shared_static,
-            launch.shared_dynamic,
-        )
+        return occupancy(device.cc, threads, launch.registers, *shared)
     except UsageProblem:
         return None
 
 
 def profile_of(kernel: KernelTrace, device: Device) -> Profile:
-    """A traced kernel as a profile that holds its time and shape and no counter, for the rules."""
+    """A traced kernel as a profile of its time and shape, for the rules."""
     values = {"duration": kernel.median_us}
     fill = fill_of(kernel, device)
     if fill is not None:
         values["theoretical_occupancy"] = fill.fraction
         if device.sm_count and fill.active_blocks:
             values["waves"] = fill.waves(kernel.launch.blocks, device.sm_count)
-    return Profile(
-        origin=Origin("", 0, 0),
-        device=device,
-        launch=kernel.launch,
-        readings={
-            name: Reading(name, value, REGISTRY[name].unit, Presence.PRESENT)
-            for name, value in values.items()
-        },
-        stalls=None,
-        mix=InstructionMix({}),
-    )
+    readings = {
+        name: Reading(name, value, REGISTRY[name].unit, Presence.PRESENT)
+        for name, value in values.items()
+    }
+    return Profile(Origin("", 0, 0), device, kernel.launch, readings, None, InstructionMix({}))
 
 
 def traced(
     profile: Profile, conditions: Mapping[str, Sequence[float]], kept: Mapping[str, float]
 ) -> KernelTrace:
-    """A profiled launch as a kernel that was put under pressure. `conditions` are times of all
-    launches of its rung in microseconds, which it takes most of; `kept` is what each pressure kept
-    of its speed."""
+    """A profiled launch as a kernel beside stressors. `conditions` are times of all launches of its
+    rung in microseconds; `kept` is the part of its speed that each stressor kept."""
     middle = _median(conditions[PLAIN])
     about = profile.rung
     number = max(1, about.launch_count - 1 + about.repeat) if about else 1
@@ -160,17 +148,17 @@ def traced(
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From where on a figure of `Seen` makes a regime. Fitted on one half of the kernels of
-    docs/data/probe.json, by a hash of their names (docs/probe.md)."""
+    """The numbers of `Seen` from which on a regime holds. Fitted on one half of the kernels of
+    docs/data/probe.json, chosen by a hash of their names (docs/probe.md)."""
 
     dram: float = 0.65
     """Part of the device memory's rate that the kernel takes."""
     l2: float = 0.5
     l2_used: float = 0.1
-    """What pressure on the L2 loses."""
+    """What the L2 stressor loses of its speed."""
     clogged: float = 0.45
-    """What it loses above which it is the L2 whatever the slope: contended atomics hold up all that
-    passes, and no pressure holds them up."""
+    """What the L2 stressor loses above which it is the L2 whatever the slope: contended atomics
+    delay all other traffic, and no stressor delays them."""
     local: float = 0.1
     """Exponent of the time in the number of multiprocessors, below which nothing inside them limits
     the kernel."""
@@ -179,28 +167,28 @@ class Thresholds:
     constant: float = 0.7
     issue: float = 0.45
     arithmetic: float = 0.35
-    """Slopes of FP32, special-function and integer work: what has the lower priority on its issue
-    slots loses time where the pressure loses none."""
+    """Slopes of FP32, special-function and integer work. A kernel with lower issue priority slows
+    down while the stressor does not."""
     special: float = 0.5
     integer: float = 1.1
     idle: float = 0.15
     """Part of the GPU's time that the launch's shape leaves unused."""
     follows: float = 0.1
     """Exponent of the time in the number of multiprocessors, below which the kernel does not need
-    them; `blind` is the one where it was not run with half of its blocks."""
+    them; `blind` is that for kernels that were not run with half of their blocks."""
     blind: float = 0.1
     half: float = 0.5
     """Slope with half of the resident blocks, above which its warps wait rather than idle."""
     felt: float = 0.1
-    """Part of a unit's rate below which the pressure does not feel the kernel."""
+    """Part of a unit's rate below which the stressor does not notice the kernel."""
     dram_slope: float = 0.25
-    """This, `memory`, `spare` and `shared` count where it is not known what the pressure lost."""
+    """This, `memory`, `spare` and `shared` count where it is not known what the stressor lost."""
     memory: float = 1.1
-    """Slope of DRAM pressure over that of L2 pressure, above which it is DRAM: each byte of device
-    memory also passes through the L2."""
+    """Slope beside the DRAM stressor over that beside the L2 stressor, above which it is DRAM: each
+    byte of device memory also passes through the L2."""
     spare: float = 0.6
-    """Exponent of the time in the number of multiprocessors above which it is not DRAM: what waits
-    for memory needs all its warps, what fills the memory's rate does not."""
+    """Exponent of the time in the number of multiprocessors above which it is not DRAM: a kernel
+    that waits for memory needs all its warps, one that saturates memory does not."""
     shared: float = 0.15
     near: float = 0.85
     """A regime whose score is this part of the first one's is named beside it."""
@@ -230,9 +218,9 @@ _ON_CHIP: Final = ("shared", "constant")
 
 @dataclass(frozen=True)
 class Seen:
-    """What experiments and shape say of a kernel: slopes by condition, the part of its speed that
-    each pressure kept beside the kernel (of kinds where that was measured), the exponent of the
-    time in the number of multiprocessors, and the part of the GPU that its shape leaves unused."""
+    """Experiments on a kernel and its shape: slopes by condition, the part of its speed that each
+    stressor kept (of kinds where that was measured), the exponent of the time in the number of
+    multiprocessors, and the part of the GPU that its shape leaves unused."""
 
     slopes: Mapping[str, float]
     kept: Mapping[str, float]
@@ -248,9 +236,8 @@ class Seen:
     def taken(self, kind: str) -> float:
         """Part of a unit's rate that the kernel takes when it runs alone; 0 where it is not known.
 
-        Kernel and pressure share the unit, and the pressure alone takes all of it. So the kernel
-        has what the pressure loses, for its time beside the pressure, and does that in its time
-        alone."""
+        The stressor alone takes all of the unit. So the kernel takes what the stressor loses, for
+        its longer time beside it, and does the same work in its time alone."""
         beside = (1 + self.slope(KINDS[kind].control)) * (1 + self.slope(kind))
         return self.lost(kind) * beside
 
@@ -341,7 +328,8 @@ class Told:
 
 
 def tell(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Told | None:
-    """The regime of a kernel by its experiments; None where too few launches ran under pressure."""
+    """The regime of a kernel by its experiments; None where too few launches ran beside
+    stressors."""
     answers = responses(kernel.conditions)
     if not {"l2", "alone"} <= answers.keys():
         return None
@@ -350,8 +338,8 @@ def tell(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Told |
 
 
 def kept(kernel: KernelTrace) -> dict[str, float]:
-    """The part of its speed alone that each pressure kept beside the kernel (medians), of the kinds
-    that have runs enough."""
+    """The part of its speed that each stressor kept beside the kernel (medians), of the kinds with
+    enough runs."""
     return {
         kind: _median(rates)
         for kind, rates in kernel.rates.items()
@@ -376,25 +364,26 @@ def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
     sure = not close and answers.keys() >= _TESTED.keys()
     if first == "latency":  # It is what remains: all that pressure lost has to be known.
         sure = sure and found.kept.keys() >= _TESTED.keys()
-    kind = {
-        "DRAM": "dram",
-        "L2": "l2",
-        "on-chip memory": _most(found, {"shared": at.on_chip, "constant": at.constant}),
-        "arithmetic": _most(
-            found, {"fp32": at.arithmetic, "special": at.special, "integer": at.integer}
-        ),
-    }.get(first, "")
-    evidence = [
-        Evidence(
-            f"pressure_{name}",
-            f"{_SLOWER}{_SHORT[name]}",
-            answers[name].slope,
-            "fraction",
-            f"Time beside pressure over that beside its control, less 1; ± {answers[name].spread:.2g}.",
-        )
-        for name in _SHORT
-        if name in answers
-    ]
+    kinds: Mapping[Regime, Mapping[str, float]] = {
+        "DRAM": {"dram": 1.0},
+        "L2": {"l2": 1.0},
+        "on-chip memory": {"shared": at.on_chip, "constant": at.constant},
+        "arithmetic": {"fp32": at.arithmetic, "special": at.special, "integer": at.integer},
+    }
+
+    def above(kind: str) -> float:
+        return max(found.slope(kind), found.taken(kind)) / kinds[first][kind]
+
+    kind = max(kinds.get(first, ()), key=above, default="")
+    evidence = []
+    for name, words in _SHORT.items():
+        if name in answers:
+            spread = f"± {answers[name].spread:.2g}"
+            meaning = f"Time beside pressure over that beside its control, less 1; {spread}."
+            slope = answers[name].slope
+            evidence.append(
+                Evidence(f"pressure_{name}", _SLOWER + words, slope, "fraction", meaning)
+            )
     return Told(
         first,
         second if close else None,
@@ -404,28 +393,24 @@ def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
     )
 
 
-def _most(found: Seen, thresholds: Mapping[str, float]) -> str:
-    """The kind of pressure whose slope or loss is furthest above its threshold."""
-    return max(
-        thresholds,
-        key=lambda kind: max(found.slope(kind), found.taken(kind)) / thresholds[kind],
-    )
-
-
 def _rule(regime: Regime, kind: str, shape: Diagnosis, unused: bool) -> str:
     """The id of the rule that goes with a regime, by what the rules declare. `unused` says whether
     the shape leaves the GPU unused."""
     rules = load_rules()
+
+    def first(wanted: Callable[[Rule], bool]) -> str:
+        return next(name for name, rule in rules.items() if wanted(rule))
+
     if regime == "launch or idle":
         if rules[shape.primary.bottleneck].FROM_SHAPE:
             return shape.primary.bottleneck
         if unused:
-            return next(name for name, rule in rules.items() if "blocks" in rule.UNITS)
-        return next(name for name, rule in rules.items() if "active_fraction" in rule.REQUIRES)
+            return first(lambda rule: "blocks" in rule.UNITS)
+        return first(lambda rule: "active_fraction" in rule.REQUIRES)
     if regime == "latency":
-        return next(name for name, rule in rules.items() if "long_scoreboard" in rule.WAITS)
+        return first(lambda rule: "long_scoreboard" in rule.WAITS)
     resource = KINDS[kind].resource
-    name = next(name for name, rule in rules.items() if resource in rule.UNITS)
+    name = first(lambda rule: resource in rule.UNITS)
     if OF_RESOURCE[rules[name].UNITS[0]] == regime:
         return name
     # That rule's roof is of another kind: the one that reads the unit's counter says more.
@@ -498,19 +483,13 @@ def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Told | None
     if told.first == "launch or idle" and starting_blocks(kernel) >= LIMITS:
         summary, advice = _SHORT_BLOCKS
     finding = Finding(
-        told.bottleneck,
-        summary + either,
-        told.confidence,
-        told.evidence,
-        None,
-        (),
-        (advice,),
+        told.bottleneck, summary + either, told.confidence, told.evidence, None, (), (advice,)
     )
-    duration = kernel.median_us
-    bounds: dict[str, float] = {}
-    for kind in ("dram", "l2", *_ON_CHIP, *_ARITHMETIC):
-        share = min(1.0, max(0.0, answers[kind].slope)) if kind in answers else 0.0
-        bounds[KINDS[kind].resource] = share * duration
-    others = tuple(each for each in by_shape.findings if load_rules()[each.bottleneck].FROM_SHAPE)
-    same = tuple(each for each in others if each.bottleneck != told.bottleneck)
-    return Diagnosis((finding, *same), bounds=bounds), told
+    slopes = {kind: answer.slope for kind, answer in answers.items()}
+    bounds = {
+        KINDS[kind].resource: min(1.0, max(0.0, slopes.get(kind, 0.0))) * kernel.median_us
+        for kind in ("dram", "l2", *_ON_CHIP, *_ARITHMETIC)
+    }
+    others = [each for each in by_shape.findings if each.bottleneck != told.bottleneck]
+    of_shape = [each for each in others if load_rules()[each.bottleneck].FROM_SHAPE]
+    return Diagnosis((finding, *of_shape), bounds=bounds), told

@@ -1,34 +1,32 @@
 """An explicit model of where a launch's time goes: what each resource needs at least, what warps
 wait for, and what is left without a cause.
 
-Two sides, and the time is the larger one (docs/time-model.md derives this and names its limits):
+The time is the larger of two sides (docs/time-model.md derives this and names its limits):
 
 * **Loads.** Each resource (issue slots, a pipe, a level of the memory hierarchy) is busy for
-  `utilisation x time`. Without a cause it is busy
-  for a fraction of that. No resource can be driven beyond `achievable`, so load / achievable bounds
-  the time from below.
+  `utilisation x time`, and for a fraction of that once a cause is gone. No resource can be driven
+  beyond `achievable`, so load / achievable bounds the time from below.
 * **Waiting.** By Little's law a scheduler issues `warps / latency` instructions a cycle, and the
-  stall stack splits that latency by reason. Without a
-  cause a reason's share shrinks; the rest stays. This is Amdahl's law along one warp: it bounds the
-  time where schedulers idle, and where they do not the issue bound above takes over, so a stall
-  share is never taken as time when the schedulers issue well.
+  stall stack splits that latency by reason. Once a cause is gone a reason's share shrinks; the rest
+  stays. This is Amdahl's law along one warp. It bounds the time where schedulers idle. Where they
+  do not, the issue bound takes over, so a stall share is never taken as time when the schedulers
+  issue well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.model import Profile
 
-#: Highest fraction of a resource's peak that kernels reach, so that a prediction is a bound on what
-#: can be had, not on what the datasheet says.
-#: 0.9: kernels that are bound by one unit alone keep it 0.85 to 0.98 busy on an H200 (DRAM 0.85 to 0.95, L2 and its link 0.90 to 0.96, FMA 0.92,
-#: L1 data 0.96, issue slots 0.98); copies stay at 0.88 to 0.92 of DRAM, there and in public reports
-#: of GDDR6 boards.
+#: Highest fraction of a resource's peak that kernels reach. Kernels that are bound by one unit alone
+#: keep it 0.85 to 0.98 busy on an H200 (DRAM 0.85 to 0.95, L2 and its link 0.90 to 0.96, FMA 0.92, L1
+#: data 0.96, issue slots 0.98); copies reach 0.88 to 0.92 of DRAM, there and in public reports of
+#: GPUs with GDDR6.
 ACHIEVABLE: Final = 0.9
 #: What well-written kernels that also have something else to do keep up: the point from which
 #: Nsight Compute's SpeedOfLight rule calls a unit's throughput high; the vendor's FP32 matrix
@@ -48,45 +46,45 @@ BUSY: Final = 0.6
 """Below this a unit is not what limits: the lower threshold of Nsight Compute's SpeedOfLight
 rule."""
 
-#: Resource -> (names of utilisation metrics, the largest counts; whether it is in every SM; what it
-#: is in words). Units in an SM idle when the SM has no work; L2 and DRAM are shared by all.
-RESOURCES: Final[dict[str, tuple[tuple[str, ...], bool, str]]] = {
-    "issue": (("issue_active",), True, "issue slots"),
-    "fma": (("fma_pipe_active",), True, "the FP32 FMA pipe"),
-    "fmaheavy": (
-        ("fmaheavy_pipe_active",),
-        True,
-        "the half of the FMA pipe that also multiplies integers",
-    ),
-    "alu": (("alu_pipe_active",), True, "the integer and logic pipe"),
-    "fp64": (("fp64_pipe_active",), True, "the FP64 pipe"),
-    "fp16": (("fp16_pipe_active",), True, "the FP16 pipe"),
-    "xu": (("xu_pipe_active",), True, "the special-function pipe"),
-    "tensor": (("tensor_pipe_active", "hmma_pipe_active"), True, "the tensor pipe"),
-    "uniform": (("uniform_pipe_active",), True, "the uniform pipe"),
-    "lsu": (("lsu_pipe_active", "l1_request_active"), True, "the load/store pipe"),
-    "l1_tag": (("l1_tag_active",), True, "the L1 tag stage"),
-    "l1_data": (("l1_data_active",), True, "the data stage of L1 and shared memory"),
-    "l1_writeback": (
-        ("l1_writeback_active",),
-        True,
-        "the path from L1 and shared memory to the registers",
-    ),
-    "l1": (("l1_throughput",), True, "L1"),
-    "blocks": (("block_rate",), False, "the unit that starts blocks"),
-    "constant": (("constant_cache_active",), False, "the constant cache"),
-    "fill": (("l1_fill_active", "l2_to_sm_active"), False, "the link from L2 to the SMs"),
-    "l2": (("l2_utilization", "l2_throughput"), False, "L2"),
-    "atomic": (
-        ("l2_atomic_unit_active", "l2_atomic_unit_busiest"),
-        False,
-        "the atomic units in L2",
-    ),
-    "dram": (("dram_utilization", "dram_bus_active"), False, "device memory"),
-}
-#: Roll-ups over several parts that count the cycles in which any was active. They say how busy a
-#: unit is, but are no amount of work: at 0.35, 0.53,
-#: 0.71, 0.82 and 0.95 of an H200's DRAM bandwidth, L2's is 0.47, 0.62, 0.80, 0.90 and 0.94. As work they count only where the parts are not known.
+
+class Resource(NamedTuple):
+    """A unit whose load bounds the time."""
+
+    metrics: tuple[str, ...]
+    """Names of utilisation metrics, of which the largest counts."""
+    in_sm: bool
+    """Units in an SM idle when the SM has no work; the others are shared by all SMs."""
+    label: str
+
+
+RESOURCES: Final[Mapping[str, Resource]] = {
+    name: Resource(*parts)
+    for name, parts in {
+        "issue": (("issue_active",), True, "issue slots"),
+        "fma": (("fma_pipe_active",), True, "the FP32 FMA pipe"),
+        "fmaheavy": (("fmaheavy_pipe_active",), True, "the half of the FMA pipe that also multiplies integers"),
+        "alu": (("alu_pipe_active",), True, "the integer and logic pipe"),
+        "fp64": (("fp64_pipe_active",), True, "the FP64 pipe"),
+        "fp16": (("fp16_pipe_active",), True, "the FP16 pipe"),
+        "xu": (("xu_pipe_active",), True, "the special-function pipe"),
+        "tensor": (("tensor_pipe_active", "hmma_pipe_active"), True, "the tensor pipe"),
+        "uniform": (("uniform_pipe_active",), True, "the uniform pipe"),
+        "lsu": (("lsu_pipe_active", "l1_request_active"), True, "the load/store pipe"),
+        "l1_tag": (("l1_tag_active",), True, "the L1 tag stage"),
+        "l1_data": (("l1_data_active",), True, "the data stage of L1 and shared memory"),
+        "l1_writeback": (("l1_writeback_active",), True, "the path from L1 and shared memory to the registers"),
+        "l1": (("l1_throughput",), True, "L1"),
+        "blocks": (("block_rate",), False, "the unit that starts blocks"),
+        "constant": (("constant_cache_active",), False, "the constant cache"),
+        "fill": (("l1_fill_active", "l2_to_sm_active"), False, "the link from L2 to the SMs"),
+        "l2": (("l2_utilization", "l2_throughput"), False, "L2"),
+        "atomic": (("l2_atomic_unit_active", "l2_atomic_unit_busiest"), False, "the atomic units in L2"),
+        "dram": (("dram_utilization", "dram_bus_active"), False, "device memory"),
+    }.items()
+}  # fmt: skip
+#: Roll-ups that count the cycles in which any of several parts was active: not an amount of work.
+#: At 0.35, 0.53, 0.71, 0.82 and 0.95 of an H200's DRAM bandwidth, L2's is 0.47, 0.62, 0.80, 0.90 and
+#: 0.94. They count as work only where the parts are not known.
 ACTIVITY: Final = ("l2_throughput",)
 #: Of the slices of L2 the one whose atomic unit is busiest: an address belongs to one slice.
 SLICE: Final = "l2_atomic_unit_busiest"
@@ -97,8 +95,8 @@ LINK: Final = "l1_fill_active"
 #: writing: on an H200 CUB's reduction, which only reads, keeps it 0.96 busy, our own loads 0.95;
 #: with a quarter of the bytes written 0.92, and copies, with half of them, 0.88.
 READ_ONLY: Final = 0.05
-#: Blocks started a cycle at most: seven kernels of short blocks, unlike in all else, start 1.643 to
-#: 1.657 a nanosecond on an H200. None starts more.
+#: Peak block-launch rate in blocks per SM cycle. Seven otherwise unrelated short-block kernels reach
+#: 1.643-1.657 blocks/ns on an H200.
 BLOCK_STARTS: Final = 0.84
 #: What lies behind the SMs: idle until the first request and after the last answer (FLOOR_US).
 OFF_CHIP: Final = ("fill", "l2", "atomic", "dram")
@@ -129,6 +127,14 @@ class Removal:
     balance: float = 1.0
     added: Mapping[str, float] = field(default_factory=dict)
     basis: str = ""
+
+
+class Bound(NamedTuple):
+    """Cycles that a launch takes at least without a cause, and why, by a resource or `waiting`."""
+
+    name: str
+    cycles: float
+    why: str
 
 
 @dataclass(frozen=True)
@@ -200,8 +206,7 @@ class TimeModel:
 
     def utilization(self, resource: str) -> float | None:
         """Load over time, None where it was not collected."""
-        load = self.loads.get(resource)
-        return None if load is None else load / self.cycles
+        return self.loads[resource] / self.cycles if resource in self.loads else None
 
     def waiting(self, *reasons: str) -> float:
         """Sum of the shares of several reasons, 0 where not collected."""
@@ -221,20 +226,15 @@ class TimeModel:
     def counted(self, resource: str) -> float:
         """Utilisation as its counter has it, to be told to a reader: of the whole time for what
         lies behind the SMs, of the SMs' active time for units in them. 0 where not collected."""
-        if RESOURCES[resource][1]:
+        if RESOURCES[resource].in_sm:
             return self.busy(resource)
         return max(self.utilization(resource) or 0.0, self.activity.get(resource, 0.0))
 
     def worked(self, resource: str) -> float:
         """As `busy`, by the work alone: without the cycles in which a unit was active for less than
         it can do."""
-        usable = (
-            self.active
-            if RESOURCES[resource][1]
-            else 1 - self.ramp
-            if resource in OFF_CHIP
-            else 1.0
-        )
+        in_sm, off_chip = RESOURCES[resource].in_sm, resource in OFF_CHIP
+        usable = self.active if in_sm else 1 - self.ramp if off_chip else 1.0
         return min(1.0, self.loads.get(resource, 0.0) / (self.cycles * usable))
 
     def reach(self, resource: str) -> float:
@@ -246,9 +246,12 @@ class TimeModel:
     def ramp(self) -> float:
         """The part of the time that start and end take on every launch (FLOOR_US), in which memory
         has nothing to do; 0 where no time is known."""
-        return (
-            min(0.9, FLOOR_US * 1e-6 * self.hertz / self.cycles) if self.hertz is not None else 0.0
-        )
+        return min(0.9, self._floor / self.cycles)
+
+    @property
+    def _floor(self) -> float:
+        """Cycles that any kernel takes (FLOOR_US); 0 where no time is known."""
+        return FLOOR_US * 1e-6 * self.hertz if self.hertz is not None else 0.0
 
     @property
     def working(self) -> float:
@@ -260,11 +263,9 @@ class TimeModel:
         return cycles / self.hertz * 1e6 if self.hertz else None
 
     def least(self, resource: str) -> float:
-        """Cycles that a resource needs at least for its load. Of blocks none starts more than
-        BLOCK_STARTS a cycle."""
-        return min(
-            self.cycles, self.loads[resource] / (BLOCK_STARTS if resource == "blocks" else 1.0)
-        )
+        """Cycles that a resource needs at least for its load."""
+        most = BLOCK_STARTS if resource == "blocks" else 1.0
+        return min(self.cycles, self.loads[resource] / most)
 
     def bounds_us(self) -> dict[str, float]:
         """Lower bounds on the time in microseconds by resource, with `waiting` for the latency
@@ -279,73 +280,51 @@ class TimeModel:
 
     def text(self, cycles: float) -> str:
         microseconds = self.microseconds(cycles)
-        return (
-            f"{units.percent(cycles / self.cycles)} of the time"
-            if microseconds is None
-            else units.duration(microseconds)
-        )
+        if microseconds is None:
+            return f"{units.percent(cycles / self.cycles)} of the time"
+        return units.duration(microseconds)
 
     def without(self, removal: Removal) -> Prediction:
         """The time if `removal` took place: the larger of what the resources then need and what the
         warps then wait.
 
-        No figure is told where nothing shows how far it could go: where more warps would share
+        There is no figure where nothing shows how far it could go: where more warps would share
         waiting that was not measured, or where the loads that would take over were not."""
         relieves = {name: stays for name in self.loads if (stays := self._stays(name, removal)) < 1}
-        candidates = [*self._resource_times(removal), *self._waiting_time(removal)]
+        bounds = [*self._resource_times(removal), *self._waiting_time(removal)]
         if self.hertz is not None:
-            candidates.append(
-                (
-                    "floor",
-                    min(self.cycles, FLOOR_US * 1e-6 * self.hertz),
-                    f"no kernel takes less than about {units.duration(FLOOR_US)}",
-                )
-            )
-        if not any(name == "waiting" for name, _, _ in candidates) and not self._explains(removal):
-            return Prediction(
-                1.0,
-                "unknown",
-                (
-                    "No estimate. Stall reasons were not collected, and no measured load shows how much time this takes.",
-                ),
-            )
-        limit, cycles, why = max(
-            candidates,
-            key=lambda item: item[1],
-            default=("unknown", self.cycles, "nothing was measured"),
+            why = f"no kernel takes less than about {units.duration(FLOOR_US)}"
+            bounds.append(Bound("floor", min(self.cycles, self._floor), why))
+        if not any(bound.name == "waiting" for bound in bounds) and not self._explains(removal):
+            why = "No estimate. Stall reasons were not collected, and no measured load shows how much time this takes."
+            return Prediction(1.0, "unknown", (why,))
+        bounds.sort(
+            key=lambda bound: -bound.cycles
+        )  # stable: of limits that tie, the first is told
+        limit, needed, why = (
+            bounds[0] if bounds else ("unknown", self.cycles, "nothing was measured")
         )
-        cycles = min(cycles, self.cycles)
+        cycles = min(needed, self.cycles)
         speedup = self.cycles / cycles if cycles > 0 else 1.0
+        now = f"Time now: {self.text(self.cycles)}."
+        what = removal.what[:1].upper() + removal.what[1:]
         if 1 - 1 / speedup < NOISE:
-            return Prediction(
-                1.0,
-                limit,
-                (
-                    f"Time now: {self.text(self.cycles)}. {removal.what[:1].upper()}{removal.what[1:]} it would not be shorter: {why}.",
-                ),
-                relieves,
-            )
+            same = f"{now} {what} it would not be shorter: {why}."
+            return Prediction(1.0, limit, (same,), relieves)
         if missing := self._no_figure(removal):
             return Prediction(speedup, limit, (missing,), relieves, quantified=False)
-        second = max(
-            (item for item in candidates if item[0] != limit),
-            key=lambda item: item[1],
-            default=None,
-        )
         lines = [
-            f"Time now: {self.text(self.cycles)}.",
-            *([removal.basis] if removal.basis else []),
+            now,
+            *filter(None, [removal.basis]),
             *self._waiting_lines(removal),
-            f"{removal.what[:1].upper()}{removal.what[1:]}: {self.text(cycles)}, limited by {why}.",
+            f"{what}: {self.text(cycles)}, limited by {why}.",
         ]
-        if second is not None:
-            lines.append(
-                f"The next limit is {self.text(min(second[1], self.cycles))}: {second[2]}."
-            )
+        for bound in bounds[1:2]:
+            next_ = self.text(min(bound.cycles, self.cycles))
+            lines.append(f"The next limit is {next_}: {bound.why}.")
         quotient = f"{self.text(self.cycles)} / {self.text(cycles)} = {units.ratio(speedup)}"
-        lines.append(
-            f"{quotient} if only this is fixed, {units.percent(1 - 1 / speedup)} of the time saved."
-        )
+        saved = units.percent(1 - 1 / speedup)
+        lines.append(f"{quotient} if only this is fixed, {saved} of the time saved.")
         return Prediction(speedup, limit, tuple(lines), relieves)
 
     def _no_figure(self, removal: Removal) -> str:
@@ -362,51 +341,29 @@ class TimeModel:
         otherwise = removal.instructions if resource in _INSTRUCTION_RESOURCES else 1.0
         return removal.loads.get(resource, otherwise)
 
-    def _resource_times(self, removal: Removal) -> list[tuple[str, float, str]]:
-        times = []
-        for name in dict.fromkeys(
-            (*self.loads, *removal.added)
-        ):  # not a set: of limits that tie, the first is told
-            per_sm, words = RESOURCES[name][1:]
+    def _resource_times(self, removal: Removal) -> Iterator[Bound]:
+        for name in dict.fromkeys((*self.loads, *removal.added)):
+            resource = RESOURCES[name]
             load = self.loads.get(name, 0.0)
             keep = self._stays(name, removal)
             left = load * keep + removal.added.get(name, 0.0)
             # Idle SMs stay idle unless the removal balances them: a unit in an SM then cannot be
             # used all the time.
-            available = (
-                self.active
-                if per_sm and removal.balance == 1.0
-                else min(1.0, self.active / removal.balance)
-                if per_sm
-                else 1.0
-            )
+            available = min(1.0, self.active / removal.balance) if resource.in_sm else 1.0
             reach = self.reach(name) * available
             start = self.ramp * self.cycles if name in OFF_CHIP and left else 0.0
-            beside = (
-                f" after {self.text(start)} of start and end" if start >= 0.01 * self.cycles else ""
-            )
+            late = start >= 0.01 * self.cycles
+            beside = f" after {self.text(start)} of start and end" if late else ""
             less = f" ({units.percent(1 - keep)} less than now)" if keep < 1 and load else ""
-            times.append(
-                (
-                    name,
-                    left / reach + start,
-                    f"{words}, {self.text(left)} of work{less} at {units.percent(reach)} of peak{beside}",
-                )
-            )
-        return times
+            work = f"{resource.label}, {self.text(left)} of work{less} at {units.percent(reach)} of peak{beside}"
+            yield Bound(name, left / reach + start, work)
 
-    def _waiting_time(self, removal: Removal) -> list[tuple[str, float, str]]:
-        spreads = removal.balance < 1 or removal.parallelism > 1 or removal.instructions < 1
-        if not self.stalls and not spreads:
-            return []
-        # Where stalls were not collected, waiting can only be spread or go with its instructions.
-        left = (
-            self._waiting_left(removal)
-            if self.stalls
-            else removal.instructions / removal.parallelism
-        )
-        cycles = self.cycles * left * removal.balance
-        return [("waiting", cycles, "the remaining stalls")]
+    def _waiting_time(self, removal: Removal) -> Iterator[Bound]:
+        if self.stalls or _spreads(removal):
+            left = self._left(removal)
+            # Where stalls were not collected, waiting can only be spread or go with its instructions.
+            part = sum(left.values()) if self.stalls else removal.instructions / removal.parallelism
+            yield Bound("waiting", self.cycles * part * removal.balance, "the remaining stalls")
 
     def _kept(self, removal: Removal) -> dict[str, float]:
         """What stays of each stall reason: as the removal says, less what queues at a unit that it
@@ -420,39 +377,31 @@ class TimeModel:
         unit, busy = self.busiest(*MEMORY)
         relief = removal.loads.get(unit, 1.0) if unit else 1.0
         if relief < 1:
-            for reason in _QUEUES_ON_CHIP if RESOURCES[unit][1] else _QUEUES_OFF_CHIP:
-                if reason in kept:
-                    # A warp is throttled only while the line in front of the unit is full; of a
-                    # scoreboard the unit's own latency stays.
-                    queued = (
-                        busy
-                        if reason == "lg_throttle" and not RESOURCES[unit][1]
-                        else self.queue(busy)
-                    )
-                    kept[reason] = min(kept[reason], 1 - queued * (1 - relief))
+            in_sm = RESOURCES[unit].in_sm
+            # A warp is throttled only while the line in front of the unit is full; of a scoreboard
+            # the unit's own latency stays.
+            queued = dict.fromkeys(_QUEUES_ON_CHIP if in_sm else _QUEUES_OFF_CHIP, self.queue(busy))
+            if not in_sm:
+                queued["lg_throttle"] = busy
             for reason in ("mio_throttle", "short_scoreboard"):
-                if reason in kept:
-                    kept[reason] = min(kept[reason], 1 - self.queue(0.0) * (1 - relief))
+                queued[reason] = max(queued.get(reason, 0.0), self.queue(0.0))
+            for reason in kept.keys() & queued.keys():
+                kept[reason] = min(kept[reason], 1 - queued[reason] * (1 - relief))
         if "barrier" in kept and "barrier" not in removal.stalls:
-            others = {
-                reason: share
-                for reason, share in self.stalls.items()
-                if reason not in ("selected", "not_selected", "barrier")
-            }
+            waits = ("selected", "not_selected", "barrier")
+            others = {name: share for name, share in self.stalls.items() if name not in waits}
             total = sum(others.values())
-            kept["barrier"] = (
-                sum(share * kept[reason] for reason, share in others.items()) / total
-                if total
-                else 1.0
-            )
+            stays = sum(share * kept[reason] for reason, share in others.items())
+            kept["barrier"] = stays / total if total else 1.0
         return kept
 
-    def _waiting_left(self, removal: Removal) -> float:
+    def _left(self, removal: Removal) -> dict[str, float]:
+        """The shares of a warp's time that stay, by stall reason."""
         kept = self._kept(removal)
-        return sum(
-            share * kept[reason] / self._overlap(reason, removal)
+        return {
+            reason: share * kept[reason] / self._overlap(reason, removal)
             for reason, share in self.stalls.items()
-        )
+        }
 
     def _overlap(self, reason: str, removal: Removal) -> float:
         """How many times shorter a reason's waiting gets by `parallelism` times the warps: not at
@@ -493,51 +442,39 @@ class TimeModel:
             lines.append(
                 f"{units.ratio(removal.parallelism)} as many warps run at once. All waiting outside queues shrinks by this factor."
             )
+        fewer = units.percent(1 - removal.instructions) if removal.instructions < 1 else ""
         if self.stalls:
-            kept = self._kept(removal)
-            left = {
-                reason: share * kept[reason] / self._overlap(reason, removal)
-                for reason, share in self.stalls.items()
-            }
-            named = [
-                reason
-                for reason in self.stalls
-                if reason not in _PER_INSTRUCTION or reason in removal.stalls
+            kept, left = self._kept(removal), self._left(removal)
+            with_each = [
+                r for r in self.stalls if r in _PER_INSTRUCTION and r not in removal.stalls
             ]
+            named = [reason for reason in self.stalls if reason not in with_each]
             told = [reason for reason in named if self.stalls[reason] - left[reason] >= 0.005]
             lines += [
                 f"{figures.reason_name(reason)}: {self._part([reason], left)}{self._why(reason, kept[reason], removal)}."
                 for reason in told
             ]
-            with_each = [
-                reason for reason in self.stalls if reason not in named and self.stalls[reason] > 0
-            ]
-            if with_each and removal.instructions < 1:
-                fewer = f"it scales with the instructions, and {units.percent(1 - removal.instructions)} of them go"
+            with_each = [reason for reason in with_each if self.stalls[reason] > 0]
+            if with_each and fewer:
                 lines.append(
-                    f"Issuing and per-instruction stalls ({self._names(with_each)}): {self._part(with_each, left)}; {fewer}."
+                    f"Issuing and per-instruction stalls ({self._names(with_each)}): {self._part(with_each, left)}; "
+                    f"it scales with the instructions, and {fewer} of them go."
                 )
                 told += with_each
             rest = [
                 reason for reason in self.stalls if reason not in told and self.stalls[reason] > 0
             ]
-            lines += (
-                [f"Other stalls ({self._names(rest)}): {self._part(rest, left)}."] if rest else []
-            )
+            if rest:
+                lines.append(f"Other stalls ({self._names(rest)}): {self._part(rest, left)}.")
             stays = sum(left.values())
         else:
             stays = removal.instructions / removal.parallelism
-            lines += (
-                [f"{units.percent(1 - removal.instructions)} of the instructions go."]
-                if removal.instructions < 1
-                else []
-            )
-        if removal.balance < 1:
-            lines.append(
-                f"With even work, the launch takes {units.percent(removal.balance)} of the elapsed time."
-            )
-        if self.stalls or stays < 1 or removal.balance < 1:
-            spread = f" × {units.percent(removal.balance)}" if removal.balance < 1 else ""
+            lines += [f"{fewer} of the instructions go."] if fewer else []
+        even = units.percent(removal.balance) if removal.balance < 1 else ""
+        if even:
+            lines.append(f"With even work, the launch takes {even} of the elapsed time.")
+        if self.stalls or stays < 1 or even:
+            spread = f" × {even}" if even else ""
             time = f"{self.text(self.cycles)} × {units.percent(stays)}{spread} = {self.text(self.cycles * stays * removal.balance)}"
             lines.append(f"In total {units.percent(stays)} of a warp's time remains: {time}.")
         return lines
@@ -554,9 +491,8 @@ class TimeModel:
     def _names(self, reasons: Sequence[str]) -> str:
         """The largest of some reasons by name."""
         ordered = sorted(reasons, key=lambda reason: -self.stalls[reason])
-        return ", ".join(map(figures.reason_name, ordered[:3])) + (
-            f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
-        )
+        more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+        return ", ".join(map(figures.reason_name, ordered[:3])) + more
 
     def _why(self, reason: str, kept: float, removal: Removal) -> str:
         """Why a reason's waiting shrinks: as _kept has it."""
@@ -567,16 +503,21 @@ class TimeModel:
         unit, busy = self.busiest(*MEMORY)
         if kept < 1 and unit:
             relief = units.percent(1 - removal.loads.get(unit, 1.0))
-            return f", because the queue for {RESOURCES[unit][2]} ({units.percent(busy)} busy) gets {relief} less work"
+            return f", because the queue for {RESOURCES[unit].label} ({units.percent(busy)} busy) gets {relief} less work"
         return ", apart from queueing" if removal.parallelism > 1 else ""
 
     def _explains(self, removal: Removal) -> bool:
         """Without stalls: whether the removal lightens the resource that is the limit (at least
         BUSY), or is about spreading the work."""
-        if removal.balance < 1 or removal.parallelism > 1 or removal.instructions < 1:
+        if _spreads(removal):
             return True
         name, busy = self.busiest()
         return busy >= BUSY and removal.loads.get(name, 1.0) < 1
+
+
+def _spreads(removal: Removal) -> bool:
+    """Whether a removal spreads the work, or leaves instructions out."""
+    return removal.balance < 1 or removal.parallelism > 1 or removal.instructions < 1
 
 
 def queue_share(utilization: float) -> float:
@@ -600,24 +541,21 @@ def build(profile: Profile) -> TimeModel:
     if not cycles and duration:
         cycles, hertz = duration, 1e6
     total = cycles or 1.0
-    active = figures.value(profile, "active_fraction")
-    active = active if active else 1.0
+    active = figures.value(profile, "active_fraction") or 1.0
     loads, activity = {}, {}
-    for name, (names, per_sm, _) in RESOURCES.items():
+    for name, (names, in_sm, _) in RESOURCES.items():
         found = {metric: v for metric in names if (v := figures.value(profile, metric)) is not None}
         # One slice's load is a limit of the launch only where it is full; below, it says where
         # addresses lie, which a change may move.
         if found.get(SLICE, 1.0) < BUSY:
             del found[SLICE]
-        if not per_sm and LINK in found:
+        if not in_sm and LINK in found:
             found[LINK] *= active
         work = [v for metric, v in found.items() if metric not in ACTIVITY] or list(found.values())
         if work:
-            loads[name] = min(1.0, max(work)) * total * (active if per_sm else 1.0)
+            loads[name] = min(1.0, max(work)) * total * (active if in_sm else 1.0)
             activity[name] = min(1.0, max(found.values()))
-    if (
-        "l1_data" in loads
-    ):  # the roll-up over L1's parts, which stock reports hold, is no part of its own
+    if "l1_data" in loads:  # L1's roll-up, which stock reports hold, is no part of its own
         loads.pop("l1", None)
     read, written = profile.value("dram_read_bytes"), profile.value("dram_write_bytes")
     peaks = {"blocks": BLOCK_STARTS}

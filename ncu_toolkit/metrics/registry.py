@@ -12,22 +12,8 @@ from typing import Final
 
 #: Units after conversion. Fractions are 0-1; times are microseconds; "cycles" are SM cycles.
 UNITS: Final = (
-    "us",
-    "cycles",
-    "cycles/inst",
-    "fraction",
-    "B",
-    "B/s",
-    "Hz",
-    "count",
-    "ratio",
-    "FLOP",
-    "FLOP/s",
-    "warps",
-    "lanes",
-    "sectors",
-    "",
-)
+    "us", "cycles", "cycles/inst", "fraction", "B", "B/s", "Hz", "count", "ratio", "FLOP", "FLOP/s", "warps", "lanes", "sectors", "",
+)  # fmt: skip
 
 #: ncu unit text -> (our unit, factor). Percentages become fractions.
 CONVERSIONS: Final = {

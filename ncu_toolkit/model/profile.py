@@ -385,16 +385,11 @@ class Profile:
             raise ValueError("bytes and arrays are given: leave one of them out")
         bytes = moved or bytes
         context = self.context or Context()
-        return replace(
-            self,
-            context=replace(
-                context,
-                compulsory_bytes=context.compulsory_bytes
-                if bytes is None
-                else positive("bytes", bytes),
-                flops=context.flops if flops is None else positive("flops", flops),
-            ),
-        )
+        if bytes is not None:
+            context = replace(context, compulsory_bytes=positive("bytes", bytes))
+        if flops is not None:
+            context = replace(context, flops=positive("flops", flops))
+        return replace(self, context=context)
 
     def reading(self, name: str) -> Reading:
         return self.readings.get(name) or Reading(name, None, "", Presence.NOT_COLLECTED)

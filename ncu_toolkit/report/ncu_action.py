@@ -234,29 +234,24 @@ def _launch(metrics: Metrics, readings: Mapping[str, Reading]) -> Launch:
     grid = grid if any(grid) else (facts["grid_size"], 1, 1)
     block = block if any(block) else (facts["block_size"], 1, 1)
     kernel, workload = kernel_name(action), _workload(action)
-    launch = Launch(
-        kernel=kernel,
-        function=kernel,
-        grid=(0, 0, 0),
-        block=(0, 0, 0),
-        nvtx=_nvtx(action),
-        status=_status(metrics.names, readings, grid, workload),
-        workload=workload,
-    )
+    nvtx, status = _nvtx(action), _status(metrics.names, readings, grid, workload)
     if workload:  # Its launches may differ in all else.
-        return replace(launch, inside=_inside(action))
-    return replace(
-        launch,
-        function=str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED,
-        grid=grid,
-        block=block,
-        registers=facts["registers"],
-        shared_static=facts["shared_static"],
-        shared_dynamic=facts["shared_dynamic"],
-        shared_config=facts["shared_config"],
-        cluster=facts["cluster"],
-        stream=facts["stream"],
-    )
+        nothing = (0, 0, 0)
+        inside = _inside(action)
+        return Launch(
+            kernel,
+            kernel,
+            nothing,
+            nothing,
+            nvtx=nvtx,
+            status=status,
+            workload=workload,
+            inside=inside,
+        )
+    return Launch(
+        kernel, str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED, grid, block, facts["registers"],
+        facts["shared_static"], facts["shared_dynamic"], facts["shared_config"], facts["cluster"], facts["stream"], nvtx, status,
+    )  # fmt: skip
 
 
 def _status(

@@ -278,18 +278,12 @@ def save_parsed(folder: Path) -> None:
 
 
 def _columns(launches: Sequence[Mapping[str, Value]]) -> list[_Column]:
-    found = sorted({(name, value.unit) for each in launches for name, value in each.items()})
-    return [
-        _Column(
-            name,
-            unit,
-            tuple(
-                value.number if (value := each.get(name)) and value.unit == unit else None
-                for each in launches
-            ),
-        )
-        for name, unit in found
-    ]
+    columns = []
+    for name, unit in sorted({(n, v.unit) for each in launches for n, v in each.items()}):
+        values = (each.get(name) for each in launches)
+        numbers = (value.number if value and value.unit == unit else None for value in values)
+        columns.append(_Column(name, unit, tuple(numbers)))
+    return columns
 
 
 def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
@@ -325,18 +319,12 @@ def _value(named: Mapping[str, Sequence[_Column]], place: int, name: str) -> Val
 def _parse_key(folder: Path, run: Run) -> str:
     """A digest of what PARSED follows from: the reports, the names by which anything but a reading
     is read from them, and the shape of a profile. Raises OSError."""
+    # A launch's state and its timeline follow from its duration, which its cycles confirm.
     checked = (registry.REGISTRY[name] for name in ("duration", "sm_cycles", "sm_clock"))
     read = (
-        SCHEMA_VERSION,
-        registry.SOURCE_METRICS,
-        registry.OPCODE_METRIC,
-        registry.OPCODE_THREADS_METRIC,
-        registry.TIMELINE,
-        registry.LAUNCH_FACTS,
-        registry.DEVICE_FACTS,
-        # A launch's state and its timeline follow from its duration, which its cycles confirm.
-        [(metric.ncu, metric.unit) for metric in checked],
-    )
+        SCHEMA_VERSION, registry.SOURCE_METRICS, registry.OPCODE_METRIC, registry.OPCODE_THREADS_METRIC, registry.TIMELINE,
+        registry.LAUNCH_FACTS, registry.DEVICE_FACTS, [(metric.ncu, metric.unit) for metric in checked],
+    )  # fmt: skip
     state = hashlib.sha256(repr(read).encode())
     for name in run.report_files:
         state.update(f"{name} {checksums.digest(folder / name)}".encode())
@@ -360,25 +348,17 @@ def tie(profiles: Sequence[Profile], cases: Sequence[RunCase]) -> tuple[Profile,
         total = sum(times)
         repeats = _repeats(case, rung_of)
         for position, i in enumerate(indices):
-            carries = total > 0 and times[position] >= _MAIN_LAUNCH_SHARE * total
-            tied[i] = replace(
-                profiles[i],
-                context=Context(
-                    family=case.family,
-                    rung=case.rung,
-                    size=case.size,
-                    dtype=case.dtype,
-                    dims=dict(case.dims),
-                    parameters=dict(case.parameters),
-                    launch_index=position,
-                    launch_count=len(indices),
-                    flops=case.flops if carries else None,
-                    compulsory_bytes=case.compulsory_bytes if carries else None,
-                    repeat=repeats[position] if len(repeats) == len(indices) else 1,
-                    pressure_us=case.pressure_us if carries else {},
-                    pressure_kept=case.pressure_kept if carries else {},
-                ),
-            )
+            context = Context(
+                case.family, case.rung, case.size, case.dtype, dict(case.dims), dict(case.parameters),
+                launch_index=position, launch_count=len(indices),
+                repeat=repeats[position] if len(repeats) == len(indices) else 1,
+            )  # fmt: skip
+            if total > 0 and times[position] >= _MAIN_LAUNCH_SHARE * total:
+                context = replace(
+                    context, flops=case.flops, compulsory_bytes=case.compulsory_bytes,
+                    pressure_us=case.pressure_us, pressure_kept=case.pressure_kept,
+                )  # fmt: skip
+            tied[i] = replace(profiles[i], context=context)
     return tuple(tied)
 
 

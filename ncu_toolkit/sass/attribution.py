@@ -16,7 +16,7 @@ from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction, Profile
 from ncu_toolkit.sass.dataflow import Graph
 from ncu_toolkit.sass.opcodes import KINDS, LONG_PRODUCERS, SHORT_PRODUCERS, base, kind, width
-from ncu_toolkit.sass.operands import READS_ONLY, CodeLine, addresses, lines, split
+from ncu_toolkit.sass.operands import READS_ONLY, CodeRow, addresses, lines, split
 
 __all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind", "width"]
 
@@ -211,7 +211,7 @@ _BRINGS_DATA: Final = ("global", "shared", "local", "atomic", "texture", "shuffl
 _PURE: Final = frozenset(("integer", "fp32", "fp64", "fp16", "special", "other", "constant"))
 
 
-def _is_pure(row: CodeLine) -> bool:
+def _is_pure(row: CodeRow) -> bool:
     """Whether an instruction does nothing but write general registers."""
     first, *rest = split(row.operands) or [""]
     return (

@@ -12,7 +12,7 @@ from typing import Final
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass.opcodes import base
-from ncu_toolkit.sass.operands import CodeLine, lines, split
+from ncu_toolkit.sass.operands import CodeRow, lines, split
 
 _INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
 JUMPS: Final = _INDIRECT | {"BRA", "JMP"}
@@ -37,7 +37,7 @@ class Block:
 
 
 def successors(
-    rows: Sequence[CodeLine], targets: Mapping[int, Sequence[int]]
+    rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]
 ) -> list[tuple[int, ...]]:
     """Indices of the instructions that may run after each one. A call is taken to return.
 
@@ -54,7 +54,7 @@ def successors(
     return following
 
 
-def blocks(rows: Sequence[CodeLine], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
+def blocks(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
     """The basic blocks in order of the code; the first is the entry. `targets` as for
     `successors`."""
     following = successors(rows, targets)
@@ -76,7 +76,7 @@ def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None
 
 
 @remembered(4)
-def targets_of(rows: tuple[CodeLine, ...]) -> Mapping[int, tuple[int, ...]] | None:
+def targets_of(rows: tuple[CodeRow, ...]) -> Mapping[int, tuple[int, ...]] | None:
     """Indices of the instructions that each branch, call or BSSY names, by its own index. None
     where they are unknown.
 
@@ -110,7 +110,7 @@ def targets_of(rows: tuple[CodeLine, ...]) -> Mapping[int, tuple[int, ...]] | No
     return found
 
 
-def _falls_through(row: CodeLine) -> bool:
+def _falls_through(row: CodeRow) -> bool:
     """Whether control may go on from an instruction to the next one."""
     name = base(row.opcode)
     if name not in JUMPS and name not in _ENDS:
@@ -120,7 +120,7 @@ def _falls_through(row: CodeLine) -> bool:
 
 
 def _shift(
-    rows: Sequence[CodeLine],
+    rows: Sequence[CodeRow],
     named: Mapping[int, int],
     by_address: Mapping[int, int],
     behind: Sequence[int],
@@ -162,7 +162,7 @@ def _shift(
     return None if tied else best
 
 
-def _hints(rows: Sequence[CodeLine], named: Mapping[int, int]) -> list[int]:
+def _hints(rows: Sequence[CodeRow], named: Mapping[int, int]) -> list[int]:
     """Offsets that the code implies: compilers end a function with a branch to itself, and a
     relative return names the kernel's start."""
     found = []

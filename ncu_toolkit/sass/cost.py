@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -192,12 +192,8 @@ def _region(loop: Loop, code: tuple[SassInstruction, ...], cc: tuple[int, int]) 
     opcodes = Counter(i.opcode for i in code)
     kinds = Counter(kind(i.opcode) for i in code)
     places = Counter((i.file, i.line) for i in code if i.file)
-    flops, loaded, bulk = (
-        sum(i.flops for i in code),
-        moved(SHARED_LOADS),
-        sum(i.base in BULK for i in code),
-    )
-    everywhere = moved(_GLOBAL)
+    flops, bulk = sum(i.flops for i in code), sum(i.base in BULK for i in code)
+    everywhere, loaded = moved(_GLOBAL), moved(SHARED_LOADS)
     loads, in_flight = loads_in_flight(code)
     return Region(
         start=loop.header,
@@ -266,26 +262,17 @@ def unit_cycles(
         + counts["SHFL"]
     )
 
-    def lanes(wanted: Callable[[str], bool]) -> float:
-        return sum(n for base, n in counts.items() if wanted(base))
-
-    # unit: what a thread asks of it, and the rate it gives (hardware/specs.py)
+    of: dict[str, float] = defaultdict(float)
+    for name, n in counts.items():
+        of[kind(name)] += n
+    imad, on_alu = counts["IMAD"], sum(counts[name] for name in _FLOAT_ON_ALU)
+    special = sum(counts[name] for name in _XU)
+    tensor = sum(_tensor_flops(i) * _weight(i, conditional) for i in code)
+    # unit: what a thread requests of it, and the rate it gives (hardware/specs.py)
     work = {
-        "fma": (
-            lanes(lambda base: kind(base) == "fp32" and base not in _FLOAT_ON_ALU) + counts["IMAD"],
-            "fp32",
-        ),
-        "half": (lanes(lambda base: kind(base) == "fp16"), "half2"),
-        "special": (lanes(_XU.__contains__), "special"),
-        "alu": (
-            lanes(
-                lambda base: (kind(base) == "integer" and base != "IMAD") or base in _FLOAT_ON_ALU
-            ),
-            "integer",
-        ),
-        "fp64": (lanes(lambda base: kind(base) == "fp64"), "fp64"),
-        "tensor": (sum(_tensor_flops(i) * _weight(i, conditional) for i in code), "tensor"),
-    }
+        "fma": (of["fp32"] - on_alu + imad, "fp32"), "half": (of["fp16"], "half2"), "special": (special, "special"),
+        "alu": (of["integer"] - imad + on_alu, "integer"), "fp64": (of["fp64"], "fp64"), "tensor": (tensor, "tensor"),
+    }  # fmt: skip
     for unit, (asked, rate) in work.items():
         given = spec(cc, rate)
         if given is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ncu_toolkit.sass import branches
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.opcodes import base
-from ncu_toolkit.sass.operands import CodeLine
+from ncu_toolkit.sass.operands import CodeRow
 
 
 class Graph:
@@ -23,7 +23,7 @@ class Graph:
     register as it was, so what came before it reaches as well, unless the reader runs under the
     same predicate."""
 
-    def __init__(self, rows: tuple[CodeLine, ...], writers: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, rows: tuple[CodeRow, ...], writers: Mapping[int, Sequence[int]]) -> None:
         # Writers of each register in file order: looking through the instructions themselves takes
         # quadratic time in straight code.
         self._writers = writers

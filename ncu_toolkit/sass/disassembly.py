@@ -22,7 +22,7 @@ from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.sass.opcodes import base, flops
-from ncu_toolkit.sass.operands import CodeLine
+from ncu_toolkit.sass.operands import CodeRow
 
 TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes under one
 
@@ -76,8 +76,8 @@ class Function:
     instructions: tuple[SassInstruction, ...]
 
     @cached_property
-    def lines(self) -> tuple[CodeLine, ...]:
-        return tuple(CodeLine(i.address, i.opcode, i.sass) for i in self.instructions)
+    def lines(self) -> tuple[CodeRow, ...]:
+        return tuple(CodeRow(i.address, i.opcode, i.sass) for i in self.instructions)
 
     @cached_property
     def targets(self) -> dict[int, tuple[int, ...]]:

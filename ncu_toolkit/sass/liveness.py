@@ -19,7 +19,7 @@ from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches
 from ncu_toolkit.sass.branches import BARRIER
 from ncu_toolkit.sass.opcodes import base
-from ncu_toolkit.sass.operands import CodeLine, lines
+from ncu_toolkit.sass.operands import CodeRow, lines
 
 #: The stack pointer: code that sets it keeps it to the end, by the calling convention.
 _STACK: Final = 1
@@ -51,7 +51,7 @@ def of_rows(rows: Sequence[Instruction]) -> Liveness | None:
     return None if targets is None else of_code(lines(rows), targets)
 
 
-def of_code(rows: Sequence[CodeLine], targets: Mapping[int, Sequence[int]]) -> Liveness:
+def of_code(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> Liveness:
     """Live registers of code whose branch targets are known, as indices of rows by the index of the
     branch.
 
@@ -78,7 +78,7 @@ class _Code:
     """Code laid out for the analysis: registers as bit masks, where control goes, and the
     subroutines that are called."""
 
-    def __init__(self, rows: Sequence[CodeLine], targets: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> None:
         self._rows, self._targets = rows, targets
         self._bases = [base(row.opcode) for row in rows]
         self.written = [_mask(row.registers[0]) for row in rows]

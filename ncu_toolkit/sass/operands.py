@@ -191,7 +191,7 @@ def parts(sass: str) -> tuple[str, str]:
     return "" if guard == "@PT" else guard, rest.partition(" ")[2]
 
 
-class CodeLine(NamedTuple):
+class CodeRow(NamedTuple):
     """An instruction of a report or of a disassembly, without what was counted at it."""
 
     address: int
@@ -214,6 +214,6 @@ class CodeLine(NamedTuple):
 
 
 @remembered(4)
-def lines(rows: Sequence[Instruction]) -> tuple[CodeLine, ...]:
+def lines(rows: Sequence[Instruction]) -> tuple[CodeRow, ...]:
     """The code of a report's instructions."""
-    return tuple(CodeLine(row.address, row.opcode, row.sass) for row in rows)
+    return tuple(CodeRow(row.address, row.opcode, row.sass) for row in rows)

@@ -16,7 +16,7 @@ from heldout import fit
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import GateFailed
 from ncu_toolkit.diagnosis import calibrate
-from ncu_toolkit.diagnosis.calibrate import Calibration, Estimate, Judged, Reach, Score
+from ncu_toolkit.diagnosis.calibrate import Calibration, CalibrationGoals, Estimate, Judged, Score
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.runs import store
 
@@ -36,7 +36,7 @@ def calibration() -> Calibration:
 def test_reach_is_held() -> None:
     found = calibration().ours
     assert found.cases >= 30
-    assert Reach().shortfalls(found) == []
+    assert CalibrationGoals().shortfalls(found) == []
 
 
 def test_every_error_above_ten_points_is_explained() -> None:
@@ -163,11 +163,15 @@ def test_a_step_that_gains_nothing_proves_nothing() -> None:
 
 
 def test_shortfalls_are_named() -> None:
-    assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0, 0.6, 0.8, 0.8, 2.0)) == []
-    missed = Reach().shortfalls(Score(20, 20, 17, 18, 11.0, 36.0, 0.4, 0.7, 0.7, 3.6))
+    assert CalibrationGoals().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0, 0.6, 0.8, 0.8, 2.0)) == []
+    missed = CalibrationGoals().shortfalls(Score(20, 20, 17, 18, 11.0, 36.0, 0.4, 0.7, 0.7, 3.6))
     assert len(missed) == 7
-    assert Reach().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0)) == ["no case could be scored"]
-    assert Reach().shortfalls(Score(0, 0, 0, 0, None, None)) == ["no case could be scored"]
+    assert CalibrationGoals().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0)) == [
+        "no case could be scored"
+    ]
+    assert CalibrationGoals().shortfalls(Score(0, 0, 0, 0, None, None)) == [
+        "no case could be scored"
+    ]
 
 
 @pytest.fixture
@@ -189,6 +193,6 @@ def test_command_shows_both() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_gate_fails_below_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate.Reach, "shortfalls", lambda self, found: ["made up"])
+    monkeypatch.setattr(calibrate.CalibrationGoals, "shortfalls", lambda self, found: ["made up"])
     with pytest.raises(GateFailed, match="made up"):
         CliRunner().invoke(cli, ["calibrate", "--gate"], catch_exceptions=False)

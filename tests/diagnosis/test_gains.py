@@ -371,10 +371,10 @@ def test_warps_do_not_stand_in_a_queue_that_goes() -> None:
         )
     )
     relief = {"l2": 0.1}
-    both = model._waiting_left(Removal("both", loads=relief, parallelism=4.0))
-    queue = model._waiting_left(Removal("less traffic", loads=relief))
+    both = sum(model._left(Removal("both", loads=relief, parallelism=4.0)).values())
+    queue = sum(model._left(Removal("less traffic", loads=relief)).values())
     assert both < queue / 2.5, "four times the warps on what has hardly a queue"
-    assert model._waiting_left(Removal("more warps", parallelism=4.0)) > 0.7, "it has one now"
+    assert sum(model._left(Removal("more warps", parallelism=4.0)).values()) > 0.7, "it has one now"
 
 
 def test_one_slice_that_is_full_is_contention_whatever_the_mean() -> None:
