@@ -87,3 +87,49 @@ class RoofPicture:
     @property
     def points(self) -> tuple[Reach, ...]:
         return tuple(reach for reach in self.reaches if reach.intensity)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar, in percent of the axis: `sizes` has one for each of the chart's views."""
+
+    kind: str
+    """A key of the chart's kinds; empty for a gap before what follows."""
+    sizes: tuple[float, ...]
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class BarRow:
+    """A row of bars, or of points on an axis."""
+
+    name: str
+    figures: tuple[str, ...]
+    """What stands behind the bar, under the chart's heads."""
+    segments: tuple[Segment, ...] = ()
+    points: tuple[Segment, ...] = ()
+    """Each at the place of its size."""
+    note: str = ""
+    """What it is, in words, before the bar."""
+    words: str = ""
+    """Shown on hover."""
+    href: str = ""
+    minor: bool = False
+
+
+@dataclass(frozen=True)
+class BarKind:
+    """What a colour of a chart means; `colour` is one of CSS, `pattern` one of the palette's."""
+
+    words: str
+    colour: str
+    pattern: str = ""
+
+
+@dataclass(frozen=True)
+class BarMark:
+    """A line across all bars, at a percentage of the axis."""
+
+    at: float
+    words: str
+    dashed: bool = False

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import RoofPicture, Savings
+from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, RoofPicture, Savings
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -141,6 +141,8 @@ class Chart:
     table: Table
     wide: bool = False
     """Spans the page where two charts stand side by side."""
+    term: str = ""
+    """The glossary's word for it, where the title is none."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Pages that bars and points open, by label."""
 
@@ -154,6 +156,42 @@ class Chart:
     def drawn(self) -> dict[str, Any]:
         """The figure as the page's script takes it."""
         return {**self.figure, "links": self.links}
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Bars in rows with their legend, as HTML, and the table of what it draws."""
+
+    key: str
+    title: str
+    """The question that it answers."""
+    term: str
+    """The glossary's word for it."""
+    summary: str
+    kinds: Mapping[str, BarKind]
+    heads: tuple[str, ...]
+    """Headings: of names, notes (empty for none), the axis, and figures."""
+    rows: tuple[BarRow, ...]
+    table: Table
+    marks: tuple[BarMark, ...] = ()
+    views: tuple[str, ...] = ()
+    """Names of the ways to draw it, where there are several."""
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class StepChart:
+    """A height that changes in steps along an axis, and where a launch is now: (place, height)."""
+
+    key: str
+    title: str
+    term: str
+    summary: str
+    turns: tuple[tuple[float, float], ...]
+    now: tuple[float, float]
+    most: float
+    label: str
+    table: Table
 
 
 @dataclass(frozen=True)
@@ -185,7 +223,7 @@ class Panel:
     key: str
     label: str
     table: Table
-    charts: tuple[Chart, ...] = ()
+    charts: tuple[Chart | BarChart, ...] = ()
     notes: tuple[str, ...] = ()
     pairs: tuple[DefectPair, ...] = ()
 

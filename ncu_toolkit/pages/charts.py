@@ -8,15 +8,13 @@ tell apart. Neighbours in a stack also differ by pattern, so nothing rests on co
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text
-from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.document.views import shown_size
 
 BLUE: Final = "#0072B2"
@@ -39,23 +37,26 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "roof": ("", "roof"),
     "probe": (".", "probe"),
 }
-#: Hues in degrees that the rungs of a ladder run through, from its first to its last; lightness and
-#: chroma (OKLCH) that show on white and on black.
-_FIRST, _LAST, _LIGHTNESS, _CHROMA = 300.0, 40.0, 0.62, 0.15
+#: Our own rungs are of one hue, from the pale first to the deep last one; lightness and chroma
+#: (OKLCH) show on white and on black.
+_HUE: Final = math.radians(245.0)
+_FIRST, _LAST, _CHROMA = 0.76, 0.52, 0.13
 
 
 def rung_colour(place: int, count: int, kind: str) -> str:
     """The colour of a rung in every chart, by its place among `count`; libraries and roofs are
-    grey.
+    grey, regressions and planted defects vermilion.
 
     OKLCH to sRGB after B. Ottosson, "A perceptual color space for image processing" (2020)."""
     if kind in ("baseline", "roof"):
         return GREY
-    hue = math.radians(_FIRST + (_LAST - _FIRST) * place / max(1, count - 1))
-    a, b = _CHROMA * math.cos(hue), _CHROMA * math.sin(hue)
-    long = (_LIGHTNESS + 0.3963377774 * a + 0.2158037573 * b) ** 3
-    middle = (_LIGHTNESS - 0.1055613458 * a - 0.0638541728 * b) ** 3
-    short = (_LIGHTNESS - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    if kind in ("regression", "planted"):
+        return VERMILION
+    lightness = _FIRST + (_LAST - _FIRST) * place / max(1, count - 1)
+    a, b = _CHROMA * math.cos(_HUE), _CHROMA * math.sin(_HUE)
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    middle = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
     linear = (
         4.0767416621 * long - 3.3077115913 * middle + 0.2309699292 * short,
         -1.2684380046 * long + 2.6097574011 * middle - 0.3413193965 * short,
@@ -89,10 +90,6 @@ SYMBOLS: Final = (
 )  # fmt: skip
 
 Figure = dict[str, Any]
-_ROW: Final = 26
-#: Parts of a row that a bar fills.
-_WIDE, _THIN = 0.78, 0.42
-_OUTLINE: Final = {"color": "rgba(0,0,0,0.35)", "width": 0.5}
 #: Below the plot; the page's script makes room for as many lines as the width needs.
 LEGEND: Final = {
     "orientation": "h", "x": 0, "xref": "container", "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom",
@@ -115,15 +112,6 @@ def scatter(mode: str, name: str, x: Iterable[Any], y: Iterable[Any], **more: An
     return {"type": "scatter", "mode": mode, "name": name, "x": list(x), "y": list(y), **more}
 
 
-def _bars(
-    name: str, y: Iterable[Any], x: Iterable[Any], colour: Any, pattern: str, **more: Any
-) -> Figure:
-    filled = {"shape": pattern, "size": 6, "solidity": 0.35}
-    marker = {"color": colour, "line": _OUTLINE, "pattern": filled}
-    bars = {"type": "bar", "orientation": "h", "name": name, "y": list(y), "x": list(x)}
-    return {**bars, "marker": marker, **more}
-
-
 def axis(title: str = "", **more: Any) -> Figure:
     return {**({"title": {"text": title}} if title else {}), **more}
 
@@ -137,203 +125,6 @@ def log_axis(title: str, ticks: Sequence[float], suffix: str = "", **more: Any) 
 
 def hover(text: str) -> Figure:
     return {"hovertemplate": f"{text}<extra></extra>"}
-
-
-def _across(x: float, dash: str) -> Figure:
-    """A vertical line through the whole plot."""
-    ends = {"x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1}
-    return {"type": "line", **ends, "line": {"dash": dash, "width": 1.5}}
-
-
-def _rungs(labels: Iterable[str], **more: Any) -> Figure:
-    """An axis with a row a label, the first on top."""
-    order = {"autorange": "reversed", "categoryorder": "array", "type": "category"}
-    shown = [plot_text(label) for label in labels]
-    return {
-        **order,
-        "categoryarray": shown,
-        "automargin": True,
-        "ticks": "",
-        "showgrid": False,
-        **more,
-    }
-
-
-class Rated(NamedTuple):
-    """One rung of the ladder chart. `low` and `high` bound the rate (10th to 90th percentile of the
-    times)."""
-
-    label: str
-    rate: float
-    low: float
-    high: float
-    kind: str
-    text: str
-    colour: str
-    trunk: bool = True
-    """Whether the rung lies on the way to the fastest one; the bars of others are thinner."""
-
-
-def ladder(rungs: Sequence[Rated], unit: str, lines: Sequence[tuple[str, float, str]]) -> Figure:
-    """Rates by rung as horizontal bars, first rung on top. `lines` are (label, rate, dash) across
-    all of them."""
-    factor, prefix = si_prefix(
-        max([rung.high for rung in rungs] + [rate for _, rate, _ in lines], default=1.0)
-    )
-    data = []
-    for kind in dict.fromkeys(rung.kind for rung in rungs):
-        pattern, words = KINDS.get(kind, KINDS["step"])
-        chosen = [rung for rung in rungs if rung.kind == kind]
-        labels, rates = [plot_text(rung.label) for rung in chosen], [rung.rate for rung in chosen]
-        errors = {
-            "array": [(rung.high - rung.rate) / factor for rung in chosen],
-            "arrayminus": [(rung.rate - rung.low) / factor for rung in chosen],
-        }
-        data.append(
-            _bars(
-                words,
-                labels,
-                [rate / factor for rate in rates],
-                [rung.colour for rung in chosen],
-                pattern,
-                width=[_WIDE if rung.trunk else _THIN for rung in chosen],
-                error_x={
-                    "type": "data",
-                    "symmetric": False,
-                    **errors,
-                    "thickness": 1.2,
-                    "width": 3,
-                },
-                customdata=[plot_text(rung.text) for rung in chosen],
-                **hover("%{y}<br>%{customdata}"),
-            )
-        )
-    ordered = sorted(lines, key=lambda line: line[1])
-    notes = [
-        {
-            "x": rate / factor, "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 2 + 14 * (len(lines) - 1 - index),
-            "xanchor": "right", "text": plot_text(label), "showarrow": False, "font": {"size": 11},
-        }
-        for index, (label, rate, _) in enumerate(ordered)
-    ]  # fmt: skip
-    return figure(
-        data,
-        len(rungs) * _ROW + 130 + 14 * len(lines),
-        axis(f"{prefix}{unit}", rangemode="tozero"),
-        _rungs(rung.label for rung in rungs),
-        margin=(8, 24, 16 + 14 * max(1, len(lines)), 44),
-        barmode="overlay",
-        bargap=0.25,
-        shapes=[_across(rate / factor, dash) for _, rate, dash in ordered],
-        annotations=notes,
-        showlegend=len(data) > 1,
-    )
-
-
-def stalls(stacks: Sequence[tuple[str, Mapping[str, float]]], reasons: Sequence[str]) -> Figure:
-    """Cycles per issued instruction by stall reason, stacked, one bar a rung; far longer bars are
-    cut.
-
-    `reasons` gives the order; what is not in it is drawn as "other"."""
-    labels = [plot_text(label) for label, _ in stacks]
-
-    def part(name: str, values: Sequence[float], colour: str, pattern: str) -> Figure:
-        told = [f"{units.significant(value)} cycles per instruction" for value in values]
-        said = hover("%{y}<br>%{fullData.name}: %{customdata}")
-        return _bars(plot_text(name), labels, values, colour, pattern, customdata=told, **said)
-
-    data = [
-        part(reason_name(reason), [s.get(reason, 0.0) for _, s in stacks], *STALLS.get(reason, (LIGHT, ".")))
-        for reason in reasons
-    ]  # fmt: skip
-    others = [sum(v for reason, v in stack.items() if reason not in reasons) for _, stack in stacks]
-    if any(value > 0 for value in others):
-        data.append(part("other", others, LIGHT, "."))
-    totals = [sum(stack.values()) for _, stack in stacks]
-    limit = _cut(totals)
-    cut = [(label, total) for label, total in zip(labels, totals, strict=True) if total > limit]
-    notes = [
-        {
-            "y": label, "x": limit, "xanchor": "right", "text": f"{units.significant(total)} →", "showarrow": False,
-            "font": {"size": 11, "color": "#000000"}, "bgcolor": "rgba(255,255,255,0.85)", "borderpad": 1,
-        }
-        for label, total in cut
-    ]  # fmt: skip
-    title = "cycles per issued instruction"
-
-    def view(norm: str, title: str, end: float, annotations: Sequence[Figure] = ()) -> Figure:
-        shown = {"xaxis.title.text": title, "xaxis.range": [0, end], "annotations": annotations}
-        return {"barnorm": norm, **shown}
-
-    views = {"cycles": view("", title, limit, notes)}
-    if cut:
-        views["uncut"] = view("", title, 1.03 * max(totals))
-    views["share"] = view("percent", "% of a warp's time", 100)
-    menu = {
-        "type": "buttons", "direction": "right", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom",
-        "pad": {"b": 8, "t": 0, "l": 0, "r": 0}, "showactive": True, "active": 0,
-        "buttons": [{"label": name, "method": "relayout", "args": [change]} for name, change in views.items()],
-    }  # fmt: skip
-    return figure(
-        data,
-        len(stacks) * _ROW + 170,
-        axis(title, range=[0, limit]),
-        _rungs(label for label, _ in stacks),
-        margin=(8, 16, 44, 44),
-        barmode="stack",
-        bargap=0.25,
-        annotations=notes,
-        updatemenus=[menu],
-    )
-
-
-#: Stacks higher than this many times the median are cut off, with their height written on them: one
-#: slow rung must not flatten all others.
-_CUT_AT: Final = 6.0
-
-
-def _cut(totals: Sequence[float]) -> float:
-    """Where the axis of the stall stacks ends."""
-    bound = _CUT_AT * statistics.median(totals)
-    if max(totals) <= bound:
-        return 1.03 * max(totals)
-    return 1.05 * max((total for total in totals if total <= bound), default=1.0)
-
-
-def ratio_ticks(low: float, high: float) -> list[float]:
-    """Powers of two between two factors; of four, eight or more where these are more than a phone
-    has room for. 1 is among them."""
-    least, most = math.ceil(math.log2(low)), math.floor(math.log2(high))
-    step = math.ceil((most - least + 1) / _TICKS)
-    return [2.0**n for n in range(least, most + 1) if n % step == 0]
-
-
-#: Labels of factors that fit side by side on a phone.
-_TICKS: Final = 7
-
-
-def traffic(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
-    """Bytes at each memory level over the compulsory bytes, one row a rung, logarithmic; the line
-    at 1 is the least possible."""
-    moved = [value for _, values in rows for value in values.values()]
-    low, high = min([0.45, *moved]) / 1.15, max([2.2, *moved]) * 1.15
-    data = []
-    for level, name in (("l1", "asked of L1"), ("l2", "asked of L2"), ("dram", "DRAM")):
-        known = {plot_text(label): values[level] for label, values in rows if values.get(level)}
-        if known:
-            colour, symbol = LEVELS[level]
-            marker = {"color": colour, "symbol": symbol, "size": 10, "line": _OUTLINE}
-            told = hover("%{y}<br>%{fullData.name}: %{customdata} compulsory")
-            ratios = [units.ratio(value) for value in known.values()]
-            data.append(
-                scatter(
-                    "markers", name, known.values(), known, marker=marker, customdata=ratios, **told
-                )
-            )
-    span = [math.log10(low), math.log10(high)]
-    x = log_axis("bytes moved over compulsory bytes", ratio_ticks(low, high), "×", range=span)
-    y = _rungs((label for label, _ in rows), showgrid=True)
-    return figure(data, 20 * len(rows) + 110, x, y, shapes=[_across(1, "dot")])
 
 
 #: Distances between labels of sizes that fit side by side on a phone.
@@ -480,28 +271,6 @@ def predictions(steps: Sequence[tuple[str, float, float, bool, str]]) -> Figure:
         for title in ("predicted, if only this is fixed", "achieved")
     )
     return figure(data, 420, x, y)
-
-
-def what_if(
-    label: str, values: Sequence[float], warps: Sequence[float], now: tuple[float, float], capacity: float
-) -> Figure:  # fmt: skip
-    """Resident warps an SM over one resource, with a diamond where the launch is now: (resource,
-    warps)."""
-    turns = [
-        at for at in range(len(values)) if at in (0, len(values) - 1) or warps[at] != warps[at - 1]
-    ]
-    line = {"color": BLUE, "shape": "hv", "width": 2}
-    marker = {"color": VERMILION, "size": 11, "symbol": "diamond"}
-    over, height = [values[at] for at in turns], [warps[at] for at in turns]
-    data = [
-        scatter("lines", "warps", over, height, line=line, **hover("%{x}: %{y} warps")),
-        scatter(
-            "markers", "now", now[:1], now[1:], marker=marker, **hover("now: %{x}, %{y} warps")
-        ),
-    ]
-    x = axis(plot_text(label), automargin=True)
-    y = axis("warps an SM", range=[0, capacity * 1.05], automargin=True)
-    return figure(data, 230, x, y, margin=(8, 8, 8, 40), legend=False)
 
 
 def si_prefix(largest: float) -> tuple[float, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -9,7 +11,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
+from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Segment
 from ncu_toolkit.document.views import (
+    BarChart,
     Cell,
     Chart,
     DefectPair,
@@ -67,7 +71,7 @@ def _panel(ladder: Ladder) -> Panel:
     drawn = (
         ()  # pairs do not climb: nothing joins one to the next
         if mended
-        else (_ladder_chart(ladder), _stall_chart(ladder), _roofline_chart(ladder), _traffic_chart(ladder))
+        else (_ladder_chart(ladder), _stall_chart(ladder), _traffic_chart(ladder), _roofline_chart(ladder))
     )  # fmt: skip
     return Panel(
         ladder.key,
@@ -135,63 +139,91 @@ def gallery(ladder: Ladder) -> tuple[DefectPair, ...]:
     )
 
 
-def _chart(
-    ladder: Ladder, key: str, title: str, summary: str, figure: charts.Figure, caption: str,
-    headings: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Cell]], numeric: Iterable[int], note: str = "",
-    wide: bool = False,
-) -> Chart:  # fmt: skip
-    """A chart of a size's rungs, with the table of what it draws."""
-    table = plain_table(
-        f"{ladder.key}-{key}-data", caption, headings, rows, numeric=tuple(numeric), note=note
-    )
-    return Chart(f"{ladder.key}-{key}", title, summary, figure, table, wide, ladder.links)
+def _table(
+    ladder: Ladder, key: str, caption: str, headings: Sequence[str | tuple[str, str]],
+    rows: Sequence[Sequence[Cell]], numeric: Iterable[int], note: str = "",
+) -> Table:  # fmt: skip
+    """The table of what a chart draws."""
+    name = f"{ladder.key}-{key}-data"
+    return plain_table(name, caption, headings, rows, numeric=tuple(numeric), note=note)
 
 
-def _ladder_chart(ladder: Ladder) -> Chart | None:
+#: How rungs are coloured in bars: by kind alone.
+_KINDS: Final = {
+    "ours": BarKind("our kernels", "var(--ours)"),
+    "library": BarKind("libraries", "var(--library)"),
+    "worse": BarKind("slower, kept to show it", "var(--worse)"),
+}
+_KIND_OF: Final = {
+    "baseline": "library", "roof": "library", "slower": "worse", "regression": "worse", "planted": "worse",
+}  # fmt: skip
+
+
+def _ladder_chart(ladder: Ladder) -> BarChart | None:
     book, unit = ladder.book, ladder.entries[0].unit
+    bases = {base.label: base for entry in ladder if (base := entry.baseline)}
+    lines = [(label, rate, True) for label, base in bases.items() if (rate := base.rate)]
+    lines += [
+        (roof.label, roof.rate, not roof.measured)
+        for roof in book.roofs
+        if roof.name == roof_name(ladder) and roof.unit == unit
+    ]
+    lines.sort(key=lambda line: line[1])
+    timed = [entry for entry in ladder if entry.timing and entry.rate]
+    if not timed:
+        return None
+    longest = max([entry.rate or 0.0 for entry in timed] + [rate for _, rate, _ in lines])
     bars, rows = [], []
     for entry in ladder:
-        rate, timing = ladder.rates.get(entry.label), entry.timing
+        rate, timing, kind = entry.rate, entry.timing, entry.shown_kind
         if not rate or not timing:
             rows.append([text(entry.label), text(entry.kind), *[missing(NOT_TIMED)] * 3])
             continue
         low, high = (
             rate * timing.median_us / max(timing.quantile_us(part), 1e-9) for part in (0.9, 0.1)
         )
-        kind = entry.shown_kind
-        bars.append(
-            charts.Rated(
-                entry.label, rate, low, high, kind, f"{units.si(rate, unit)}, {units.duration(timing.median_us)}",
-                entry.colour, entry.label in ladder.trunk or entry.kind in ("baseline", "roof"),
-            )
-        )  # fmt: skip
         words = "step, slower" if kind == "slower" else entry.kind
         values = (number(value, unit) for value in (rate, low, high))
         rows.append([text(entry.label), text(words), *values])
-    if not bars:
-        return None
-    bases = {base.label: base for entry in ladder if (base := entry.baseline)}
-    lines = [
-        (f"{label} {units.si(rate, unit)}", rate, "dash")
-        for label, base in bases.items()
-        if (rate := base.rate)
-    ]
-    lines += [
-        (f"{roof.label} {units.si(roof.rate, unit)}", roof.rate, "solid" if roof.measured else "dot")
-        for roof in book.roofs
-        if roof.name == roof_name(ladder) and roof.unit == unit
-    ]  # fmt: skip
+        base_us, shown = entry.baseline_us, book.card(entry.main).title if entry.main else ""
+        info = entry.info
+        said = f"{units.si(rate, unit)}, 10th to 90th percentile {units.si(low, unit)} to {units.si(high, unit)}"
+        bars.append(
+            BarRow(
+                visible(entry.label),
+                (
+                    units.si(rate, unit),
+                    units.duration(timing.median_us),
+                    units.percent(base_us / timing.median_us) if base_us else "",
+                    shown,
+                ),
+                (Segment(_KIND_OF.get(kind, "ours"), (100 * rate / longest,), visible(said)),),
+                note=visible(info.title) if info else "",
+                words=visible(info.idea) if info else "",
+                href=entry.page,
+                minor=entry.label not in ladder.trunk and entry.kind not in ("baseline", "roof"),
+            )
+        )
     none = missing("a line has no spread")
-    rows += [[text(name), text("line"), number(rate, unit), none, none] for name, rate, _ in lines]
+    rows += [
+        [text(f"{label} {units.si(rate, unit)}"), text("line"), number(rate, unit), none, none]
+        for label, rate, _ in lines
+    ]
     best = ladder.tops if len(ladder.tops) > 1 else [ladder.top(ladder.entries)]
     with_rates = [f"{visible(top.label)} with {rate_text(ladder, top)}" for top in best]
     fastest = f"the fastest {'are' if best[1:] else 'is'} {' and '.join(with_rates)}"
-    summary = f"Rate of each rung at size {ladder.label}: {fastest}. Choose a bar to open its rung."
-    if not all(bar.trunk for bar in bars):
+    summary = f"Rate at size {ladder.label}: {fastest}."
+    if any(bar.minor for bar in bars) and not all(bar.minor for bar in bars):
         summary += " Broad bars are the steps to the fastest rung, narrow bars are variants."
+    used = {segment.kind for bar in bars for segment in bar.segments}
     headings = ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"]
-    return _chart(
-        ladder, "ladder", "The ladder", summary, charts.ladder(bars, unit, lines), f"Rates at {ladder.label}", headings, rows, (2, 3, 4)
+    return BarChart(
+        f"{ladder.key}-ladder", "How fast is each rung, and what does it do?", "The ladder", summary,
+        {key: kind for key, kind in _KINDS.items() if key in used},
+        ("Rung", "What it does", "", "Rate", "Time", "Of library" if bases else "", "Bottleneck"),
+        tuple(bars), _table(ladder, "ladder", f"Rates at {ladder.label}", headings, rows, (2, 3, 4)),
+        tuple(BarMark(100 * rate / longest, f"{visible(label)} {units.si(rate, unit)}", dashed) for label, rate, dashed in lines),
+        wide=True,
     )  # fmt: skip
 
 
@@ -200,7 +232,7 @@ def _cycles(value: float) -> Cell:
     return Cell(units.significant(value) if value >= 0.001 or not value else "< 0.001", value)
 
 
-def _stall_chart(ladder: Ladder) -> Chart | None:
+def _stall_chart(ladder: Ladder) -> BarChart | None:
     stacks = [
         (entry.label, dict(entry.main.stalls.reasons))
         for entry in ladder
@@ -216,8 +248,35 @@ def _stall_chart(ladder: Ladder) -> Chart | None:
         for reason in stack
     }
     ranked = sorted(weight, key=lambda reason: -weight[reason])
-    drawn = ranked[:_SHOWN_REASONS]
-    order = sorted(drawn, key=lambda reason: ("selected", "not_selected", reason).index(reason))
+    drawn = sorted(
+        ranked[:_SHOWN_REASONS],
+        key=lambda reason: ("selected", "not_selected", reason).index(reason),
+    )
+    totals = [sum(stack.values()) for _, stack in stacks]
+    limit = _cut(totals)
+    bars, pages = [], ladder.links
+    for (name, stack), total in zip(stacks, totals, strict=True):
+        parts = {reason: stack.get(reason, 0.0) for reason in drawn}
+        parts["other"] = max(0.0, total - sum(parts.values()))
+        segments = (
+            Segment(
+                reason,
+                (100 * value / limit, 100 * value / total),
+                f"{_reason(reason)}: {units.significant(value)} cycles, {units.percent(value / total, 2)}",
+            )
+            for reason, value in parts.items()
+            if total and value / total >= _VISIBLE
+        )
+        cycles = f"{units.significant(total)}{' →' if total > limit else ''}"
+        bars.append(
+            BarRow(visible(name), (cycles,), tuple(segments), href=pages.get(visible(name), ""))
+        )
+    used = {segment.kind for bar in bars for segment in bar.segments}
+    kinds = {
+        reason: BarKind(_reason(reason), *charts.STALLS.get(reason, (charts.LIGHT, ".")))
+        for reason in (*drawn, "other")
+        if reason in used
+    }
     # the table has a row for each rung that was profiled, and a column for each reason that counts
     # anywhere: no screen of nothing
     listed = [reason for reason in ranked if weight[reason] >= _LISTED]
@@ -235,10 +294,29 @@ def _stall_chart(ladder: Ladder) -> Chart | None:
     )
     headings: list[str | tuple[str, str]] = ["Rung", *map(reason_name, listed)]
     headings.append(("all other", others))
-    return _chart(
-        ladder, "stalls", "Stall migration", summary, charts.stalls(stacks, order), f"Cycles per issued instruction at {ladder.label}",
-        headings, rows, range(1, len(listed) + 2), note,
+    return BarChart(
+        f"{ladder.key}-stalls", "What do warps wait for, rung by rung?", "Stall migration", summary, kinds,
+        ("Rung", "", "", "Cycles"), tuple(bars),
+        _table(ladder, "stalls", f"Cycles per issued instruction at {ladder.label}", headings, rows, range(1, len(listed) + 2), note),
+        views=("cycles", "share"),
     )  # fmt: skip
+
+
+def _reason(reason: str) -> str:
+    return reason if reason == "other" else reason_name(reason)
+
+
+#: Parts of a stack that are smaller are not drawn: less than half a pixel.
+_VISIBLE: Final = 0.002
+#: Stacks higher than this many times the median are cut off, with their height written on them: one
+#: slow rung must not flatten all others.
+_CUT_AT: Final = 6.0
+
+
+def _cut(totals: Sequence[float]) -> float:
+    """Where the axis of the stall stacks ends."""
+    bound = _CUT_AT * statistics.median(totals)
+    return 1.05 * max((total for total in totals if total <= bound), default=1.0)
 
 
 def _levels(entry: Entry) -> dict[str, float]:
@@ -284,10 +362,14 @@ def _roofline_chart(ladder: Ladder) -> Chart | None:
     if arithmetic == "tensor" and any(r.name == "tensor" and r.measured for r in book.roofs):
         summary += " The tensor roof is the library's largest product, which is no upper bound."
     headings = ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"]
-    return _chart(
-        ladder, "roofline", "Roofline", summary, roofline(points, book.roofs, arithmetic),
-        f"Roofline at {ladder.label}: useful FLOPs over bytes moved", headings, rows, (1, 2, 3, 4), wide=True,
+    table = _table(
+        ladder, "roofline", f"Roofline at {ladder.label}: useful FLOPs over bytes moved", headings, rows, (1, 2, 3, 4)
     )  # fmt: skip
+    figure = roofline(points, book.roofs, arithmetic)
+    title = "How close does each rung come to the roofs?"
+    return Chart(
+        f"{ladder.key}-roofline", title, summary, figure, table, True, "Roofline", ladder.links
+    )
 
 
 #: Traffic of less than this part of the compulsory bytes is not drawn: it shows which way the bytes
@@ -301,8 +383,9 @@ _BESIDE: Final = {
 }
 
 
-def _traffic_chart(ladder: Ladder) -> Chart | None:
-    data, rows = [], []
+def _traffic_chart(ladder: Ladder) -> BarChart | None:
+    data: list[tuple[str, dict[str, float]]] = []
+    rows = []
     beside: dict[str, list[str]] = {}
     for entry in ladder:
         levels, compulsory = _levels(entry), entry.compulsory_bytes
@@ -317,6 +400,25 @@ def _traffic_chart(ladder: Ladder) -> Chart | None:
         rows.append([text(entry.label), number(compulsory, "B"), *moved])
     if not data:
         return None
+    factors = [factor for _, drawn in data for factor in drawn.values()]
+    low, high = min([0.7, *factors]) / 1.2, max([2.2, *factors]) * 1.2
+
+    def at(factor: float) -> float:
+        return 100 * math.log(factor / low) / math.log(high / low)
+
+    pages = ladder.links
+    bars = [
+        BarRow(
+            visible(name),
+            (units.ratio(drawn["dram"], 2) if "dram" in drawn else "",),
+            points=tuple(
+                Segment(level, (at(factor),), f"{_ASKED[level]}: {units.ratio(factor)}")
+                for level, factor in drawn.items()
+            ),
+            href=pages.get(visible(name), ""),
+        )
+        for name, drawn in data
+    ]
     summary = (
         f"Bytes moved by each memory level at size {ladder.label}, over the fewest that the problem needs. These are each input read "
         "once and each output written once."
@@ -325,10 +427,26 @@ def _traffic_chart(ladder: Ladder) -> Chart | None:
         left = ", ".join(_beside(beside[level], level) for level in LEVELS if level in beside)
         summary += f" Not drawn, below {units.ratio(_DRAWN, 1)}: {visible(left)}."
     headings = ["Rung", "Compulsory", *(name for name, _ in LEVELS.values())]
-    return _chart(
-        ladder, "traffic", "Memory traffic over compulsory", summary, charts.traffic(data), f"Bytes moved at {ladder.label}", headings,
-        rows, (1, 2, 3, 4), wide=True,
+    return BarChart(
+        f"{ladder.key}-traffic", "How often does each rung move its bytes?", "Memory traffic over compulsory", summary,
+        {level: BarKind(_ASKED[level], charts.LEVELS[level][0]) for level in ("l1", "l2", "dram") if any(level in drawn for _, drawn in data)},
+        ("Rung", "", "", "DRAM"), tuple(bars),
+        _table(ladder, "traffic", f"Bytes moved at {ladder.label}", headings, rows, (1, 2, 3, 4)),
+        tuple(BarMark(at(tick), f"{tick:g}×", tick != 1) for tick in _ticks(low, high)),
     )  # fmt: skip
+
+
+_ASKED: Final = {"l1": "asked of L1", "l2": "asked of L2", "dram": "DRAM"}
+#: Labels of factors that fit side by side on a phone.
+_TICKS: Final = 5
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Powers of two between two factors; of four, eight or more where these are more than a phone
+    has room for. 1 is among them."""
+    least, most = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    step = math.ceil((most - least + 1) / _TICKS)
+    return [2.0**n for n in range(least, most + 1) if n % step == 0]
 
 
 def _beside(labels: list[str], level: str) -> str:

@@ -16,9 +16,9 @@ from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.views import (
     Cell,
-    Chart,
     Fold,
     Spec,
+    StepChart,
     Table,
     missing,
     number,
@@ -37,7 +37,6 @@ from ncu_toolkit.hardware.occupancy import (
 )
 from ncu_toolkit.metrics.registry import REGISTRY, STALL_REASONS
 from ncu_toolkit.model import Profile, RuleMessage
-from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.columns import compact, limiter_words
 from ncu_toolkit.sass import attribution
 
@@ -275,14 +274,14 @@ def occupancy_fold(profile: Profile) -> Fold:
         line = f"{whole_percent(achieved)} achieved of {whole_percent(most)} possible"
         limits = limiter_words(profile)
         line += f", limited by {limits}" if limits and most < 1 else ""
-    studies: tuple[Chart, ...] = ()
+    studies: tuple[StepChart, ...] = ()
     try:
         base = figures.occupancy_needed(profile)
         studies, steps = _studies(base), _next_steps(base) or (_all_fit(profile),)
     except ToolkitError as error:
         steps = (f"No what-if: {visible(error.message)}.",)
     parts = [("table", occupancy_table(profile)), *(("text", step) for step in steps)]
-    parts += [("charts", studies)] if studies else []
+    parts += [("stairs", studies)] if studies else []
     return Fold("occupancy-section", "Occupancy what-if", line, tuple(parts))
 
 
@@ -329,21 +328,47 @@ def _all_fit(profile: Profile) -> str:
 
 
 @lru_cache(maxsize=64)
-def _studies(base: Occupancy) -> tuple[Chart, ...]:
+def _studies(base: Occupancy) -> tuple[StepChart, ...]:
     """The what-if charts. Launches of one program often share them."""
     shared = what_if_shared(base)
     return (
         _what_if(
-            "registers", "registers per thread", what_if_registers(base), base.registers, base
+            "registers",
+            "registers per thread",
+            "registers",
+            what_if_registers(base),
+            base.registers,
+            base,
         ),
-        _what_if("shared", "shared memory per block, KiB", shared, base.shared, base, 1024),
-        _what_if("block", "threads per block", what_if_block(base), base.block_threads, base),
+        _what_if(
+            "shared",
+            "shared memory per block, KiB",
+            "shared memory",
+            shared,
+            base.shared,
+            base,
+            1024,
+        ),
+        _what_if(
+            "block",
+            "threads per block",
+            "block sizes",
+            what_if_block(base),
+            base.block_threads,
+            base,
+        ),
     )
 
 
 def _what_if(
-    key: str, label: str, found: dict[int, Occupancy], now: float, base: Occupancy, scale: int = 1
-) -> Chart:
+    key: str,
+    label: str,
+    plurals: str,
+    found: dict[int, Occupancy],
+    now: float,
+    base: Occupancy,
+    scale: int = 1,
+) -> StepChart:
     """Resident warps by one resource, of which the launch has `now`; shown in units of `scale`."""
     before = [None, *(result.active_warps for result in found.values())]
     turns = [
@@ -364,16 +389,24 @@ def _what_if(
     ]
     caption = f"Resident warps per SM from each value of {label} on"
     summary = f"Resident warps per SM (of {base.max_warps}) by {label}, all else unchanged. The diamond is this launch."
-    figure = charts.what_if(
-        label,
-        [value / scale for value in found],
-        [float(result.active_warps) for result in found.values()],
-        (now / scale, float(base.active_warps)),
-        base.max_warps,
-    )
-    title = f"What if: {label.split(',')[0]}"
     data = table(caption, specs, turns, key=f"what-if-{key}-data")
-    return Chart(f"what-if-{key}", title, summary, figure, data)
+    last = next(reversed(found))
+    heights = [
+        *((value / scale, result.active_warps) for value, result in turns),
+        (last / scale, found[last].active_warps),
+    ]
+    title = f"How many warps would fit at other {plurals}?"
+    return StepChart(
+        f"what-if-{key}",
+        title,
+        f"What if: {label.split(',')[0]}",
+        summary,
+        tuple(heights),
+        (now / scale, base.active_warps),
+        base.max_warps,
+        label,
+        data,
+    )
 
 
 def _next_steps(base: Occupancy) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ def roofline(points: Sequence[Spot], known: Sequence[DeviceRoof], arithmetic: st
         ticktext=[f"{10 ** (n % 3)}{_PREFIXES[n // 3]}" for n in decades],
         automargin=True,
     )
-    return figure(data, 520, x, y)
+    return figure(data, 440, x, y)
 
 
 def _points(
@@ -226,7 +226,7 @@ _SIDES: Final = (
 )  # fmt: skip
 #: The plot's size that labels are placed for, and a letter's, in pixels. The page's script hides
 #: them where the plot is much narrower.
-_PLOT: Final = (1120.0, 430.0)
+_PLOT: Final = (1120.0, 350.0)
 _LETTER: Final = (6.0, 13.0)
 #: Half the side of a marker with the air around it, in pixels.
 _MARKER: Final = 6.0

@@ -118,9 +118,13 @@ def linked(up: str, also: Sequence[str] = ()) -> dict[str, str | Markup]:
     }
 
 
-def inlined(*, charts: bool = True) -> dict[str, str | Markup]:
-    """Policy and tags of a single file: every script is inline and allowed by its hash alone."""
-    scripts = LATE if charts else ("report.js",)
+def inlined(*, charts: bool, pages: bool = True) -> dict[str, str | Markup]:
+    """Policy and tags of a single file: every script is inline and allowed by its hash alone.
+
+    Args:
+        charts: some part of it is drawn by Plotly, which is most of a file that holds it.
+        pages: it holds pages of launches, and not one answer."""
+    scripts = LATE if pages else ("report.js",)
     hashes = " ".join(map(content_hash, (*EARLY, *scripts, *([PLOTLY] if charts else []))))
     early = "".join(f"<script>{_script(name)}</script>\n" for name in EARLY)
     late = "".join(f"<script>{_script(name)}</script>\n" for name in scripts)
@@ -132,7 +136,7 @@ def inlined(*, charts: bool = True) -> dict[str, str | Markup]:
         "policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "),
         "head": Markup(f"{early}<style>{style}</style>"),
         "tail": Markup(late),
-        "glossary": "#page-glossary" if charts else "",
+        "glossary": "#page-glossary" if pages else "",
         "assets": "",
     }
 

@@ -25,7 +25,7 @@ from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.glossary import Definitions
 from ncu_toolkit.document.views import Answer, Cell, Column, Fact, RunView, Table
 from ncu_toolkit.render.assets_out import inlined, packed, term_note
-from ncu_toolkit.render.pictures import roofline
+from ncu_toolkit.render.pictures import roofline, stairs
 
 NARROW_NO_BREAK: Final = "\u202f"
 _VARIANT: Final = '<tr class="variant">'
@@ -227,7 +227,7 @@ def answer_page(
     shown: Answer, title: str, known: Definitions, crumbs: Sequence[tuple[str, str]] = ()
 ) -> str:
     """An answer as a page that needs nothing else. `crumbs` are labels and addresses above it."""
-    parts = {**inlined(charts=False), "glossary": "#page-glossary"}
+    parts = {**inlined(charts=False, pages=False), "glossary": "#page-glossary"}
     above = [*crumbs, (title, "")]
     return drawn("answer.html", known, shown=shown, title=title, crumbs=above, **parts)
 
@@ -282,7 +282,7 @@ class Shared:
 
 #: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte
 #: before it shows anything.
-PLAIN_BYTES: Final = 2 << 20
+PLAIN_BYTES: Final = 1 << 19
 
 
 class Leaves:
@@ -359,6 +359,7 @@ def _environment() -> Environment:
         whole_percent=whole_percent,
         duration=units.duration,
         roofline=roofline,
+        stairs=stairs,
         packed_json=lambda data: packed(msgspec.json.encode(data)),
         PLAIN_ROWS=PLAIN_ROWS,
         term_note=term_note,
@@ -395,5 +396,5 @@ def standalone_page(view: RunView, known: Definitions) -> str:
         hot=lambda data: packed(msgspec.json.encode(data)),
         leaf=Leaves(),
         csvs={table.key: table_csv(table) for table in sortable(view)},
-        **inlined(),
+        **inlined(charts=bool(view.families or view.predictions)),
     )

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.pictures import Reach, RoofPicture
+from ncu_toolkit.document.views import StepChart
 
 #: A roofline's size, and the room around its plot, in pixels.
 _WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 330, 250, 40, 8, 16, 34
@@ -176,3 +177,44 @@ def _power(power: int) -> str:
         return f"{10.0**power:g}"
     third = min(power // 3, len(_PREFIXES) - 1)
     return f"{10 ** (power - 3 * third)}{_PREFIXES[third]}"
+
+
+def stairs(chart: StepChart) -> Markup:
+    """A line in steps, with a diamond where the launch is."""
+    high, bottom = 170, 34
+    first, last = chart.turns[0][0], chart.turns[-1][0]
+
+    def across(x: float) -> float:
+        return _LEFT + (x - first) / ((last - first) or 1.0) * (_WIDE - _LEFT - _RIGHT)
+
+    def down(y: float) -> float:
+        return high - bottom - y / chart.most * (high - bottom - 10)
+
+    parts = []
+    for part in (0.0, 0.5, 1.0):
+        y = down(part * chart.most)
+        parts.append(_line("grid", _LEFT, y, _WIDE - _RIGHT, y))
+        parts.append(
+            f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{part * chart.most:g}</text>'
+        )
+        x = first + part * (last - first)
+        end = ("start", "middle", "end")[round(2 * part)]
+        parts.append(
+            f'<text x="{across(x):.0f}" y="{high - bottom + 14}" text-anchor="{end}">{x:.4g}</text>'
+        )
+    before = (chart.turns[0], *chart.turns)
+    corners = [
+        f"{across(x):.1f},{down(last):.1f} {across(x):.1f},{down(y):.1f}"
+        for (_, last), (x, y) in zip(before, chart.turns, strict=False)
+    ]
+    x, y = across(chart.now[0]), down(chart.now[1])
+    parts.append(f'<polyline points="{" ".join(corners)}"/>')
+    parts.append(
+        f'<path class="now" title="now: {chart.now[0]:g}, {chart.now[1]:g} warps" d="M{x:.1f} {y - 7:.1f}l6 7l-6 7l-6-7z"/>'
+    )
+    parts.append(
+        f'<text x="{_WIDE - _RIGHT}" y="{high - 5}" text-anchor="end">{escape(chart.label)}</text><text x="2" y="9">warps an SM</text>'
+    )
+    return Markup(
+        '<svg class="stairs" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
+    ).format(_WIDE, high, _WIDE, high, chart.summary, Markup("".join(parts)))

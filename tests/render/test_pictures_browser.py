@@ -271,3 +271,40 @@ def test_a_roofline_has_the_numbers_of_the_bars(
                 assert right <= start or end <= left or abs(top - high) >= 12
     assert seen > 30
     assert browser.complaints() == []
+
+
+def test_bars_of_a_ladder_are_its_table(browser: Browser, tmp_path: Path) -> None:
+    run = render_fixture.run()
+    book = open_book(run, render_fixture.diagnosis)
+    browser.open("about:blank")
+    browser.open(write_run(run, tmp_path / "run", book=book), width=1440)
+    browser.wait_for("document.documentElement.dataset.filled")
+    panel = "document.querySelector('.panel:not([data-off])')"
+    bars = browser.evaluate(
+        f"[...{panel}.querySelectorAll('.bars.noted .row')].map(row => [row.querySelector('b').innerText,"
+        " ...[...row.querySelectorAll('.n, .cause')].map(cell => cell.innerText), row.querySelector('i').offsetWidth])"
+    )
+    keys = ("time", "rate", "baseline", "bottleneck")
+    rows = browser.evaluate(
+        f"[...{panel}.querySelectorAll('.fold tbody tr')].map(row => Object.fromEntries([...row.cells].map((cell, at) =>"
+        " [cell.closest('table').tHead.rows[0].cells[at].dataset.key, [cell.textContent, cell.dataset.v]])))"
+    )
+    table = {row["rung"][1]: row for row in rows}
+    assert len(bars) > 5
+    fastest = max(bars, key=lambda bar: bar[-1])
+    for name, rate, time, part, cause, width in bars:
+        told = [table[name][key][0] for key in keys]
+        assert [plain(text) for text in told] == [plain(text) for text in (time, rate, part, cause)]
+        most = float(table[fastest[0]]["rate"][1])
+        assert width / fastest[-1] == pytest.approx(float(table[name]["rate"][1]) / most, abs=0.01)
+    # lengths of stalls, in cycles or as shares
+    stalls = f"{panel}.querySelectorAll('.bars:has(.views)')[0]"
+    ends = (
+        f"[...{stalls}.querySelectorAll('.track')].map(track =>"
+        " [...track.querySelectorAll('i')].reduce((sum, part) => sum + part.offsetWidth, 0) / track.offsetWidth)"
+    )
+    before = browser.evaluate(ends)
+    assert max(before) - min(before) > 0.2
+    browser.evaluate(f"{stalls}.querySelector('[value=\"1\"]').click()")
+    assert min(browser.evaluate(ends)) > 0.97
+    assert browser.complaints() == []

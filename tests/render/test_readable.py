@@ -298,7 +298,7 @@ def test_the_stall_table_has_no_rows_of_nothing(book: Book) -> None:
     summed or counted."""
     for panel in family_view(book, "gemm_fp32").panels:
         for chart in panel.charts:
-            if chart.title == "Stall migration":
+            if chart.term == "Stall migration":
                 assert not any(cell.missing for row in chart.table.rows for cell in row)
                 shares = [[cell.value for cell in row[1:]] for row in chart.table.rows]
                 for column in range(len(shares[0]) - 1):
@@ -368,7 +368,7 @@ def test_commands_can_be_typed(book: Book) -> None:
 def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
     """Not at the nearest value that was tried: one register more may halve the warps."""
     for profile in book.run.profiles[:4]:
-        studies = dict(occupancy_fold(profile).parts)["charts"]
+        studies = dict(occupancy_fold(profile).parts)["stairs"]
         launch = profile.launch
         now = occupancy(
             profile.device.cc,
@@ -377,8 +377,8 @@ def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
             launch.shared_static,
             launch.shared_dynamic,
         )
-        assert [chart.figure["data"][1]["y"] for chart in studies] == [[now.active_warps]] * 3
-        assert studies[0].figure["data"][1]["x"] == [now.registers]
+        assert [chart.now[1] for chart in studies] == [now.active_warps] * 3
+        assert studies[0].now[0] == now.registers
 
 
 def test_the_verdict_on_a_launch_needs_no_scrolling() -> None:

@@ -12,6 +12,7 @@ from render_fixture import page_facts
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug
 from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.document.views import BarChart
 from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
 from ncu_toolkit.pages.book import Book, Entry, open_book
 from ncu_toolkit.pages.calibration import calibration
@@ -90,7 +91,8 @@ def test_the_front_page_tells_each_ladder_s_best_and_the_way_there(books: list[B
                 assert "the fastest are gelu_vectorized with" in told
                 assert "and rgb_to_gray_vectorized with" in told
                 assert "narrow bars" not in told, "all bars are broad"
-                lines = [note["text"] for note in panel.charts[0].figure["layout"]["annotations"]]
+                assert isinstance(panel.charts[0], BarChart)
+                lines = [mark.words for mark in panel.charts[0].marks]
                 assert sum("cupy" in line for line in lines) == 2
             if not part.gallery:
                 trunk = book.primary(part.name).trunk
@@ -145,9 +147,11 @@ def test_a_step_that_is_slower_is_marked(books: list[Book]) -> None:
         for c in p.charts
         if c.key.endswith("ladder")
     )
-    assert next(trace["y"] for trace in chart.figure["data"] if "slower" in trace["name"]) == [
-        "warp_tiled"
-    ]
+    assert isinstance(chart, BarChart)
+    worse = {row.name for row in chart.rows if row.segments[0].kind == "worse"}
+    kinds = {entry.label: entry.kind for entry in ladder}
+    assert {name for name in worse if kinds[name] == "step"} == {"warp_tiled"}
+    assert {kinds[name] for name in worse} == {"step", "regression", "planted"}
 
 
 def test_predicted_and_achieved_claim_no_bound(books: list[Book]) -> None:

@@ -15,15 +15,14 @@ from msgspec import structs
 from rich.console import Console
 
 from ncu_toolkit.diagnosis.figures import inputs
-from ncu_toolkit.document.views import Chart, RunView, Table
+from ncu_toolkit.document.views import BarChart, Chart, RunView, StepChart, Table
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.pages import charts
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.family_view import _traffic_chart
+from ncu_toolkit.pages.family_view import _cut, _ticks, _traffic_chart
 from ncu_toolkit.pages.roofline import Spot, roofline, roofs
 from ncu_toolkit.pages.run_view import PAGES, paged, run_summary, run_view
 from ncu_toolkit.render.html import reasons_of, table_csv
@@ -40,13 +39,13 @@ def view(book: Book) -> RunView:
     return run_view(book)
 
 
-def every_chart(view: RunView) -> Iterator[Chart]:
+def every_chart(view: RunView) -> Iterator[Chart | BarChart | StepChart]:
     for family in view.families:
         yield from family.charts
         for panel in family.panels:
             yield from panel.charts
     for page in view.pages:
-        yield from (chart for charts in render_fixture.parts(page, "charts") for chart in charts)
+        yield from (chart for charts in render_fixture.parts(page, "stairs") for chart in charts)
 
 
 def every_table(view: RunView) -> Iterator[Table]:
@@ -140,7 +139,7 @@ def test_every_chart_is_a_valid_figure_with_a_table(view: RunView) -> None:
         kind = chart.key.rsplit("-", 1)[-1]
         assert chart.table.rows
         assert chart.summary
-        if kind not in seen:
+        if kind not in seen and isinstance(chart, Chart):
             graph_objects.Figure(json.loads(json.dumps(chart.figure)))
         seen.add(kind)
     assert {
@@ -155,26 +154,34 @@ def test_every_chart_is_a_valid_figure_with_a_table(view: RunView) -> None:
     } <= seen
 
 
-def test_ladder_chart_has_lines_and_whiskers(view: RunView) -> None:
-    chart = next(chart for chart in every_chart(view) if chart.key.endswith("4096-float32-ladder"))
-    assert len(chart.figure["layout"]["shapes"]) == 3
-    assert {trace["name"] for trace in chart.figure["data"]} == {
-        "step",
-        "regression, kept to show it",
-        "planted defect",
-        "library baseline",
-    }
-    assert all(high >= 0 for trace in chart.figure["data"] for high in trace["error_x"]["array"])
+def bar_chart(view: RunView, key: str) -> BarChart:
+    chart = next(chart for chart in every_chart(view) if chart.key.endswith(key))
+    assert isinstance(chart, BarChart)
+    return chart
+
+
+def test_the_ladder_has_lines_kinds_and_what_each_rung_does(view: RunView) -> None:
+    chart = bar_chart(view, "4096-float32-ladder")
+    assert len(chart.marks) == 3
+    assert [mark.at for mark in chart.marks] == sorted(mark.at for mark in chart.marks)
+    assert {kind.words for kind in chart.kinds.values()} == {
+        "our kernels", "libraries", "slower, kept to show it"
+    }  # fmt: skip
+    for row in chart.rows:
+        assert row.note
+        (bar,) = row.segments
+        assert row.figures[0] in bar.words
+        assert "90th percentile" in bar.words
 
 
 def test_one_slow_rung_does_not_flatten_the_stall_chart() -> None:
-    figure = charts.stalls(
-        [("slow", {"wait": 500.0}), *((f"fast{n}", {"wait": 5.0 + n}) for n in range(6))], ["wait"]
-    )
-    assert figure["layout"]["xaxis"]["range"][1] < 15
-    assert [note["text"] for note in figure["layout"]["annotations"]] == ["500 →"]
-    level = charts.stalls([("a", {"wait": 5.0}), ("b", {"wait": 6.0})], ["wait"])
-    assert level["layout"]["annotations"] == []
+    assert _cut([500.0, *(5.0 + n for n in range(6))]) < 15
+    assert _cut([5.0, 6.0]) > 6
+
+
+def test_stalls_are_told_in_cycles_and_shares(view: RunView) -> None:
+    for row in bar_chart(view, "4096-float32-stalls").rows:
+        assert sum(part.sizes[1] for part in row.segments) == pytest.approx(100, abs=2)
 
 
 def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
@@ -193,17 +200,16 @@ def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
             next(e for e in book.families["gemm_fp32"].values() if e.variant.size == "4096")
         )
         assert chart is not None
-        drawn.append("asked of L1" in [trace["name"] for trace in chart.figure["data"]])
+        drawn.append("l1" in chart.kinds)
         assert drawn[-1] == ("Not drawn" not in chart.summary)
     assert drawn == [True, False]
     assert "Not drawn, below 0.1×: naive bypasses L1." in chart.summary
 
 
 def test_traffic_is_told_in_powers_of_two() -> None:
-    alike = charts.traffic([("one", {"dram": 1.0})])["layout"]["xaxis"]
-    assert alike["ticktext"] == ["0.5×", "1×", "2×"]
-    assert 1.0 in (wide := charts.ratio_ticks(0.2, 20_000))
-    assert 4 <= len(wide) <= 7
+    assert _ticks(0.6, 2.6) == [1.0, 2.0]
+    assert 1.0 in (wide := _ticks(0.2, 20_000))
+    assert 3 <= len(wide) <= 5
 
 
 def test_a_path_joins_rungs_of_one_function() -> None:

@@ -113,6 +113,10 @@
     remember("kernel", label);
     location.href = `./${links[label]}${asked() ? `#guess=${score()}` : ""}`;
   }
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest && event.target.closest(".bars a.row");
+    if (row) remember("kernel", row.querySelector("b").textContent);
+  }, true);
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
   }, { rootMargin: "600px" });
@@ -327,6 +331,7 @@
   filled.then(() => {
     const row = chosen.get("kernel") && all(".panel:not([data-off]) tbody tr").find((each) => each.cells[0].dataset.v === chosen.get("kernel"));
     if (row) row.classList.add("chosen");
+    for (const bar of all(".panel:not([data-off]) .bars .row")) if (bar.querySelector("b").textContent === chosen.get("kernel")) bar.classList.add("chosen");
     root.dataset.filled = "1";
   });
 
@@ -407,7 +412,7 @@
   // Printing shows what is folded, and every chart. Lists of everything stay as the reader left them.
   addEventListener("beforeprint", () => {
     const long = `${["ruled-out", "rule-section", "figures", "reproduce"].map((id) => `[id$="${id}"]`)}, [id$="verdict"] .fold details`;
-    all("details:not(.why, .columns)").forEach((part) => { if (!part.open && !part.closest(".chart") && !part.closest(long)) { part.open = true; part.dataset.opened = "1"; } });
+    all("details:not(.why, .columns)").forEach((part) => { if (!part.open && !part.closest(".chart, .bars, .roofs") && !part.closest(long)) { part.open = true; part.dataset.opened = "1"; } });
     all(".plot").forEach((plot) => { if (!drawn.has(plot)) draw(plot); });
   });
   addEventListener("afterprint", () => all("details[data-opened]").forEach((part) => { part.open = false; delete part.dataset.opened; }));
