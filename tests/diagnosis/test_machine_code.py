@@ -11,6 +11,7 @@ import pytest
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Finding, MachineCode, Profile
+from ncu_toolkit.report.messages import SourceMessage
 from ncu_toolkit.sass import words
 
 THIN: dict[str, Any] = {"stalls": {}, "opcodes": {}}
@@ -72,7 +73,7 @@ def test_words_of_machine_code() -> None:
     "elf", [b"", b"\x7fELF", b"\x7fELF" + bytes(60), b"\x7fELF" + b"\xff" * 90]
 )
 def test_a_damaged_cubin_has_no_sections(elf: bytes) -> None:
-    assert not words.sections(elf).get(".text.kernel")
+    assert not SourceMessage(code=elf).text(b"kernel")
 
 
 LOCAL: dict[str, Any] = cases.read("local-memory-traffic")

@@ -101,7 +101,7 @@
       if (named.has(row)) { node.classList.add("named"); node.title = "The verdict or a runner-up points here."; }
       if (related.has(row)) node.classList.add("related");
     }, (row) => {
-      if (row < 0) { opened.add(row); fill(); return; }
+      if (row < 0) { const [first] = folds.get(row); opened.add(row); fill(); sass.choose(sass.rows.indexOf(first), true); return; }
       describe(row);
       related = new Set([row, ...(producers.get(row) || []), ...(consumers.get(row) || [])]);
       if (data.file[row] >= 0) {
