@@ -443,10 +443,44 @@ def test_documents_that_follow_from_a_recipe(copy: Path, recipe: str) -> None:
     assert set(python(copy, STALE).split()) - before == following - before
 
 
+def test_a_section_is_one_entry(copy: Path) -> None:
+    body = (
+        RECIPES.partition("## Add a section\n")[2].partition("```python\n")[2].partition("```")[0]
+    )
+    path = copy / "ncu_toolkit" / "pages" / "page_view.py"
+    text = path.read_text(encoding="utf-8")
+    before, imported = "    yield _considered(diagnosis)\n", "from ncu_toolkit.explain.busy"
+    assert text.count(before) == text.count(imported) == 1
+    text = text.replace(before, before + textwrap.indent(body, "    "))
+    needed = "from ncu_toolkit.explain.sections import by_fact\n"
+    path.write_text(text.replace(imported, needed + imported), encoding="utf-8")
+    shown = python(
+        copy,
+        """
+        import render_fixture
+        from ncu_toolkit.pages.book import open_book
+        from ncu_toolkit.pages.page_view import page_view
+        run = render_fixture.run()
+        page = page_view(open_book(run, render_fixture.diagnosis), run.profiles[0])
+        (fold,) = [fold for fold in page.folds if fold.id == "l2-section"]
+        print([column.label for column in fold.parts[0][1].columns])
+        """,
+    )
+    assert "This launch" in shown
+    passed = quick(
+        copy,
+        "a section of a launch's page",
+        "tests/render/test_render_html.py",
+        naming="one_file or well_formed",
+    )
+    assert passed == 2
+
+
 def test_the_recipes_are_the_ones_that_are_tested() -> None:
     assert re.findall(r"^## (Add .*)$", RECIPES, flags=re.MULTILINE) == [
         "Add a kernel",
         "Add a metric",
         "Add a bottleneck",
         "Add a ladder",
+        "Add a section",
     ]

@@ -244,13 +244,13 @@ def test_a_roofline_has_the_numbers_of_the_bars(
     browser.open(program[1], width=1440)
     browser.wait_for("document.documentElement.dataset.ready")
     pages = browser.evaluate(
-        "[...document.querySelectorAll('.leaf[id^=page-launch]')].map(leaf => leaf.id)"
+        "[...document.querySelectorAll('.launches tbody th a')].map(link => link.hash.slice(1))"
     )
     seen = 0
     for page in pages:
         browser.evaluate(f"location.hash = '#{page}'")
         shown = f"document.getElementById('{page}')"
-        browser.wait_for(f"{shown}.checkVisibility()")
+        browser.wait_for(f"{shown}?.checkVisibility()")
         cells = f"[...{shown}.querySelectorAll('.nc-bars tr')].map(row => [row.cells[0].innerText, row.cells[2].innerText])"
         bars = {unit: re.findall(r"\d+", busy)[0] for unit, busy in browser.evaluate(cells)}
         told = browser.evaluate(
