@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 import recorded
+from browser import Browser, require_chromium
 
 from ncu_toolkit.core import cache
 from ncu_toolkit.runs import history
@@ -31,3 +33,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(os.environ.pop(history.VARIABLE), ignore_errors=True)
     if (before := config.stash[_BEFORE]) is not None:
         os.environ[cache.CACHE_VARIABLE] = before
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium for the tests of a module."""
+    with Browser(require_chromium()) as opened:
+        yield opened

@@ -21,6 +21,8 @@ _WHOLE: Final = frozenset({"lanes", "warps"})
 _TICKS: Final = "▁▂▃▄▅▆▇█"
 #: Least part of the largest value that a sparkline's height stands for.
 _LEVEL: Final = 0.01
+#: Prefixes of a thousand's powers.
+_POWERS: Final = ("", "k", "M", "G", "T", "P", "E")
 _SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -81,6 +83,14 @@ def si(value: float, unit: str, digits: int = 3) -> str:
         if abs(value) >= factor * 0.9995:
             return f"{_digits(value / factor, digits)}{THIN_SPACE}{prefix}{unit}"
     return f"{_digits(value, digits)}{THIN_SPACE}{unit}"
+
+
+def power_of_ten(power: int) -> str:
+    """The label of an axis at a power of ten: `0.01`, `100`, `10k`."""
+    if power < 0:
+        return f"{10.0**power:g}"
+    third = min(power // 3, len(_POWERS) - 1)
+    return f"{10 ** (power - 3 * third)}{_POWERS[third]}"
 
 
 def duration(microseconds: float, digits: int = 3) -> str:

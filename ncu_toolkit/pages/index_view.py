@@ -12,7 +12,7 @@ from ncu_toolkit.document.views import Cell, Column, Fact, Table, number, text
 from ncu_toolkit.ladder.problems import families, problem_for
 from ncu_toolkit.pages.book import Book, Ladder
 from ncu_toolkit.pages.family_sentence import against_library, rate_text, short_sentence
-from ncu_toolkit.pages.run_view import header, others
+from ncu_toolkit.pages.run_view import header, kinds, others
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class IndexPart:
 
 def index_part(book: Book) -> IndexPart:
     """A run's part of the front page."""
-    run, answered = book.run, others(book)
+    run, answered = book.run, others(book, kinds(book))
     what = ", ".join(book.families) or (answered.line if answered else "no launches")
     return IndexPart(
         run.title, run.created, run.live, run.device.name, len(run.profiles), len(run.timings), what,

@@ -162,7 +162,7 @@ def roofline(points: Sequence[Spot], known: Sequence[DeviceRoof], arithmetic: st
         type="log",
         range=[*box[2:]],
         tickvals=[10.0**n for n in decades],
-        ticktext=[f"{10 ** (n % 3)}{_PREFIXES[n // 3]}" for n in decades],
+        ticktext=[units.power_of_ten(n) for n in decades],
         automargin=True,
     )
     return figure(data, 440, x, y)
@@ -217,9 +217,7 @@ def _points(
     )
 
 
-#: Prefixes of a thousand's powers: Plotly's own end at T.
-_PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
-#: Where labels may stand beside their points, with the direction of the text's centre.
+#: Sides of a point on which its label may be, with the direction to the label's centre.
 _SIDES: Final = (
     ("middle right", 1, 0), ("middle left", -1, 0), ("top center", 0, 1), ("bottom center", 0, -1),
     ("top right", 1, 1), ("bottom right", 1, -1), ("top left", -1, 1), ("bottom left", -1, -1),

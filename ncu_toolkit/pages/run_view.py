@@ -83,7 +83,8 @@ def run_summary(book: Book) -> RunView:
     run = book.run
     families = tuple(family_view(book, name) for name in book.families)
     linked = {id(profile): book.page(profile) for profile in paged(book)}
-    judged, answered = calibration(book), others(book)
+    judged, alike = calibration(book), kinds(book)
+    answered = others(book, alike)
     complete = [members[0] for members in book.groups if members[0].launch.complete]
     card_pages = tuple(linked.get(id(profile), "") for profile in complete)
     return RunView(
@@ -96,7 +97,7 @@ def run_summary(book: Book) -> RunView:
         run.live,
         tuple(header(book)),
         answered,
-        savings(kinds(book), card_pages),
+        savings(alike, card_pages),
         card_pages[: len(answered.cards) if answered else 0],
         families,
         _launches(book, linked),
@@ -131,8 +132,8 @@ def paged(book: Book) -> list[Profile]:
     return rungs + [profile for profile in book.strangers if id(profile) in chosen]
 
 
-def others(book: Book) -> Answer | None:
-    """The answer to the launches that are no rung; None where there are none."""
+def others(book: Book, alike: Sequence[Kind]) -> Answer | None:
+    """The answer to the launches that are no rung (`kinds`); None where there are none."""
     if not book.groups:
         return None
     notes = []
@@ -141,7 +142,7 @@ def others(book: Book) -> Answer | None:
         if not launch.complete:
             counted = f" ({plural(len(members), 'launch', 'launches')})" if members[1:] else ""
             notes.append(visible(f"{launch.status}: {launch.function}{counted}"))
-    return replace(answer(kinds(book), notes), points=tuple(_chains(book))[:CARDS])
+    return replace(answer(alike, notes), points=tuple(_chains(book))[:CARDS])
 
 
 def kinds(book: Book) -> list[Kind]:

@@ -19,7 +19,6 @@ _WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 330, 250, 40, 8, 16, 34
 #: A letter's width and a line's height, in pixels.
 _LETTER, _LINE = 6.4, 14.0
 _NAMES: Final = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
-_PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 
 
 def roofline(*pictures: RoofPicture) -> Markup:
@@ -161,22 +160,14 @@ def _axes(
         x = across(10.0**power)
         yield _line("grid", x, _TOP, x, _HIGH - _BOTTOM)
         if power % every == 0:
-            yield f'<text x="{x:.0f}" y="{_HIGH - _BOTTOM + 14}" text-anchor="middle">{_power(power)}</text>'
+            yield f'<text x="{x:.0f}" y="{_HIGH - _BOTTOM + 14}" text-anchor="middle">{units.power_of_ten(power)}</text>'
     for power in range(math.ceil(bottom), math.floor(top) + 1):
         y = down(10.0**power)
         yield _line("grid", _LEFT, y, _WIDE - _RIGHT, y)
         if power >= 0:
-            yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{_power(power)}</text>'
+            yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{units.power_of_ten(power)}</text>'
     yield f'<text x="{_WIDE - _RIGHT}" y="{_HIGH - 5}" text-anchor="end">{escape(work)} per byte</text>'
     yield f'<text x="2" y="11">{escape(work)}/s</text>'
-
-
-def _power(power: int) -> str:
-    """A power of ten: `0.01`, `100`, `10k`."""
-    if power < 0:
-        return f"{10.0**power:g}"
-    third = min(power // 3, len(_PREFIXES) - 1)
-    return f"{10 ** (power - 3 * third)}{_PREFIXES[third]}"
 
 
 def stairs(chart: StepChart) -> Markup:

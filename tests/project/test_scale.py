@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import recorded
 import report_files
-from browser import Browser, require_chromium
+from browser import Browser
 
 from ncu_toolkit.analysis import analyze, answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
@@ -143,12 +143,6 @@ def test_pages_are_not_made_for_all(
     assert len(text) < 3 << 20
     assert f"{KINDS - 300} more kinds of launches are not listed" in text
     assert "9995 launches have no page" in text.replace("\u202f", "").replace("\u2009", "")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser(require_chromium()) as opened:
-        yield opened
 
 
 #: A key whose effect takes longer is felt.

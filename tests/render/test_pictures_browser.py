@@ -4,7 +4,6 @@ by keyboard, from one file."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser]
 HELDOUT = recorded.ROOT / "tests" / "heldout" / "three" / "h200.ncu-rep.xz"
 READY = "document.querySelector('.launches[data-ready]')"
 ROWS = "[...document.querySelectorAll('.launches tbody tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser(require_chromium()) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

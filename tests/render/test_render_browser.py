@@ -6,7 +6,6 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,12 +24,6 @@ from ncu_toolkit.render import html
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 PANEL = "document.querySelector('.panel:not([data-off])')"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser(require_chromium()) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
