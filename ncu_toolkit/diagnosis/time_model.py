@@ -525,7 +525,7 @@ def build(profile: Profile) -> TimeModel:
         if work:
             loads[name] = min(1.0, max(work)) * total * (active if in_sm else 1.0)
             activity[name] = min(1.0, max(found.values()))
-    if "l1_data" in loads:  # L1's roll-up, which stock reports hold, is no part of its own
+    if "l1_data" in loads:  # stock reports hold L1's roll-up too: the same work
         loads.pop("l1", None)
     read, written = profile.value("dram_read_bytes"), profile.value("dram_write_bytes")
     peaks = {"blocks": BLOCK_STARTS}

@@ -240,8 +240,8 @@ class Ladder:
 
     @cached_property
     def trunk(self) -> frozenset[str]:
-        """Labels of the rungs on the way to the fastest one of each ladder, of those that gain: a
-        learner climbs these, all others are variants of them. Empty where steps were not timed."""
+        """Labels of the rungs that a learner climbs: the steps to each ladder's fastest rung that
+        gain. All others are variants. Empty where steps were not timed."""
         best: dict[str, tuple[float, list[Entry]]] = {}
         for entry in self:
             if entry.kind != "step" or entry.timing is None:

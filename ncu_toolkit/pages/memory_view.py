@@ -209,7 +209,7 @@ def _of_l2(profile: Profile) -> list[Moved]:
 def _end(
     profile: Profile, read: str, written: str, factor: int, resource: str, used: Mapping[str, Use], limits: set[str]
 ) -> Wire | None:  # fmt: skip
-    """The link to a memory behind L2. None where the report does not say what it moved."""
+    """The link between L2 and a memory. None where the report lacks the traffic."""
     sides = {"read": profile.value(read), "written": profile.value(written)}
     flows = [
         Moved(_bytes(moved * factor), word, "Nsight's counter")

@@ -209,7 +209,7 @@ def _listing(listing: Listing, width: int) -> Iterator[Text]:
 
 
 def _text(cell: Cell) -> Text:
-    """A cell with those of its badges that say what a rung is."""
+    """A cell and its badges, of which a terminal shows a few."""
     marks = (f" [{mark}]" for mark, _ in cell.badges if mark in _BADGES)
     return Text((cell.plain or cell.text) + "".join(marks), style=_STYLES[cell.tone])
 
