@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 BASE_STAMP := $(VENV)/.installed-base
 GPU_STAMP := $(VENV)/.installed-gpu
 SITE_STAMP := $(VENV)/.installed-docs
+# The tests run with the versions they were written against; `make lock` brings newer ones.
+PIP := --quiet --disable-pip-version-check --constraint requirements-dev.lock
 SIZES ?=
 # OFFLINE=1 uses $(PYTHON) as it is, where the packages are installed already and no index can be reached (a bare GPU machine, say).
 OFFLINE ?=
@@ -43,15 +45,15 @@ help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 ifeq ($(OFFLINE),)
-$(BASE_STAMP): pyproject.toml
+$(BASE_STAMP): pyproject.toml requirements-dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=python3.12, say"; exit 3; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install $(PIP) --editable .
 	$(BIN)/python -m compileall -q ncu_toolkit
 	@touch $@
 
 $(STAMP): $(BASE_STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,toolchain]'
+	$(BIN)/python -m pip install $(PIP) --editable '.[dev,toolchain]'
 	@touch $@
 
 $(SITE_STAMP): $(BASE_STAMP)

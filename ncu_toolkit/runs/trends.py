@@ -190,6 +190,8 @@ def series_of(history: History, text: str) -> list[tuple[KernelSeries, list[Kern
     for condition in (exactly, "regexp_matches(name, $1) OR regexp_matches(kernel, $1)"):
         query = f"SELECT DISTINCT name FROM (SELECT DISTINCT name, kernel FROM launches WHERE status = 'complete') WHERE {condition}"
         try:
+            if condition is not exactly:  # over no rows, DuckDB may not read the expression
+                history.rows("SELECT regexp_matches('', $1)", [text])
             names = [row["name"] for row in history.rows(query, [text])]
         except history.wrong as error:
             raise UsageProblem(
@@ -240,9 +242,6 @@ def _series(history: History, chosen: str, values: Sequence[object]) -> list[Ker
         )
         for row in rows
     ]  # fmt: skip
-
-
-# --- answers ---------------------------------------------------------------------------------
 
 
 def of_all(found: Sequence[KernelSeries]) -> Answer:
