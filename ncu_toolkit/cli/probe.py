@@ -34,7 +34,7 @@ from ncu_toolkit.explain.probed import Probed, answer_of
 from ncu_toolkit.gpu import cuda, selection, trace
 from ncu_toolkit.model import Context, Profile
 from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.trace import Trace
+from ncu_toolkit.model.trace import KernelTimes
 
 FORMATS: Final = ("text", "markdown", "brief", "json")
 
@@ -95,7 +95,7 @@ def command(
 
 def _program(
     program: tuple[str, ...], experiments: bool, top: int, pattern: str
-) -> tuple[Trace, list[Probed], list[str], int]:
+) -> tuple[KernelTimes, list[Probed], list[str], int]:
     """Probe a program: matching kernels, verdicts of the first ones, notes, and its exit code."""
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
         folder = Path(name)
@@ -156,7 +156,7 @@ def _shape(launch: Launch) -> tuple[object, ...]:
     return name, launch.grid, launch.block, launch.registers
 
 
-def _rungs(cases: selection.Cases, tuned: bool) -> tuple[Trace, list[Probed]]:
+def _rungs(cases: selection.Cases, tuned: bool) -> tuple[KernelTimes, list[Probed]]:
     from ncu_toolkit.gpu import probe
 
     cases, skipped, lines = selection.ready(cases, tuned, cuda.device())
@@ -175,10 +175,10 @@ def _rungs(cases: selection.Cases, tuned: bool) -> tuple[Trace, list[Probed]]:
             verdicts.append(Probed(diagnosis, told, code))
     if not kernels:
         raise EnvironmentProblem("no kernel could be probed", "The notes above say why")
-    return Trace(cuda.device(), tuple(kernels), len(kernels), 0.0, 0.0), verdicts
+    return KernelTimes(cuda.device(), tuple(kernels), len(kernels), 0.0, 0.0), verdicts
 
 
-def judged(found: Trace, top: int) -> tuple[list[Probed], list[str]]:
+def judged(found: KernelTimes, top: int) -> tuple[list[Probed], list[str]]:
     """A verdict for each of the first kernels, and what could not be read for them."""
     verdicts, notes = [], []
     readable = True

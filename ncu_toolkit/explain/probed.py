@@ -20,7 +20,7 @@ from ncu_toolkit.explain.code import places
 from ncu_toolkit.explain.verdict import card as card_of_launch
 from ncu_toolkit.explain.verdict import sentences
 from ncu_toolkit.model import Diagnosis
-from ncu_toolkit.model.trace import Gap, KernelTrace, Trace
+from ncu_toolkit.model.trace import Gap, KernelTimes, KernelTrace
 
 #: Part of the time that the GPU may be without a kernel before that is worth a sentence.
 _IDLE: Final = 0.1
@@ -38,7 +38,7 @@ class Probed:
     code: KernelAnalysis | None = None
 
 
-def card(kernel: KernelTrace, trace: Trace, found: Probed, then: str = "") -> Card:
+def card(kernel: KernelTrace, trace: KernelTimes, found: Probed, then: str = "") -> Card:
     """The card of a traced kernel. `then` is the command to run next."""
     shown = card_of_launch(profile_of(kernel, trace.device), found.diagnosis)
     unknown, cause = shown.state == "unknown", _cause(found)
@@ -79,7 +79,7 @@ def _basis(found: Probed) -> str:
     return f"{_BASIS}: by time and shape{', and its code' if found.code is not None else ''}."
 
 
-def _fill(kernel: KernelTrace, trace: Trace) -> list[str]:
+def _fill(kernel: KernelTrace, trace: KernelTimes) -> list[str]:
     fill = fill_of(kernel, trace.device)
     if fill is None:
         return []
@@ -91,7 +91,7 @@ def _fill(kernel: KernelTrace, trace: Trace) -> list[str]:
 
 
 def answer_of(
-    trace: Trace,
+    trace: KernelTimes,
     verdicts: Sequence[Probed],
     *,
     top: int,
@@ -117,11 +117,11 @@ def answer_of(
     return replace(shown, points=_points(trace), tables=tuple(tables))
 
 
-def _idle(trace: Trace) -> float:
+def _idle(trace: KernelTimes) -> float:
     return 1 - trace.busy_us / trace.span_us if trace.span_us else 0.0
 
 
-def _points(trace: Trace) -> tuple[str, ...]:
+def _points(trace: KernelTimes) -> tuple[str, ...]:
     if trace.launches < 2:
         return ()
     span = units.duration(trace.span_us)

@@ -22,7 +22,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.diagnosis.static import KernelAnalysis, analyse_cubin
 from ncu_toolkit.gpu import pressure
 from ncu_toolkit.model.profile import Device, Launch
-from ncu_toolkit.model.trace import KINDS, Gap, KernelTrace, Trace
+from ncu_toolkit.model.trace import KINDS, Gap, KernelTimes, KernelTrace
 from ncu_toolkit.sass.disassembly import readable
 
 _INSIDE: Final = Path(__file__).parent / "inside"
@@ -127,7 +127,7 @@ def plan(folder: Path) -> dict[str, Any]:
     return {"alone": alone, **asked}
 
 
-def read(folder: Path) -> Trace:
+def read(folder: Path) -> KernelTimes:
     """What the programs of a probe launched; of several processes or GPUs the one with most kernel
     time, which a note says.
 
@@ -150,7 +150,7 @@ def read(folder: Path) -> Trace:
     return replace(first, notes=notes, cubins=tuple(sorted(folder.glob("*.cubin"))))
 
 
-def code_of(trace: Trace, launch: Launch) -> KernelAnalysis | None:
+def code_of(trace: KernelTimes, launch: Launch) -> KernelAnalysis | None:
     """The code of a traced kernel; None where none of the modules on disk holds it, or only one so
     large that reading it would take longer than the program. Raises EnvironmentProblem: no
     disassembler."""
@@ -190,7 +190,7 @@ def _nothing(folder: Path) -> EnvironmentProblem | UsageProblem:
     return UsageProblem("the program launched no kernel", hint)
 
 
-def _of_process(path: Path) -> list[Trace]:
+def _of_process(path: Path) -> list[KernelTimes]:
     """The traces of one process, one a GPU."""
     try:
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
@@ -260,14 +260,14 @@ def _trace(
     notes: list[str],
     slices: Sequence[Mapping[str, Any]],
     alone: Mapping[str, float],
-) -> Trace:
+) -> KernelTimes:
     rows = rows[rows["end"] > rows["start"]]  # without a time: lost by CUPTI
     rows = rows[numpy.argsort(rows["start"], kind="stable")]
     ours = {address for address, name in names.items() if name.startswith(_OURS)}
     mine = numpy.isin(rows["name"], list(ours))
     pressure, rows = rows[mine], rows[~mine]
     if not len(rows):
-        return Trace(device, (), 0, 0.0, 0.0, notes=tuple(notes))
+        return KernelTimes(device, (), 0, 0.0, 0.0, notes=tuple(notes))
     windows = _windows(pressure, slices, alone)
     start, end = rows["start"].astype("i8"), rows["end"].astype("i8")
     until = numpy.maximum.accumulate(end)
@@ -279,7 +279,7 @@ def _trace(
         times[pair] += 1
     busy = int(until[-1] - start[0] - idle[idle > 0].sum())
     shown = {address: readable(name) for address, name in names.items()}
-    return Trace(
+    return KernelTimes(
         device=device,
         kernels=_kernels(rows, names, shown, device, windows),
         launches=len(rows),

@@ -72,7 +72,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Trace:
+class KernelTimes:
     """One program's kernels on one GPU, and gaps, those with most time first. `span_us` is from the
     first start to the last end, `busy_us` the part of it with a kernel running."""
 

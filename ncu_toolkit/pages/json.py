@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference
     from ncu_toolkit.document.views import Answer, Cell, RunView, Table
     from ncu_toolkit.explain.probed import Probed
-    from ncu_toolkit.model.trace import Trace
+    from ncu_toolkit.model.trace import KernelTimes
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
 VERSION: Final = 1
@@ -237,7 +237,7 @@ def card(shown: Card) -> dict[str, Any]:
     return plain
 
 
-def probe_document(trace: Trace, verdicts: Sequence[Probed], shown: Answer) -> str:
+def probe_document(trace: KernelTimes, verdicts: Sequence[Probed], shown: Answer) -> str:
     """What a probe found: kernels with most time first, the first ones with their verdict and
     card."""
     kernels = []

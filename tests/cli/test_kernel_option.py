@@ -15,7 +15,7 @@ from ncu_toolkit.cli import profile as profile_command
 from ncu_toolkit.gpu import collect, trace
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.trace import KernelTrace, Trace
+from ncu_toolkit.model.trace import KernelTimes, KernelTrace
 
 
 def test_every_command_says_the_same() -> None:
@@ -66,7 +66,7 @@ def test_probe_takes_it_for_a_program(
         )
         for name in ("gemm", "copy", "gemm_2")
     )
-    found = Trace(Device("GPU", (9, 0), sm_count=132), kernels, 9, 90.0, 100.0)
+    found = KernelTimes(Device("GPU", (9, 0), sm_count=132), kernels, 9, 90.0, 100.0)
     monkeypatch.setattr(trace, "run", lambda *_: 0)
     monkeypatch.setattr(trace, "read", lambda _: found)
     with pytest.raises(SystemExit) as ended:
@@ -90,7 +90,7 @@ def test_the_header_of_probe_counts_every_kernel() -> None:
         )
         for at in range(140)
     )
-    found = Trace(Device("GPU", (9, 0), sm_count=132), kernels, 280, 2800.0, 3000.0)
+    found = KernelTimes(Device("GPU", (9, 0), sm_count=132), kernels, 280, 2800.0, 3000.0)
     verdicts, notes = probe_command.judged(found, 15)
     shown = answer_of(found, verdicts, top=15, notes=notes)
     assert shown.headline.startswith("280 launches of 140 kernels")

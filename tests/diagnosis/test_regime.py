@@ -19,7 +19,7 @@ from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.gpu import trace
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.trace import KINDS, KernelTrace, Trace
+from ncu_toolkit.model.trace import KINDS, KernelTimes, KernelTrace
 from ncu_toolkit.runs.store import recordings_root
 
 DATA = recorded.ROOT / "docs" / "data" / "probe.json"
@@ -223,7 +223,9 @@ def test_experiments_confirm_or_contradict_a_verdict(
     whole = answer([Kind(card(pressed, recorded.diagnosed(profile)), 1, 1.0, 1)])
     assert all(words in str(shown_as(whole, form)) for form in ("markdown", "brief"))
     mangled = replace(profile.launch, function="dram_bandwidth<float>")
-    found = Trace(profile.device, (replace(kernel({}), launch=mangled, conditions=times),), 1, 1, 1)
+    found = KernelTimes(
+        profile.device, (replace(kernel({}), launch=mangled, conditions=times),), 1, 1, 1
+    )
     monkeypatch.setattr(trace, "run", lambda *_: 0)
     monkeypatch.setattr(trace, "plan", lambda _: {})
     monkeypatch.setattr(trace, "read", lambda _: found)

@@ -1,0 +1,1 @@
+"""What costs a program's step time, one module a cause."""
