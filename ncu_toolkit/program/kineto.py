@@ -250,7 +250,9 @@ class _Events:
         kind = "step" if event.name.startswith(_STEP) else "range"
         self._to.mark(start, end, kind, event.name, thread, process)  # type: ignore[arg-type]
 
-    def _operator(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
+    def _operator(
+        self, event: _Event, args: _Arguments, start: int | None, end: int | None
+    ) -> None:
         self.operators += 1
         if event.name.startswith(_STEP):  # in traces of 2021
             return self._range(event, args, start, end)
