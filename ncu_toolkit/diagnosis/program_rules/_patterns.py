@@ -31,7 +31,7 @@ _LETTERS: Final = {
 _COMPOSED: Final = {
     "norm": re.compile(r"c?p?[mv][aupdmvc]{0,5}[qr][ac]?[ud][uac]{0,2}"),
     "softmax": re.compile(r"M[ac]{0,2}xc?Sc?[du]"),
-    "GELU": re.compile(r"(?:[upa]{3,5}t|[ud]e)au{1,2}"),
+    "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
     "cross-entropy": re.compile(r"(?:M[ac]{0,2})?xSg[aui]{0,3}[mS]?"),
 }  # fmt: skip
 #: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.

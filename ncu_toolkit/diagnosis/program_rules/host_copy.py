@@ -28,12 +28,17 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import host_link
 
 ID: Final = "host-copy"
 TITLE: Final = "Copies between host and device"
 SWITCH: Final = ""
+SLOW: Final = Threshold(
+    0.25,
+    "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
+)
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -44,64 +49,75 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out("The step copies nothing between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device else None
     # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.
-    slow = [
+    pageable = [
         at
         for at in copies
         if s.ops[at].pinned is False
-        or (s.ops[at].pinned is None and link and _rate(s, at) < link.bandwidth / 4)
+        or (s.ops[at].pinned is None and link and _rate(s, at) < link.bandwidth * SLOW.value)
     ]
-    gaps = [
-        s.gap_before[at]
-        for at in copies
-        if at in s.gap_before and s.gaps[s.gap_before[at]].cause == "copy"
-    ]
-    gaps += [at for at in s.idle("copy") if at not in set(gaps)]
-    held = s.us(slow) + s.idle_us(gaps)
-    size = sum(s.ops[at].size for at in slow)
+    # Copies of pinned memory can run beside kernels, as far as there are kernels.
+    kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
+    held = copies if s.us(copies) > kernels else pageable
+    gaps = s.idle("copy")
+    us = s.us(held) + s.idle_us(gaps)
+    size = sum(s.ops[at].size for at in held)
     evidence = (
         s.part(
             "copies_exposed",
             "Copies that nothing hides",
-            held,
-            "Part of the step in which the GPU copied from or to pageable memory, or waited for such a copy, and computed nothing.",
+            us,
+            "Part of the step in which the GPU copied from or to the host, or waited for that, and computed nothing.",
         ),
         fact(
             "pageable_copies",
             "Pageable copies",
-            len(slow),
+            len(pageable),
             "count",
             "Copies from or to memory that is not pinned, or too slow to be.",
         ),
-        fact("copied_bytes", "Bytes", size, "B", "Bytes that they moved."),
+        fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved."),
     )
-    if not s.worth(held):
+    if not s.worth(us):
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
-    proven = all(s.ops[at].pinned is False for at in slow)
-    took = sum(s.ops[at].us for at in slow)
+    took = sum(s.ops[at].us for at in held)
     rate = f", at {units.si(size / took * 1e6, 'B/s')}" if took and size else ""
     beside = (
-        f" ({link.name} of this GPU: {units.si(link.bandwidth, 'B/s')})" if link and rate else ""
+        f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link and rate else ""
     )
-    return s.finding(
-        f"{units.counted(len(slow), 'copy', 'copies')} {'from or to pageable memory' if proven else 'from or to memory that seems to be pageable'} "
-        f"and waiting for them take {s.of_step(held)}: {units.si(size, 'B')}{rate}{beside}.",
-        "high" if proven else "medium",
-        held,
-        ops=slow,
-        gaps=gaps,
-        evidence=evidence,
-        arithmetic=(
-            f"The copies alone take {units.duration(s.us(slow))} of the step, waiting for them {units.duration(s.idle_us(gaps))}. All of it "
-            f"goes if they run beside kernels.",
-        ),
-        advice=s.advice(
+    if s.us(pageable) >= s.us(held) / 2:
+        proven = all(s.ops[at].pinned is False for at in pageable)
+        which = (
+            "from or to pageable memory"
+            if proven
+            else "from or to memory that seems to be pageable"
+        )
+        sure: Confidence = "high" if proven else "medium"
+        advice = s.advice(
             "Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",
             torch=(
                 'DataLoader(pin_memory=True) and batch.to("cuda", non_blocking=True), one batch ahead on a side stream.',
                 "Copy narrow types (uint8, float16) and convert them on the GPU.",
             ),
             cupy=("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
+        )
+    else:
+        which, sure = "between host and device", "medium"
+        advice = (
+            "Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
+            "Copy both directions at a time, on two streams: the link takes both.",
+        )
+    return s.finding(
+        f"{units.counted(len(held), 'copy', 'copies')} {which}, and waiting for copies, take {s.of_step(us)}: {units.si(size, 'B')}{rate}{beside}.",
+        sure,
+        us,
+        ops=held,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(
+            f"The copies alone take {units.duration(s.us(held))} of the step, waiting for them {units.duration(s.idle_us(gaps))}. All of it goes "
+            "if they are not needed, or run beside kernels.",
         ),
+        advice=advice,
     )
 
 

@@ -79,7 +79,7 @@ def find(s: StepFacts) -> StepOutcome:
     causes = [
         s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
     ]
-    named = Counter(chain[-1] for chain in s.within(causes) if chain)
+    named = Counter(chain[-1].partition(" ")[0] for chain in s.within(causes) if chain)
     names = Counter(s.name(call) for call in causes)
     by = [name for name, _ in (named or names).most_common(3) if name]
     by_text = f", by {units.listed(by)}" if by else ""

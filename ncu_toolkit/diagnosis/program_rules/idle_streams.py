@@ -1,4 +1,4 @@
-"""Grids that fill a small part of the GPU run one after another.
+"""Grids that fill a small part of the GPU leave the rest of it idle.
 
 What it is
 A launch with fewer blocks than half of the SMs leaves most of the GPU idle. On one stream the next one
@@ -11,15 +11,17 @@ How to confirm
 Launches with few blocks take a large part of the step, and no other work runs beside them.
 
 What to change
-Give each launch more work: a larger batch, or requests served together. Launch independent work on
-several streams, or capture it in a graph whose branches run side by side.
+Split the work of each launch into more blocks, or give it more work: a larger batch, or requests
+served together. Launch independent work on several streams, or capture it in a graph whose branches run
+side by side.
 
 When the advice is wrong
-Each launch needs the result of the one before: a trace does not tell. Then only more work for each
-launch helps.
+The work of a launch cannot be split, and each needs the result of the one before: a trace does not
+tell. Then only more work for each launch helps.
 
 Source
-CUDA C++ Programming Guide, "Concurrent Kernel Execution".
+CUDA C++ Best Practices Guide, "Occupancy" (more blocks than SMs); CUDA C++ Programming Guide,
+"Concurrent Kernel Execution".
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "idle-streams"
-TITLE: Final = "Small grids one after another"
+TITLE: Final = "Grids that do not fill the GPU"
 SWITCH: Final = ""
 FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
 SHARE: Final = Threshold(
@@ -75,8 +77,8 @@ def find(s: StepFacts) -> StepOutcome:
             "Launches that fill less than half of the GPU take little of the step.", *evidence
         )
     return s.finding(
-        f"{units.counted(len(small), 'launch', 'launches')} of fewer blocks than half of the {sms} SMs take {s.of_step(us)}. Those that do "
-        f"not need each other's results could run side by side.",
+        f"{units.counted(len(small), 'launch', 'launches')} of fewer blocks than half of the {sms} SMs take {s.of_step(us)}. The other SMs "
+        f"are idle meanwhile.",
         "low",
         us - stays,
         ops=small,
@@ -85,7 +87,7 @@ def find(s: StepFacts) -> StepOutcome:
             f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
         ),
         advice=s.advice(
-            "Give each launch more work (a larger batch), or launch independent work on several streams.",
+            "Split the work of each launch into more blocks, or launch independent work on several streams.",
             torch=(
                 "Use a larger batch, or serve requests together.",
                 "Independent parts of the model can run on streams of their own (torch.cuda.Stream) or in one CUDA graph.",

@@ -37,7 +37,7 @@ ID: Final = "unfused-attention"
 TITLE: Final = "Attention written out"
 SWITCH: Final = ""
 #: Operators of products of many small matrices, as heads are.
-_BATCHED: Final = ("aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum")
+_BATCHED: Final = ("aten::bmm", "aten::baddbmm", "aten::einsum")
 
 
 def find(s: StepFacts) -> StepOutcome:
