@@ -180,6 +180,16 @@ class BarChart:
 
 
 @dataclass(frozen=True)
+class RoofPlot:
+    """Launches under the roofs of the last of them, and the table of what it draws."""
+
+    title: str
+    summary: str
+    pictures: tuple[RoofPicture, ...]
+    table: Table
+
+
+@dataclass(frozen=True)
 class StepChart:
     """A height that changes in steps along an axis, and where a launch is now: (place, height)."""
 
@@ -385,8 +395,7 @@ class PageView:
     """Time, rate and share of the baseline without the profiler."""
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
-    roofs: RoofPicture | None = None
-    roof_table: Table | None = None
+    roofs: RoofPlot | None = None
     previous: Cell | None = None
     following: Cell | None = None
 
@@ -445,6 +454,8 @@ class Answer:
     """The closing line, where there is one."""
     next: str = ""
     """The command to run next."""
+    charts: tuple[BarChart | RoofPlot, ...] = ()
+    """Pictures, on pages only; one whose table is among `tables` is shown in its place."""
 
     @property
     def line(self) -> str:
@@ -470,7 +481,7 @@ class RunView:
     launches: Table | None
     """Launches that are no rung, grouped by kernel; None where there are none."""
     order: Mapping[str, Any] | None
-    """Each of these launches as data for the page's script, in the report's order (`in_order`)."""
+    """Each of these launches as data for the page's script, in the report's order."""
     skipped: Table | None
     calibration: tuple[Table, ...]
     predictions: Chart | None

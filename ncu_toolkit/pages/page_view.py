@@ -36,6 +36,7 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.busy import resource_name, uses
 from ncu_toolkit.explain.code import registers, static_parts
+from ncu_toolkit.explain.pictures import roof_plot
 from ncu_toolkit.explain.sections import fact_cell, spec
 from ncu_toolkit.model import (
     Diagnosis,
@@ -67,7 +68,6 @@ from ncu_toolkit.pages.page_tables import (
     rules_table,
     stall_fold,
 )
-from ncu_toolkit.pages.pictures import roof_picture, roof_table
 from ncu_toolkit.pages.step_view import step_fold
 from ncu_toolkit.pages.tune_view import differs
 
@@ -87,11 +87,6 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     once = entry is not None and entry.timing is not None and not which
     step = step_fold(entry) if entry and profile is entry.main else None
     folds = _folds(book, profile, entry, step, facts)
-    roofs = (
-        roof_picture(profile, shown, uses(profile, diagnosis.bounds))
-        if profile.launch.single
-        else None
-    )
     return PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
@@ -107,8 +102,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         guess=_guess(shown, diagnosis) if entry else None,
         measured=tuple(measured),
         siblings=tuple(_siblings(book, profile, entry)) if entry else (),
-        roofs=roofs,
-        roof_table=roof_table(roofs) if roofs else None,
+        roofs=roof_plot((profile, shown, diagnosis.bounds)) if profile.launch.single else None,
         previous=previous,
         following=following,
     )

@@ -228,8 +228,8 @@ def answer_page(
 ) -> str:
     """An answer as a page that needs nothing else. `crumbs` are labels and addresses above it."""
     parts = {**inlined(charts=False, pages=False), "glossary": "#page-glossary"}
-    above = [*crumbs, (title, "")]
-    return drawn("answer.html", known, shown=shown, title=title, crumbs=above, **parts)
+    values = {"shown": shown, "title": title, "crumbs": [*crumbs, (title, "")]}
+    return drawn("answer.html", known, **values, pack=lambda _, body: body, **parts)
 
 
 #: What the pages of a folder have in common, beside them.

@@ -22,9 +22,9 @@ _NAMES: Final = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 
 
 def roofline(*pictures: RoofPicture) -> Markup:
-    """Launches under their roofs on logarithmic axes: the first one's roofs, and the points of all,
-    those of the first hollow where there are two."""
-    first = pictures[0]
+    """Launches under their roofs on logarithmic axes: the last one's roofs, and the points of all,
+    hollow where there is a later launch."""
+    first = pictures[-1]
     points = [(each, reach) for each in pictures for reach in each.points]
     slopes = {
         reach.level: first.rate / (reach.intensity or 1.0) / reach.busy for reach in first.points
@@ -110,7 +110,7 @@ def _points(
     for at, picture in enumerate(pictures):
         y = down(picture.rate)
         ends: list[float] = []
-        old = len(pictures) > 1 and at == 0
+        old = at < len(pictures) - 1
         for reach in sorted(picture.points, key=lambda reach: reach.intensity or 0.0):
             x = across(reach.intensity or 1.0)
             label = f"{_NAMES[reach.level]} {whole_percent(reach.busy)}"

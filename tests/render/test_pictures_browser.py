@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import recorded
 import render_fixture
 from browser import Browser, require_chromium
 
+from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import short_gain
 from ncu_toolkit.pages.analysis_run import write_standalone
 from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_run
+from ncu_toolkit.pages.html import write_answer, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -300,4 +302,40 @@ def test_bars_of_a_ladder_are_its_table(browser: Browser, tmp_path: Path) -> Non
     assert max(before) - min(before) > 0.2
     browser.evaluate(f"{stalls}.querySelector('[value=\"1\"]').click()")
     assert min(browser.evaluate(ends)) > 0.97
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [1440, 375])
+def test_a_comparison_is_drawn(
+    browser: Browser, program: tuple[Any, Path], tmp_path: Path, width: int
+) -> None:
+    """Bars join, the causes have their table once, and both rooflines have the cards' numbers."""
+    sides = gate.sides_of(program[0])
+    found = gate.compare(sides, sides, ({}, {}), [], [("n02_a", "n02_b")])
+    page = write_answer(answers.of_comparison(found), "Comparison", tmp_path / "pair.html")
+    browser.open(page, width=width)
+    browser.wait_for("document.documentElement.dataset.ready")
+    ends = browser.evaluate(
+        "[...document.querySelectorAll('#waterfall .track > :is(i:last-child, u)')].map(bar => { const at = bar.getBoundingClientRect();"
+        " return bar.tagName === 'U' ? [at.left + at.width / 2, at.left + at.width / 2] : [at.left, at.right]; })"
+    )
+    assert len(ends) > 4
+    for before, after in pairwise(ends):
+        assert min(abs(a - b) for a in before for b in after) < 2
+    captions = browser.evaluate(
+        "[...document.querySelectorAll('caption')].map(caption => caption.textContent)"
+    )
+    assert sum("by cause" in caption for caption in captions) == 1
+    told = browser.evaluate("document.querySelector('.roofline').getAttribute('aria-label')")
+    busy = browser.evaluate(
+        "[...document.querySelectorAll('.nc-beside .nc-limit')].map(row => [row.cells[0].innerText, row.cells[2].innerText])"
+    )
+    assert len(busy) == 2
+    for unit, percent in busy:
+        assert f"{unit} {plain(percent).removesuffix(' limit')} busy" in plain(told)
+    above = browser.evaluate(
+        "document.querySelector('.charts').getBoundingClientRect().top < document.querySelector('.nc-beside').getBoundingClientRect().top"
+    )
+    assert above == (width > 1000)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []

@@ -1,22 +1,20 @@
-"""What the pictures of a page show: the card's figures, laid out for one question each."""
+"""What pictures of launches show: the card's figures, laid out for one question each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.document.answer import Kind, apart
 from ncu_toolkit.document.card import Card, kernel_name, short_gain, whole_percent
 from ncu_toolkit.document.pictures import Reach, RoofPicture, Saving, Savings
-from ncu_toolkit.document.views import Spec, Table, table
-from ncu_toolkit.explain.busy import Use, resource_name
+from ncu_toolkit.document.views import RoofPlot, Spec, table
+from ncu_toolkit.explain.busy import Use, resource_name, uses
 from ncu_toolkit.model import Profile
-from ncu_toolkit.pages.book import Book
 
 #: Bars of a picture of kernels: a table below holds all.
 BARS: Final = 12
@@ -77,34 +75,6 @@ def _of_total(saved: float, total: float) -> str:
     return f"{part} of {whole} to save if each is fixed alone."
 
 
-def in_order(book: Book, linked: Mapping[int, str], groups: int) -> dict[str, Any] | None:
-    """Each launch that is no rung in the report's order, for the page's script: its row in the table
-    of the first `groups` kinds, place, time, page, stream and NVTX range, the latter as a place in
-    `ranges`. None for a single launch."""
-    rows = {id(each): row for row, alike in enumerate(book.groups[:groups]) for each in alike}
-    shown = [profile for profile in book.strangers if id(profile) in rows]
-    if len(shown) < 2:
-        return None
-    ranges = [visible(" › ".join(profile.launch.nvtx)) for profile in shown]
-    streams = [profile.launch.stream for profile in shown]
-    names = {name: at for at, name in enumerate(dict.fromkeys(ranges))}
-    return {
-        "row": [rows[id(profile)] for profile in shown],
-        "place": [book.places[id(profile)][0] for profile in shown],
-        # with the digits that are shown, and some
-        "us": [None if (us := each.duration_us) is None else float(f"{us:.6g}") for each in shown],
-        "page": [linked.get(id(profile), "").removesuffix(".html") for profile in shown],
-        "range": [names[name] for name in ranges],
-        "ranges": list(names) if any(names) else [],
-        "stream": streams if len(set(streams)) > 1 else [],
-    }
-
-
-def common(values: Sequence[str], what: str) -> str:
-    """What all have in common, else how many there are: `3 ranges`."""
-    return values[0] if len(set(values)) == 1 else f"{len(set(values))} {what}"
-
-
 #: Levels of memory: figures of the bytes that they move, with their factor, and the units that move
 #: them.
 _LEVELS: Final = (
@@ -123,8 +93,11 @@ _OTHERS: Final = ("issue", "alu", "fmaheavy", "xu", "uniform")
 _COMPUTES: Final = 0.3
 
 
-def roof_picture(profile: Profile, shown: Card, used: Mapping[str, Use]) -> RoofPicture | None:
-    """None where the report has no time, no work or no traffic of any level."""
+def roof_picture(
+    profile: Profile, shown: Card, used: Mapping[str, Use], floating: bool | None = None
+) -> RoofPicture | None:
+    """None where the report has no time, no work or no traffic of any level. Work is floating-point
+    operations where `floating` says so; where it is None, by what the launch computes."""
     seconds = (profile.duration_us or 0.0) * 1e-6
     limits = {bar.resource for bar in shown.bars if bar.limit}
 
@@ -132,17 +105,17 @@ def roof_picture(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Roof
         known = [name for name in names if name in used and used[name].busy > 0]
         return max(known, key=lambda name: (name in limits, used[name].busy), default="")
 
-    floating, other = busiest(_FLOPS), busiest(_OTHERS)
+    pipe, other = busiest(_FLOPS), busiest(_OTHERS)
     flops = sum(figures.value(profile, name) or 0.0 for name in _FLOPS.values())
-    computes = (
-        flops and floating and (not other or used[floating].busy >= _COMPUTES * used[other].busy)
-    )
+    if floating is None:
+        floating = not other or (bool(pipe) and used[pipe].busy >= _COMPUTES * used[other].busy)
+    computes = bool(flops and pipe) and floating
     work, unit = (
         (flops, "FLOP") if computes else (profile.value("instructions") or 0.0, "instructions")
     )
-    tops = [name for name in ([floating, other] if computes else [other]) if name]
-    if computes and other and used[other].busy <= used[floating].busy:
-        tops = [floating]
+    tops = [name for name in ([pipe, other] if computes else [other]) if name]
+    if computes and other and used[other].busy <= used[pipe].busy:
+        tops = [pipe]
     reaches = [Reach("work", resource_name(n), used[n].busy, n in limits) for n in tops]
     for level, parts, units_of in _LEVELS:
         moved = sum((figures.value(profile, name) or 0.0) * factor for name, factor in parts)
@@ -163,17 +136,34 @@ def roof_picture(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Roof
     return RoofPicture(unit, work / seconds, tuple(reaches))
 
 
-def roof_table(picture: RoofPicture) -> Table:
-    """The picture's figures."""
-    specs = (
-        Spec[Reach]("roof", "Roof", numeric=False, cell=lambda reach: reach.unit),
-        Spec[Reach]("busy", "Busy", cell=lambda reach: whole_percent(reach.busy)),
-        Spec[Reach]("moved", "Moved", cell=lambda reach: reach.moved),
-        Spec[Reach](
-            "intensity",
-            f"{picture.work} per byte",
-            cell=lambda reach: units.significant(reach.intensity) if reach.intensity else "",
-        ),
+def roof_plot(*sides: tuple[Profile, Card, Mapping[str, float]]) -> RoofPlot | None:
+    """A launch under its roofs, or an old one and a new one: each with its card and the bounds of its
+    diagnosis. None where one has no such picture, or their work is not of one kind."""
+
+    def drawn(floating: bool | None) -> list[RoofPicture]:
+        made = (roof_picture(p, card, uses(p, bounds), floating) for p, card, bounds in sides)
+        return [picture for picture in made if picture is not None]
+
+    pictures = drawn(None)
+    if len({picture.work for picture in pictures}) > 1:
+        pictures = drawn(False)
+    if len(pictures) < len(sides) or len({picture.work for picture in pictures}) > 1:
+        return None
+    two = len(pictures) > 1
+    rows = [(at, reach) for at, each in enumerate(pictures) for reach in each.reaches]
+    specs: tuple[Spec[tuple[int, Reach]], ...] = (
+        Spec("side", "Launch", numeric=False, cell=lambda row: ("old", "new")[row[0]]),
+        Spec("roof", "Roof", numeric=False, cell=lambda row: row[1].unit),
+        Spec("busy", "Busy", cell=lambda row: whole_percent(row[1].busy)),
+        Spec("moved", "Moved", cell=lambda row: row[1].moved),
+        Spec("intensity", f"{pictures[0].work} per byte", cell=_intensity),
     )
-    note = f"{units.si(picture.rate, picture.work + '/s')} under ncu."
-    return table("", specs, picture.reaches, note, "roofs")
+    rates = (units.si(picture.rate, picture.work + "/s") for picture in pictures)
+    listed = table("", specs[not two :], rows, f"{' → '.join(rates)} under ncu.", "roofs")
+    title = f"How close {'are both to the' if two else 'is it to its'} roofs?"
+    said = "Hollow: the old launch. The roofs are the new one's." if two else ""
+    return RoofPlot(title, said, tuple(pictures), listed)
+
+
+def _intensity(row: tuple[int, Reach]) -> str:
+    return units.significant(row[1].intensity) if row[1].intensity else ""
