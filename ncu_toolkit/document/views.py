@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, RoofPicture, Savings
+from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Course, RoofPicture, Savings
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -47,6 +47,8 @@ class Cell:
     code: bool = False
     plain: str = ""
     """What stands in place of the text where nothing can be pointed at for the title."""
+    course: Course | None = None
+    """What pages draw in place of the text."""
 
     def __post_init__(self) -> None:
         _make_visible(self, "text", "title")

@@ -25,7 +25,7 @@ from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.glossary import Definitions
 from ncu_toolkit.document.views import Answer, Cell, Column, Fact, RunView, Table
 from ncu_toolkit.render.assets_out import inlined, packed, term_note
-from ncu_toolkit.render.pictures import roofline, stairs
+from ncu_toolkit.render.pictures import course, roofline, stairs
 
 NARROW_NO_BREAK: Final = "\u202f"
 _VARIANT: Final = '<tr class="variant">'
@@ -358,6 +358,7 @@ def _environment() -> Environment:
     made.globals.update(
         whole_percent=whole_percent,
         duration=units.duration,
+        course=course,
         roofline=roofline,
         stairs=stairs,
         packed_json=lambda data: packed(msgspec.json.encode(data)),

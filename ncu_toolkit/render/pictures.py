@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import whole_percent
-from ncu_toolkit.document.pictures import Reach, RoofPicture
+from ncu_toolkit.document.pictures import Course, Reach, RoofPicture
 from ncu_toolkit.document.views import StepChart
 
 #: A roofline's size, and the room around its plot, in pixels.
@@ -168,6 +168,29 @@ def _axes(
             yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{units.power_of_ten(power)}</text>'
     yield f'<text x="{_WIDE - _RIGHT}" y="{_HIGH - 5}" text-anchor="end">{escape(work)} per byte</text>'
     yield f'<text x="2" y="11">{escape(work)}/s</text>'
+
+
+def course(shown: Course) -> Markup:
+    """A line as wide as its place in a table, over the band of its last value."""
+    ends = (*shown.values, *(shown.band or ()))
+    low, high = min(shown.low, *ends), max(shown.high, *ends)
+    step = 148 / (max(shown.places, len(shown.values)) - 1 or 1)
+
+    def down(value: float) -> float:
+        part: float = (high - value) / ((high - low) or 1.0)
+        return 2 + 24 * part
+
+    line = " ".join(f"{1 + step * at:.1f},{down(y):.1f}" for at, y in enumerate(shown.values))
+    parts = [f'<polyline points="{line}"/>']
+    if shown.band:
+        top, bottom = down(shown.band[1]), down(shown.band[0])
+        band = f'<rect width="150" y="{top:.1f}" height="{max(1.0, bottom - top):.1f}"/>'
+        end = f'<circle cx="{1 + step * (len(shown.values) - 1):.1f}" cy="{down(shown.values[-1]):.1f}" r="2"/>'
+        parts = [band, *parts, end]
+    parts += [_line("change", x, 0, x, 28) for x in (1 + step * (at - 0.5) for at in shown.changes)]
+    return Markup(
+        '<svg class="nc-course" viewBox="0 0 150 28" preserveAspectRatio="none" role="img" title="{}" aria-label="{}">{}</svg>'
+    ).format(shown.words, shown.words, Markup("".join(parts)))
 
 
 def stairs(chart: StepChart) -> Markup:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import history_rows
 import pytest
 import recorded
 import render_fixture
@@ -338,4 +339,42 @@ def test_a_comparison_is_drawn(
     )
     assert above == (width > 1000)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+
+
+def test_the_history_is_drawn_and_sorted_by_keyboard(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb")
+    from ncu_toolkit.runs import history, trends
+
+    monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))
+    times = {"steady": (100.0, 101.0, 100.0), "faster": (300.0, 302.0, 150.0), "once": (20.0,)}
+    history.add(
+        [
+            replace(
+                history_rows.day(at, name=name, time_us=us),
+                launch=name,
+                verdict="dram-bandwidth" if us == 150.0 else "memory-latency",
+            )
+            for name, course in times.items()
+            for at, us in enumerate(course, 1)
+        ]
+    )
+    with history.opened(trends.COLUMNS) as found:
+        shown = trends.of_all(trends.all_series(found), page=True)
+    browser.open(write_answer(shown, "History", tmp_path / "history.html"), width=1440)
+    browser.wait_for("document.documentElement.dataset.ready")
+    names = "[...document.querySelectorAll('#kernels tbody tr')].map(row => row.cells[0].innerText)"
+    browser.evaluate("document.querySelector('#kernels [data-key=time] button').focus()")
+    browser.press("Enter", 13, "\r")
+    assert browser.evaluate(names) == ["faster", "steady", "once"]
+    browser.press("Enter", 13, "\r")
+    assert browser.evaluate(names) == ["once", "steady", "faster"]
+    assert "sort=kernels.time.ascending" in browser.evaluate("location.hash")
+    drawn = browser.evaluate(
+        "[...document.querySelectorAll('#kernels tbody tr')].map(row => "
+        "['polyline', 'rect', '.change'].map(part => row.querySelectorAll('.nc-course ' + part).length))"
+    )
+    assert drawn == [[0, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert browser.complaints() == []
