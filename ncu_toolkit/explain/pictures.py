@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -11,10 +12,10 @@ from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.document.answer import Kind, apart
 from ncu_toolkit.document.card import Card, kernel_name, short_gain, whole_percent
-from ncu_toolkit.document.pictures import Reach, RoofPicture, Saving, Savings
-from ncu_toolkit.document.views import RoofPlot, Spec, table
+from ncu_toolkit.document.pictures import Course, Reach, RoofPicture, Saving, Savings
+from ncu_toolkit.document.views import Cell, RoofPlot, Spec, Table, table
 from ncu_toolkit.explain.busy import Use, resource_name, uses
-from ncu_toolkit.model import Profile
+from ncu_toolkit.model import Profile, Series
 
 #: Bars of a picture of kernels: a table below holds all.
 BARS: Final = 12
@@ -167,3 +168,39 @@ def roof_plot(*sides: tuple[Profile, Card, Mapping[str, float]]) -> RoofPlot | N
 
 def _intensity(row: tuple[int, Reach]) -> str:
     return units.significant(row[1].intensity) if row[1].intensity else ""
+
+
+#: Points of a load over time: each is the mean of its part of the time.
+_POINTS: Final = 240
+
+
+def over_time(profile: Profile) -> Table | None:
+    """The loads of units over the launch's time (PM sampling), on one axis of time; None where the
+    report has none with two samples."""
+    sampled = [series for series in profile.timeline if len(series.values) > 1]
+    if not sampled:
+        return None
+    longest = max(len(series.values) * series.step_us for series in sampled)
+    places = min(_POINTS, max(len(series.values) for series in sampled))
+
+    def course(series: Series) -> Cell:
+        values = series.values
+        count = min(len(values), max(2, round(places * len(values) * series.step_us / longest)))
+        bounds = [len(values) * at // count for at in range(count + 1)]
+        means = tuple(sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(bounds))
+        mean, most = (units.percent(x, 2) for x in (sum(values) / len(values), max(means)))
+        words = f"{series.label}: {mean} on average, up to {most}"
+        return Cell("", course=Course(means, words, 0.0, 1.0, places))
+
+    columns: tuple[Spec[Series], ...] = (
+        Spec("unit", "Unit", numeric=False, cell=lambda each: each.label),
+        Spec("course", f"0 to {units.duration(longest)}", "0 to 100 % of its peak", numeric=False, cell=course),
+        Spec("mean", "Mean", cell=lambda each: units.percent(sum(each.values) / len(each.values), 2)),
+        Spec("most", "Most", cell=lambda each: units.percent(max(each.values), 2)),
+        Spec("sampled", "Sampled for", cell=lambda each: units.duration(len(each.values) * each.step_us)),
+        Spec("step", "A sample each", cell=lambda each: units.duration(each.step_us)),
+    )  # fmt: skip
+    note = "0 to 100 % of each unit's peak. A line begins when its unit is first busy; units may be sampled in different passes."
+    few = [each.label for each in profile.timeline if each not in sampled]
+    note += f" Too few samples: {units.listed(few)}." if few else ""
+    return table("When is it busy?", columns, sampled, note, "over-time")

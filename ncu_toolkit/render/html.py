@@ -71,6 +71,8 @@ class Writer:
             body = body.replace("_", "_<wbr>")
         if cell.code:
             body = f"<code>{body}</code>"
+        if cell.course:
+            body = course(cell.course)
         if known and not cell.href and not cell.missing:
             body = self._opener(known, body, cell.tone)
         elif cell.href:

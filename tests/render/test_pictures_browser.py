@@ -378,3 +378,26 @@ def test_the_history_is_drawn_and_sorted_by_keyboard(
     )
     assert drawn == [[0, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [1440, 375])
+def test_loads_over_the_launch_s_time(browser: Browser, tmp_path: Path, width: int) -> None:
+    """As high as the table says, and as long as it was sampled."""
+    report = recorded.ROOT / "tests" / "origins" / "reports" / "pm-sampling.ncu-rep.xz"
+    browser.open(
+        write_standalone(analyze([report], Options(profiles=True)), tmp_path / "pm.html"),
+        width=width,
+    )
+    browser.wait_for("document.documentElement.dataset.ready")
+    drawn = browser.evaluate(
+        "[...document.querySelectorAll('[id$=over-time] tbody tr')].map(row => { const svg = row.querySelector('svg').getBoundingClientRect(),"
+        " line = row.querySelector('polyline').getBoundingClientRect(); return [(svg.bottom - line.top) / svg.height, line.width / svg.width,"
+        " row.cells[3].innerText, row.cells[4].innerText]; })"
+    )
+    assert len(drawn) == 5
+    for height, length, most, sampled in drawn:
+        assert height == pytest.approx(2 / 28 + 24 / 28 * float(plain(most)[:-2]) / 100, abs=0.12)
+        time, unit = plain(sampled).split()
+        assert length == pytest.approx(float(time) * (1e-3 if unit == "µs" else 1) / 1.56, abs=0.03)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
