@@ -233,7 +233,8 @@ def diagnosis(found: Diagnosis) -> dict[str, Any]:
 def card(shown: Card) -> dict[str, Any]:
     """A card as plain data. Shares are fractions of 1, times microseconds."""
     plain = {**asdict(shown), "headroom_text": shown.room}
-    del plain["file"]  # that of the launch
+    for name in ("file", "then", "of"):  # that of the launch; of programs alone
+        del plain[name]
     return plain
 
 

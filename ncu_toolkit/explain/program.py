@@ -1,0 +1,346 @@
+"""What costs a program's step, as an answer: the first cause on a card with where the step goes, the
+next ones, and the step's kernels by time. Times are in microseconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import counted, listed
+from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.document.answer import CARDS, TOP
+from ncu_toolkit.document.card import Card, CodeLine, UnitBar, factor_text, kernel_name
+from ncu_toolkit.document.views import Answer, Cell, Spec, Table, table
+from ncu_toolkit.model import Diagnosis, Launch, Profile
+from ncu_toolkit.model.finding import shown_step
+from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
+from ncu_toolkit.program.choice import groups
+from ncu_toolkit.program.classes import kernel_class
+
+#: What reports said of a trace's kernels, by place in `Trace.shapes`.
+Known = Mapping[int, tuple[Profile, Diagnosis]]
+#: What the bars of a program's card show.
+GOES: Final = "where the step goes"
+#: Bars of a step, the last for all that is left.
+_BARS: Final = 6
+#: Part of the step (0-1) below which time is no bar of its own.
+_SMALL: Final = 0.01
+#: Lines of the user's code that a card names.
+_LINES: Final = 2
+_IDLE: Final = "idle: "
+#: What is not known without it; what is not here changes no answer.
+_UNKNOWN: Final[Mapping[Lack, str]] = {
+    "wall time": "how long the GPU idles",
+    "host calls": "why the GPU idles",
+    "lines": "which line launches a kernel",
+    "shapes": "the grid and block of a launch",
+    "memory kinds": "whether the host's memory is pinned",
+}
+
+
+@dataclass(frozen=True)
+class StepKernel:
+    """Launches of a step with one kernel, grid and block: their time that nothing else accounts for,
+    its share (0-1) of the step, and the line that launches most of them."""
+
+    launch: Launch
+    kind: str
+    launches: int
+    us: float
+    share: float
+    line: str = ""
+    verdict: Diagnosis | None = None
+    """What a report says of the kernel."""
+
+
+def step_kernels(
+    step: Step, account: Account, known: Known | None = None
+) -> tuple[StepKernel, ...]:
+    """The kernels of a step, those with most time first."""
+    trace, ops = step.trace, step.ops
+    found = []
+    for group in groups(step, account):
+        launch = trace.shapes[group.shape]
+        times: Counter[str] = Counter()
+        for at in group.ops:
+            times[line_of(trace, ops[at].call)] += ops[at].end - ops[at].start
+        line = max(times, key=times.__getitem__, default="")
+        verdict = (known or {}).get(group.shape)
+        found.append(
+            StepKernel(
+                launch,
+                kernel_class(launch).label,
+                len(group.ops),
+                group.us,
+                group.us / account.wall_us if account.wall_us else 0.0,
+                line,
+                verdict[1] if verdict else None,
+            )
+        )
+    return tuple(found)
+
+
+def line_of(trace: Trace, call: int) -> str:
+    """The user's line that made a call; empty if unknown."""
+    line = trace.calls[call].line if call >= 0 else -1
+    return trace.lines[line] if line >= 0 else ""
+
+
+def program_answer(
+    found: ProgramDiagnosis,
+    known: Known | None = None,
+    *,
+    top: int = TOP,
+    cards: int = CARDS,
+    notes: Sequence[str] = (),
+    next_command: str = "",
+    flags: bool = True,
+) -> Answer:
+    """The answer to a program's step.
+
+    Args:
+        known: what reports said of its kernels.
+        top: kernels in the table; `cards`: findings with a card.
+        notes: faults of the input, a sentence each.
+        flags: name options of the command line for what is left out.
+    """
+    step, account = found.step, found.account
+    costly = [each for each in found.findings if not each.good]
+    shown = costly[: min(cards, top)]
+    first = _card(found, shown[0]) if shown else _healthy(found)
+    first = replace(
+        first,
+        bars=_bars(account),
+        of=GOES,
+        basis=_idle(account),
+        then=_then(found, costly),
+        missing=lacking(step.trace),
+        next=next_command,
+    )
+    return Answer(
+        headline(found),
+        cards=(first, *(_card(found, each) for each in shown[1:])),
+        points=(visible(step.said),) if step.said else (),
+        tables=(_kernels(step_kernels(step, account, known), account, top, flags),),
+        notes=tuple(map(visible, (*step.trace.notes, *found.notes, *notes))),
+    )
+
+
+def headline(found: ProgramDiagnosis) -> str:
+    """`train.py · step of 46.6 ms (9 seen, ±0.4 %) · NVIDIA H200 · 820 launches, GPU busy 94 %`."""
+    step, trace = found.step, found.step.trace
+    wall = units.duration(step.wall_us)
+    seen = f"{len(step.windows)} seen"
+    if len(step.windows) > 1:
+        seen += f", ±{units.percent(step.spread, 1)}"
+    names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
+    gpus = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
+    if len(trace.devices) > 1:
+        gpus = f"{len(trace.devices)} × {gpus or 'GPU'}"
+    work = counted(step.launches, "launch", "launches")
+    if "wall time" not in trace.lacks:
+        work += f", GPU busy {units.percent(found.account.busy, 2)}"
+    parts = (
+        trace.program,
+        f"whole run of {wall}" if step.how == "whole" else f"step of {wall} ({seen})",
+        gpus,
+        work,
+    )
+    return " · ".join(visible(part) for part in parts if part)
+
+
+def saving(found: StepFinding, wall_us: float) -> str:
+    """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`."""
+    if found.good:
+        return "nothing to gain"
+    most = _of(found.ceiling_us, wall_us)
+    if found.measured_us is not None:
+        return f"saved {_of(found.measured_us, wall_us)} when tried"
+    if found.expected_us is not None:
+        figure = _in_unit(found.ceiling_us, wall_us)
+        return f"saves about {_of(found.expected_us[1], wall_us)} (at most {figure})"
+    return f"saves at most {most}"
+
+
+def _of(part_us: float, wall_us: float) -> str:
+    """`31 of 46.6 ms`."""
+    return f"{_in_unit(part_us, wall_us)} of {units.duration(wall_us)}"
+
+
+def _in_unit(part_us: float, wall_us: float) -> str:
+    """A time without its unit, in that of the whole: two digits, and all before the point."""
+    scale = next((scale for scale in (1e6, 1e3, 1.0) if wall_us >= scale * 0.9995), 1e-3)
+    value = part_us / scale
+    return units.count(value) if value >= 100 else units.significant(value, 2)
+
+
+def _card(found: ProgramDiagnosis, finding: StepFinding) -> Card:
+    return Card(
+        kernel="",
+        time_us=None,
+        gpu="",
+        shape="",
+        state="roof" if finding.good else "slow",
+        bottleneck=visible(finding.rule),
+        title=visible(finding.title),
+        gain=saving(finding, found.account.wall_us),
+        factor=None,
+        confidence=finding.confidence,
+        summary=visible(finding.summary),
+        where=_where(found, finding),
+        do=tuple(shown_step(step, visible) for step in finding.advice),
+    )
+
+
+def _healthy(found: ProgramDiagnosis) -> Card:
+    """The card of a step of which no finding would save time."""
+    good = next(iter(found.findings), None)
+    ruled = [each for each in found.considered if each.outcome == "ruled out"]
+    open_ = len(found.considered) - len(ruled)
+    said = f"{counted(len(ruled), 'cause')} of lost time {'is' if len(ruled) == 1 else 'are'} ruled out"
+    if open_:
+        said += f"; for {open_} the trace holds too little"
+    summary = f"Nothing stands out: {visible(good.summary) if good else f'{said}.'}"
+    return Card(
+        kernel="", time_us=None, gpu="", shape="",
+        state="together" if good is None else "roof",
+        bottleneck=visible(good.rule) if good else "none",
+        title=visible(good.title) if good else "Nothing stands out",
+        gain="nothing to gain" if good else "no cause found",
+        factor=None,
+        confidence=good.confidence if good else "medium",
+        summary=summary,
+        do=tuple(shown_step(step, visible) for step in good.advice) if good else (),
+    )  # fmt: skip
+
+
+def _where(found: ProgramDiagnosis, finding: StepFinding) -> tuple[CodeLine, ...]:
+    """The finding's lines with the part of the step that their launches take."""
+    step, account = found.step, found.account
+    times: Counter[str] = Counter()
+    for at in finding.ops:
+        times[line_of(step.trace, step.ops[at].call)] += account.exclusive_us[at]  # type: ignore[assignment]
+    lines = []
+    for place in finding.where[:_LINES]:
+        share = times[place] / account.wall_us if account.wall_us else 0.0
+        of = "the step" if share else ""
+        path, _, line = visible(place).rpartition(":")
+        if path and line.isdecimal():
+            lines.append(CodeLine(path, int(line), "", "", share, of))
+        else:
+            lines.append(CodeLine("", 0, "", visible(place), share, of))
+    return tuple(lines)
+
+
+def _then(found: ProgramDiagnosis, costly: Sequence[StepFinding]) -> tuple[tuple[str, ...], ...]:
+    """The two causes after the first, and what all of them save together."""
+    wall = found.account.wall_us
+    rows = [
+        (visible(each.title), saving(each, wall).partition(" of ")[0] + f" {_unit(wall)}", _first(each))
+        for each in costly[1:CARDS]
+    ]  # fmt: skip
+    if len(costly) > 1 and found.together_us > 0:
+        left = max(0.0, wall - found.together_us)
+        all_ = {2: "both", 3: "all three"}.get(len(costly), f"all {len(costly)}")
+        rows.append((all_, f"{_in_unit(wall, wall)} → {_of(left, wall).partition(' of ')[0]} {_unit(wall)} at best", ""))
+    return tuple(rows)
+
+
+def _unit(wall_us: float) -> str:
+    return units.duration(wall_us).rpartition(units.THIN_SPACE)[2]
+
+
+def _first(finding: StepFinding) -> str:
+    return visible(finding.where[0]) if finding.where else ""
+
+
+def _bars(account: Account) -> tuple[UnitBar, ...]:
+    """The account as bars whose whole percents add up to 100. Idle time is one bar."""
+    wall = account.wall_us
+    if not wall:
+        return ()
+    times: dict[str, float] = {}
+    labels = {}
+    for part in account.parts:
+        key = _IDLE if part.key.startswith(_IDLE) else part.key
+        labels[key] = "GPU idle" if key == _IDLE else visible(part.label)
+        times[key] = times.get(key, 0.0) + part.us
+    ordered = sorted(times, key=lambda key: -times[key])
+    large = [key for key in ordered if times[key] >= _SMALL * wall]
+    most = _BARS if len(ordered) <= _BARS and len(large) == len(ordered) else _BARS - 1
+    named = large[:most]
+    shown = [(labels[key], times[key] / wall) for key in named]
+    left = sum(times[key] for key in ordered if key not in named)
+    if left > 0:
+        shown.append(("other", left / wall))
+    rounded = _whole([share for _, share in shown])
+    return tuple(
+        UnitBar(label, label, 0.0, busy=share)
+        for (label, _), share in zip(shown, rounded, strict=True)
+    )
+
+
+def _whole(shares: Sequence[float]) -> list[float]:
+    """Shares as whole percents that add up to all of them: the largest remainders are rounded up."""
+    parts = [share * 100 for share in shares]
+    found = [int(part) for part in parts]
+    up = sorted(range(len(parts)), key=lambda at: found[at] - parts[at])
+    for at in up[: round(sum(parts)) - sum(found)]:
+        found[at] += 1
+    return [each / 100 for each in found]
+
+
+def _idle(account: Account) -> str:
+    """What the GPU waits for, where that is worth a word."""
+    wall = account.wall_us
+    parts = [
+        part for part in account.parts if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
+    ]
+    if not parts:
+        return ""
+    said = (f"{visible(part.label)} {units.percent(part.us / wall, 2)}" for part in parts)
+    return f"Idle: {', '.join(said)}."
+
+
+def lacking(trace: Trace) -> str:
+    """What a trace does not tell, in a sentence; empty where it lacks nothing."""
+    unknown = [words for lack, words in _UNKNOWN.items() if lack in trace.lacks]
+    if "wall time" in trace.lacks and len(unknown) > 1:
+        unknown = [each for each in unknown if each != _UNKNOWN["host calls"]]
+    return f"The trace does not tell {listed(unknown)}." if unknown else ""
+
+
+def _kernels(kernels: Sequence[StepKernel], account: Account, top: int, flags: bool) -> Table:
+    def verdict(kernel: StepKernel) -> str:
+        if kernel.verdict is None:
+            return ""
+        first = kernel.verdict.primary
+        gain = f", {factor_text(first.speedup)}" if first.speedup and not first.good else ""
+        return f"{title(first.bottleneck)}{gain}"
+
+    columns: tuple[Spec[StepKernel], ...] = (
+        Spec(
+            "kernel",
+            cell=lambda kernel: kernel_name(kernel.launch.kernel or kernel.launch.function),
+            numeric=False,
+            code=True,
+            name=True,
+        ),
+        Spec("class", cell=lambda kernel: visible(kernel.kind), numeric=False, gives_way=3),
+        Spec("launches", cell=lambda kernel: units.count(kernel.launches), gives_way=4),
+        Spec("time", cell=lambda kernel: units.duration(kernel.us)),
+        Spec("share", cell=lambda kernel: Cell(units.percent(kernel.share, 2), tone="strong")),
+        Spec("line", cell=lambda kernel: visible(kernel.line), numeric=False, code=True, gives_way=2),
+        Spec("verdict", cell=verdict, numeric=False, gives_way=1, shortest=12),
+    )  # fmt: skip
+    left = kernels[top:]
+    note = ""
+    if left:
+        more = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
+        note = f"{more} {units.duration(sum(each.us for each in left))}"
+        note += f"; --top {len(kernels)} shows all." if flags else "."
+    return table("Kernels of the step", columns, kernels[:top], note)
