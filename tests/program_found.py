@@ -60,7 +60,9 @@ def found(trace: Trace, findings: tuple[StepFinding, ...] = ()) -> ProgramDiagno
         findings=findings,
         considered=(
             NoFinding("host-sync", "ruled out", "No call waits for the GPU."),
-            NoFinding("host-copy", "abstained", "Kinds of memory are not known.", missing=("copy",)),
+            NoFinding(
+                "host-copy", "abstained", "Kinds of memory are not known.", missing=("copy",)
+            ),
         ),
         together_us=sum(each.ceiling_us for each in findings),
     )
