@@ -75,6 +75,11 @@ _COLOURS: Final = {
     "copy": "#7c5a3c", "set": "#7c5a3c",
 }  # fmt: skip
 _GREY: Final = "#8a8f98"
+#: What is counted of a kind.
+_NOUNS: Final = {
+    _IDLE: ("gap",), "copy": ("copy", "copies"), "set": ("set of memory", "sets of memory"),
+    "": ("operation",),
+}  # fmt: skip
 #: Functions of which each instance does something else, which the name of a functor tells.
 _GENERIC: Final = re.compile(
     r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
@@ -206,7 +211,7 @@ def _tiles(
 ) -> Iterator[Tile]:
     step, account, trace = found.step, found.account, found.step.trace
     of_op, of_gap = _savings(found, costly)
-    root = _Node(what=visible(step.said))
+    root = _Node()
     places = _places(found)
     for at, op in enumerate(step.ops):
         key = _key(op, trace)
@@ -246,7 +251,7 @@ def _laid(
     time_, share = units.duration(node.us), units.percent(part, 2)
     said = [name, *([node.what] if node.what else [])]
     figures = f"{time_}, {share} of the step" if level else time_
-    figures += f", {counted(node.count, 'gap' if node.kind == _IDLE else 'operation')}"
+    figures += f", {counted(node.count, *_NOUNS.get(node.kind, ('launch', 'launches')))}"
     best = [(us, cause) for cause, us in node.saved.items() if us > 0]
     for us, cause in sorted(best, reverse=True)[:2]:
         figures += f". {visible(costly[cause].title)}: at most {units.duration(us)} of it"
@@ -521,18 +526,19 @@ def _launches(
 
     specs: list[Spec[LaunchGroup]] = [
         Spec("kernel", "Kernel", numeric=False, cell=name),
-        Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(launch(group)).label)),
-        Spec("launches", "Launches", "in one step, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
         Spec("time", "Time", "of the step, which it alone accounts for", cell=lambda group: number(group.us, "us")),
         Spec("share", "Share", "of the step", cell=lambda group: number(group.share, "fraction", bar=group.share)),
+        Spec("launches", "Launches", "in one step, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
+        Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(launch(group)).label)),
         Spec("line", "Line", "that launches most of them", numeric=False, cell=line),
-        Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(cause(group)[0])),
-        Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
+        Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
+        Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(cause(group)[0])),
         Spec("predicted", "Predicted", "estimated speedup if the bottleneck were removed", cell=gain),
         Spec("grid", "Grid", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).grid)))),
         Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block)))),
     ]  # fmt: skip
+
     lacks = {"grid", "block"} if "shapes" in trace.lacks else set()
     lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck", "predicted"}
     lacks |= set() if any(cause(group)[0] for group in rows) else {"cause", "saves"}

@@ -238,6 +238,17 @@ SHARED: Final = "shared.js"
 _WINDOW: Final = 32_000
 
 
+def packed_part(body: Markup, key: str = "", sample: str = "") -> Markup:
+    """A part of a page as text that the page's script unpacks, by the sample with a key."""
+    return Markup('<script type="text/plain" class="part" data-key="{}">{}</script>').format(
+        key, packed(_bytes(body), sample.encode())
+    )
+
+
+def _bytes(body: Markup) -> bytes:
+    return str(_finalize(body)).encode("utf-8", "backslashreplace")
+
+
 class Shared:
     """Folded sections and code of a folder's pages, packed for the page's script.
 
@@ -253,14 +264,11 @@ class Shared:
     def pack(self, key: str, body: Markup) -> Markup:
         """A folded section as text that the page's script unpacks; those with a `key` by its
         sample."""
-        text = str(_finalize(body)).encode("utf-8", "backslashreplace")
         if key and not self.sampled:
-            self._samples[key] = text[:_WINDOW].decode("utf-8", "ignore")
+            self._samples[key] = _bytes(body)[:_WINDOW].decode("utf-8", "ignore")
             return Markup("")
         sample = self._samples.get(key, "") if key else ""
-        return Markup('<script type="text/plain" class="part" data-key="{}">{}</script>').format(
-            key if sample else "", packed(text, sample.encode())
-        )
+        return packed_part(body, key if sample else "", sample)
 
     def hot(self, data: Mapping[str, Any]) -> str:
         """The code of a page, its source as places in SHARED."""
@@ -294,7 +302,7 @@ class Leaves:
         self.packed = 0
 
     def __call__(self, name: str, body: str) -> Markup:
-        data = str(_finalize(Markup(body))).encode("utf-8", "backslashreplace")
+        data = _bytes(Markup(body))
         self._plain += len(data)
         if self._plain <= PLAIN_BYTES:
             return Markup('<div class="leaf" id="page-{}">{}</div>').format(name, Markup(body))
@@ -361,6 +369,7 @@ def _environment() -> Environment:
         roofline=roofline,
         stairs=stairs,
         icicle=icicle,
+        packed_part=packed_part,
         packed_json=lambda data: packed(msgspec.json.encode(data)),
         PLAIN_ROWS=PLAIN_ROWS,
         term_note=term_note,

@@ -214,7 +214,7 @@ def stairs(chart: StepChart) -> Markup:
 def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup:
     """Tiles in rows by depth. Places are style variables, so that the page's script can zoom and
     choose the cause that is shown."""
-    tiles = "".join(_tile(tile, at, link) for at, tile in enumerate(picture.tiles))
+    tiles = "".join(_tile(tile, link) for tile in picture.tiles)
     colours = "".join(f".q-{key}{{--k:{kind.colour}}}" for key, kind in picture.kinds.items())
     shown = "".join(
         f'.icicle[data-shown="{at}"] .tile{{--s:var(--s{at},0)}}'
@@ -225,12 +225,12 @@ def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup
     ).format(Markup(colours), Markup(shown), question, picture.levels, Markup(tiles))
 
 
-def _tile(tile: Tile, at: int, link: Callable[[str], str]) -> str:
+def _tile(tile: Tile, link: Callable[[str], str]) -> str:
     saved = "".join(f";--s{n}:{part:.3g}" for n, part in enumerate(tile.saved) if part)
     tag, href = ("a", f' href="{escape(link(tile.href))}"') if tile.href else ("div", "")
     kind = f" q-{tile.kind}" if tile.kind else ""
     return (
-        f'<{tag}{href} class="tile{kind}" role="treeitem" aria-level="{tile.level + 1}" tabindex="{-1 if at else 0}"'
+        f'<{tag}{href} class="tile{kind}" role="treeitem"'
         f' style="--x:{tile.start:.5g};--w:{tile.part:.4g};--l:{tile.level}{saved}" title="{escape(tile.words)}">'
         f"{'<i></i>' if saved else ''}<b>{escape(tile.name)}</b> <span>{escape(tile.figure)}</span></{tag}>\n"
     )

@@ -9,6 +9,21 @@
   const whole = document.querySelector(".where .zoomed"), index = (tile) => tiles.indexOf(tile);
   let shown = tiles[0];
 
+  // What a block is stands below the picture: a balloon would hide what is in it.
+  const said = document.querySelector(".where .said"), hint = said.textContent, words = new Map();
+  for (const tile of tiles) {
+    words.set(tile, tile.title);
+    tile.setAttribute("aria-description", tile.title);
+    tile.setAttribute("aria-level", level(tile) + 1);
+    tile.removeAttribute("title");
+    tile.tabIndex = tile === tiles[0] ? 0 : -1;
+  }
+  const tell = (tile) => { said.textContent = words.get(tile) || words.get(document.activeElement) || hint; };
+  box.addEventListener("pointerover", (event) => tell(event.target.closest(".tile")));
+  box.addEventListener("pointerleave", () => tell(null));
+  box.addEventListener("focusin", (event) => tell(event.target));
+  box.addEventListener("focusout", () => { said.textContent = hint; });
+
   // Tiles stand in order of depth: what is above one comes before it, what is within it after.
   function above(tile) { for (let at = index(tile) - 1; at >= 0; at--) if (level(tiles[at]) === level(tile) - 1) return tiles[at]; return null; }
   const within = (tile) => { const next = tiles[index(tile) + 1]; return next && level(next) > level(tile) ? next : null; };
@@ -53,7 +68,7 @@
       zoom(above(shown), true);
     }
   });
-  whole.firstElementChild.addEventListener("click", () => { zoom(tiles[0], true); stop(tiles[0]); });
+  whole.addEventListener("click", () => { zoom(tiles[0], true); stop(tiles[0]); });
   addEventListener("popstate", () => zoom(named()));
   zoom(named());
 
