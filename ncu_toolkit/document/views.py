@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, RoofPicture, Savings
+from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Icicle, RoofPicture, Savings
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -481,6 +481,28 @@ class RunView:
     pages: tuple[PageView, ...]
     records: tuple[Mapping[str, Any], ...]
     """Each launch with its verdict as plain data, for JSON."""
+
+
+@dataclass(frozen=True)
+class ProgramView:
+    """The page of a program's step. `findings` are what costs it time, each with its saving; the
+    first of them are the causes of the icicle, in the same order."""
+
+    title: str
+    facts: tuple[str, ...]
+    """What is known of the step, in words: its GPU, its launches."""
+    icicle: Icicle
+    findings: tuple[FindingView, ...]
+    together: str
+    """What all findings save; empty for fewer than two."""
+    account: BarChart
+    launches: Table | None
+    order: Mapping[str, Any]
+    """Each launch of the step as data for the page's script (`in_order`)."""
+    folds: tuple[Fold, ...]
+    notes: tuple[str, ...]
+    pages: tuple[PageView, ...] = ()
+    """Of launches that a report tells more of."""
 
 
 @lru_cache(maxsize=1 << 13)  # half of a report's cells are labels and headings
