@@ -276,7 +276,7 @@ def test_one_finding_has_no_sum() -> None:
     assert [row[0] for row in two.cards[0].then] == [SPELLED.title, "both"]
     five = (FP32, SPELLED, OPTIMIZER, OPTIMIZER, OPTIMIZER)
     rows = explain.program_answer(gpt(findings=five)).cards[0].then
-    assert [row[0] for row in rows] == [SPELLED.title, OPTIMIZER.title, "all 5"]
+    assert [row[0] for row in rows] == [SPELLED.title, OPTIMIZER.title, "all five"]
 
 
 def test_what_the_trace_lacks_is_one_sentence() -> None:
