@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from ncu_toolkit.agents import code, digest
-from ncu_toolkit.agents.digest import Digest, Mark, lay_out, plain
+from ncu_toolkit.agents.digest import Digest, LaunchIds, lay_out, plain
 from ncu_toolkit.agents.reports import Reports, ServedReport
 from ncu_toolkit.agents.root import MOST_BYTES
 from ncu_toolkit.analysis import answers, gate
@@ -200,7 +200,7 @@ class Tools:
         """Explains one finding: the figures it rests on with their thresholds, how its gain is
         predicted, and all its advice."""
         report, launch, found = self.reports.finding(finding)
-        mark = Mark(report.launch_id(launch), (finding,))
+        mark = LaunchIds(report.launch_id(launch), (finding,))
         about = f"{SCHEME}bottlenecks/{found.bottleneck}"
         known = found.bottleneck in bottleneck_ids()
         base = msgspec.structs.replace(_base(report), see=about if known else "")
@@ -236,13 +236,13 @@ class Tools:
         shown = answers.of_comparison(found)
         if found.pairs:
             shown = replace(shown, verdict="")  # no gate was asked for
-        marks: list[Mark] = []
+        marks: list[LaunchIds] = []
         pair = next((each for each in found.ordered if not each.problem and each.profiled), None)
         if pair is not None and shown.cards:
             for side, each, card in zip(sides, (pair.old, pair.new), shown.cards, strict=True):
                 assert each.representative is not None
                 name = f"{side.id}/{each.representative.origin.key}"
-                marks.append(Mark(name, (f"{name}/{card.bottleneck}",)))
+                marks.append(LaunchIds(name, (f"{name}/{card.bottleneck}",)))
         return lay_out(shown, budget_tokens, marks, part=part)
 
     def static(
@@ -389,9 +389,9 @@ def _base(report: ServedReport) -> Digest:
     return Digest(digest.NOTE, report=plain(report.name, 200), report_id=report.id)
 
 
-def _mark(report: ServedReport, launch: LaunchResult) -> Mark:
+def _mark(report: ServedReport, launch: LaunchResult) -> LaunchIds:
     findings = [report.finding_id(launch, each) for each in launch.diagnosis.findings]
-    return Mark(report.launch_id(launch), tuple(findings))
+    return LaunchIds(report.launch_id(launch), tuple(findings))
 
 
 def bottleneck_page(name: str) -> str:
