@@ -3,6 +3,7 @@ next ones, and the step's kernels by time. Times are in microseconds."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +11,17 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.core.units import counted, listed
+from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.answer import CARDS, TOP
-from ncu_toolkit.document.card import Card, CodeLine, UnitBar, factor_text, kernel_name
+from ncu_toolkit.document.card import (
+    NAME,
+    Card,
+    CodeLine,
+    UnitBar,
+    factor_text,
+    in_the_middle,
+)
 from ncu_toolkit.document.views import Answer, Cell, Spec, Table, table
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.finding import shown_step
@@ -32,12 +40,23 @@ _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
 _IDLE: Final = "idle: "
+#: Functions of which each instance does something else, which the name of a functor tells.
+_GENERIC: Final = re.compile(
+    r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
+)
+_FUNCTOR: Final = re.compile(
+    r"\bCUDAFunctor(?:On\w+?)?_(\w+)(?=<)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
+)
+#: CUTLASS's functions that run the kernel that their template names.
+_WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
+_NO_FUNCTOR: Final = re.compile(
+    r"(?:A?B?Unary|Binary|gpu|reduce|.*elementwise|multi_tensor_apply)$"
+)
 #: What is not known without it; what is not here changes no answer.
 _UNKNOWN: Final[Mapping[Lack, str]] = {
     "wall time": "how long the GPU idles",
     "host calls": "why the GPU idles",
     "lines": "which line launches a kernel",
-    "shapes": "the grid and block of a launch",
     "memory kinds": "whether the host's memory is pinned",
 }
 
@@ -90,6 +109,24 @@ def line_of(trace: Trace, call: int) -> str:
     return trace.lines[line] if line >= 0 else ""
 
 
+def kernel_label(launch: Launch) -> str:
+    """A kernel's name as short as tells it from others: `tanh: vectorized_elementwise_kernel`."""
+    name = visible(launch.function or launch.kernel, 400)
+    short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
+    short = short.partition("(")[0].rpartition("::")[2] or name
+    if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", launch.kernel)):
+        short = visible(inside[1])
+    elif _GENERIC.search(short):
+        found = (match[1] or match[2] for match in _FUNCTOR.finditer(launch.kernel))
+        told = next(
+            (each for each in found if not short.startswith(each) and not _NO_FUNCTOR.match(each)),
+            "",
+        )
+        if told:
+            short = f"{visible(told)}: {short}"
+    return in_the_middle(short, NAME)
+
+
 def program_answer(
     found: ProgramDiagnosis,
     known: Known | None = None,
@@ -125,8 +162,21 @@ def program_answer(
         headline(found),
         cards=(first, *(_card(found, each) for each in shown[1:])),
         points=(visible(step.said),) if step.said else (),
-        tables=(_kernels(step_kernels(step, account, known), account, top, flags),),
+        tables=(_kernels(step_kernels(step, account, known), top, flags),),
         notes=tuple(map(visible, (*step.trace.notes, *found.notes, *notes))),
+    )
+
+
+def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
+    """One finding: its card with all its lines, how its ceiling is computed, and its evidence."""
+    from ncu_toolkit.explain import code  # it is not needed for the answer
+
+    card = _card(found, finding, len(finding.where))
+    return Answer(
+        "",
+        cards=(card,),
+        points=tuple(map(visible, finding.arithmetic)),
+        tables=(code.evidence("Evidence", finding.evidence),) if finding.evidence else (),
     )
 
 
@@ -141,7 +191,7 @@ def headline(found: ProgramDiagnosis) -> str:
     gpus = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
     if len(trace.devices) > 1:
         gpus = f"{len(trace.devices)} × {gpus or 'GPU'}"
-    work = counted(step.launches, "launch", "launches")
+    work = f"{units.count(step.launches)} launch{'es' * (step.launches != 1)}"
     if "wall time" not in trace.lacks:
         work += f", GPU busy {units.percent(found.account.busy, 2)}"
     parts = (
@@ -153,22 +203,19 @@ def headline(found: ProgramDiagnosis) -> str:
     return " · ".join(visible(part) for part in parts if part)
 
 
-def saving(found: StepFinding, wall_us: float) -> str:
-    """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`."""
+def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
+    """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`; without the `whole`,
+    `saves at most 31 ms`."""
     if found.good:
         return "nothing to gain"
-    most = _of(found.ceiling_us, wall_us)
+    wall = units.duration(wall_us)
+    of = f" of {wall}" if whole else f"{units.THIN_SPACE}{_unit(wall_us)}"
     if found.measured_us is not None:
-        return f"saved {_of(found.measured_us, wall_us)} when tried"
+        return f"saved {_in_unit(found.measured_us, wall_us)}{of} when tried"
+    most = _in_unit(found.ceiling_us, wall_us)
     if found.expected_us is not None:
-        figure = _in_unit(found.ceiling_us, wall_us)
-        return f"saves about {_of(found.expected_us[1], wall_us)} (at most {figure})"
-    return f"saves at most {most}"
-
-
-def _of(part_us: float, wall_us: float) -> str:
-    """`31 of 46.6 ms`."""
-    return f"{_in_unit(part_us, wall_us)} of {units.duration(wall_us)}"
+        return f"saves about {_in_unit(found.expected_us[1], wall_us)}{of} (at most {most})"
+    return f"saves at most {most}{of}"
 
 
 def _in_unit(part_us: float, wall_us: float) -> str:
@@ -178,7 +225,7 @@ def _in_unit(part_us: float, wall_us: float) -> str:
     return units.count(value) if value >= 100 else units.significant(value, 2)
 
 
-def _card(found: ProgramDiagnosis, finding: StepFinding) -> Card:
+def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
     return Card(
         kernel="",
         time_us=None,
@@ -191,41 +238,45 @@ def _card(found: ProgramDiagnosis, finding: StepFinding) -> Card:
         factor=None,
         confidence=finding.confidence,
         summary=visible(finding.summary),
-        where=_where(found, finding),
+        where=_where(found, finding, lines),
         do=tuple(shown_step(step, visible) for step in finding.advice),
     )
 
 
 def _healthy(found: ProgramDiagnosis) -> Card:
     """The card of a step of which no finding would save time."""
-    good = next(iter(found.findings), None)
-    ruled = [each for each in found.considered if each.outcome == "ruled out"]
-    open_ = len(found.considered) - len(ruled)
-    said = f"{counted(len(ruled), 'cause')} of lost time {'is' if len(ruled) == 1 else 'are'} ruled out"
-    if open_:
-        said += f"; for {open_} the trace holds too little"
-    summary = f"Nothing stands out: {visible(good.summary) if good else f'{said}.'}"
+    good = next((each for each in found.findings if each.good), None)
+    if good is not None:
+        return replace(_card(found, good), summary=f"Nothing stands out: {visible(good.summary)}")
+    ruled = sum(each.outcome == "ruled out" for each in found.considered)
+    told = [
+        f"{counted(ruled, 'known cause')} of lost time {'is' if ruled == 1 else 'are'} ruled out"
+    ]
+    if left := len(found.considered) - ruled:
+        told.append(f"for {counted(left, 'more', 'more')} the trace holds too little")
     return Card(
-        kernel="", time_us=None, gpu="", shape="",
-        state="together" if good is None else "roof",
-        bottleneck=visible(good.rule) if good else "none",
-        title=visible(good.title) if good else "Nothing stands out",
-        gain="nothing to gain" if good else "no cause found",
+        kernel="",
+        time_us=None,
+        gpu="",
+        shape="",
+        state="together",
+        bottleneck="none",
+        title="Nothing stands out",
+        gain="no known cause",
         factor=None,
-        confidence=good.confidence if good else "medium",
-        summary=summary,
-        do=tuple(shown_step(step, visible) for step in good.advice) if good else (),
-    )  # fmt: skip
+        confidence="medium",
+        summary=f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows.",
+    )
 
 
-def _where(found: ProgramDiagnosis, finding: StepFinding) -> tuple[CodeLine, ...]:
+def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
     """The finding's lines with the part of the step that their launches take."""
     step, account = found.step, found.account
     times: Counter[str] = Counter()
     for at in finding.ops:
         times[line_of(step.trace, step.ops[at].call)] += account.exclusive_us[at]  # type: ignore[assignment]
     lines = []
-    for place in finding.where[:_LINES]:
+    for place in finding.where[:most]:
         share = times[place] / account.wall_us if account.wall_us else 0.0
         of = "the step" if share else ""
         path, _, line = visible(place).rpartition(":")
@@ -240,13 +291,14 @@ def _then(found: ProgramDiagnosis, costly: Sequence[StepFinding]) -> tuple[tuple
     """The two causes after the first, and what all of them save together."""
     wall = found.account.wall_us
     rows = [
-        (visible(each.title), saving(each, wall).partition(" of ")[0] + f" {_unit(wall)}", _first(each))
+        (visible(each.title), saving(each, wall, whole=False), _first(each))
         for each in costly[1:CARDS]
-    ]  # fmt: skip
+    ]
     if len(costly) > 1 and found.together_us > 0:
-        left = max(0.0, wall - found.together_us)
-        all_ = {2: "both", 3: "all three"}.get(len(costly), f"all {len(costly)}")
-        rows.append((all_, f"{_in_unit(wall, wall)} → {_of(left, wall).partition(' of ')[0]} {_unit(wall)} at best", ""))
+        left = _in_unit(max(0.0, wall - found.together_us), wall)
+        every = {2: "both", 3: "all three"}.get(len(costly), f"all {len(costly)}")
+        now, space, unit = units.duration(wall).rpartition(units.THIN_SPACE)
+        rows.append((every, f"{now} → {left}{space}{unit} at best", ""))
     return tuple(rows)
 
 
@@ -311,10 +363,11 @@ def lacking(trace: Trace) -> str:
     unknown = [words for lack, words in _UNKNOWN.items() if lack in trace.lacks]
     if "wall time" in trace.lacks and len(unknown) > 1:
         unknown = [each for each in unknown if each != _UNKNOWN["host calls"]]
-    return f"The trace does not tell {listed(unknown)}." if unknown else ""
+    either = " or ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
+    return f"The trace does not tell {either}." if unknown else ""
 
 
-def _kernels(kernels: Sequence[StepKernel], account: Account, top: int, flags: bool) -> Table:
+def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
     def verdict(kernel: StepKernel) -> str:
         if kernel.verdict is None:
             return ""
@@ -325,7 +378,7 @@ def _kernels(kernels: Sequence[StepKernel], account: Account, top: int, flags: b
     columns: tuple[Spec[StepKernel], ...] = (
         Spec(
             "kernel",
-            cell=lambda kernel: kernel_name(kernel.launch.kernel or kernel.launch.function),
+            cell=lambda kernel: kernel_label(kernel.launch),
             numeric=False,
             code=True,
             name=True,

@@ -73,6 +73,19 @@ class AnswerText:
         yield from lines(self._shown, width, ascii_only=narrow, links=console.is_terminal)
 
 
+class AnswersText:
+    """Answers one below the other."""
+
+    def __init__(self, shown: Sequence[Answer]) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for at, each in enumerate(self._shown):
+            if at:
+                yield Text()
+            yield AnswerText(each)
+
+
 class RunText:
     """A run for a terminal: its ladders at their main size, the cards of some rungs, and the answer
     to other launches."""
