@@ -38,6 +38,7 @@ from ncu_toolkit.document.views import (
 from ncu_toolkit.explain.program import (
     Known,
     headline,
+    kernel_label,
     lacking,
     line_of,
     program_answer,
@@ -87,16 +88,6 @@ _NOUNS: Final = {
     _IDLE: ("gap",), "copy": ("copy", "copies"), "set": ("set of memory", "sets of memory"),
     "": ("operation",),
 }  # fmt: skip
-#: Functions of which each instance does something else, which the name of a functor tells.
-_GENERIC: Final = re.compile(
-    r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
-)
-_FUNCTOR: Final = re.compile(
-    r"\bCUDAFunctor(?:On\w+?)?_(\w+)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
-)
-_NO_FUNCTOR: Final = re.compile(
-    r"(?:A?B?Unary|Binary|gpu|reduce|.*elementwise|multi_tensor_apply)$"
-)
 
 
 def write_program_page(found: ProgramDiagnosis, output: Path, known: Known | None = None) -> Path:
@@ -332,19 +323,6 @@ def _work(op: Op, trace: Trace) -> tuple[str, str]:
         return kernel_label(trace.shapes[op.shape]), _kind(_key(op, trace))
     memory = {True: ", pinned", False: ", pageable", None: ""}[op.pinned]
     return f"{visible(op.path) or op.kind}{memory}", op.kind
-
-
-def kernel_label(launch: Launch) -> str:
-    """A kernel's name as short as tells it from others: `tanh: vectorized_elementwise_kernel`."""
-    name = visible(launch.function or launch.kernel, 400)
-    short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
-    short = short.partition("(")[0].rpartition("::")[2] or name
-    if _GENERIC.search(short):
-        found = (match[1] or match[2] for match in _FUNCTOR.finditer(launch.kernel))
-        told = next((each for each in found if each != short and not _NO_FUNCTOR.match(each)), "")
-        if told:
-            short = f"{visible(told)}: {short}"
-    return in_the_middle(short, _NAME)
 
 
 def _places(found: ProgramDiagnosis) -> list[list[tuple[str, str, str]]]:
