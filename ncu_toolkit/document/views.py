@@ -496,6 +496,10 @@ class ProgramView:
     title: str
     facts: tuple[str, ...]
     """What is known of the step, in words: its GPU, its launches."""
+    whole: str
+    """What the times are parts of: `step` or `run`."""
+    card: Card
+    """The answer's first."""
     icicle: Icicle
     findings: tuple[FindingView, ...]
     together: str
@@ -505,6 +509,8 @@ class ProgramView:
     order: Mapping[str, Any]
     """Each launch of the step as data for the page's script (`in_order`)."""
     folds: tuple[Fold, ...]
+    lacking: str
+    """What the trace does not tell, in a sentence; empty where it lacks nothing."""
     notes: tuple[str, ...]
     pages: tuple[PageView, ...] = ()
     """Of launches that a report tells more of."""

@@ -35,7 +35,15 @@ from ncu_toolkit.document.views import (
     table,
     text,
 )
-from ncu_toolkit.explain.program import Known, headline, lacking, line_of, saving
+from ncu_toolkit.explain.program import (
+    Known,
+    headline,
+    kernel_label,
+    lacking,
+    line_of,
+    program_answer,
+    saving,
+)
 from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.model import Launch, NoFinding
 from ncu_toolkit.model.finding import shown_step
@@ -80,16 +88,6 @@ _NOUNS: Final = {
     _IDLE: ("gap",), "copy": ("copy", "copies"), "set": ("set of memory", "sets of memory"),
     "": ("operation",),
 }  # fmt: skip
-#: Functions of which each instance does something else, which the name of a functor tells.
-_GENERIC: Final = re.compile(
-    r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
-)
-_FUNCTOR: Final = re.compile(
-    r"\bCUDAFunctor(?:On\w+?)?_(\w+)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
-)
-_NO_FUNCTOR: Final = re.compile(
-    r"(?:A?B?Unary|Binary|gpu|reduce|.*elementwise|multi_tensor_apply)$"
-)
 
 
 def write_program_page(found: ProgramDiagnosis, output: Path, known: Known | None = None) -> Path:
@@ -121,11 +119,10 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         _kind(key): BarKind(
             "idle" if key.startswith(_IDLE) else visible(part.label),
             _COLOURS.get(key, _GREY),
-            "." if key.startswith(_IDLE) else "",
         )
         for key, part in parts.items()
     }
-    title, *facts = headline(found).split(" · ")
+    first, *facts = headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book)
     together = ""
@@ -134,10 +131,11 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
             rule="", title="", summary="", confidence="high", ceiling_us=found.together_us
         )
         together = f"All together: {saving(all_, account.wall_us)}."
-    notes = [*trace.notes, *found.notes, lacking(trace)]
     return ProgramView(
-        title if trace.program else "A program",
-        tuple(facts if trace.program else [title, *facts]),
+        first[:1].upper() + first[1:] if not trace.program else first,
+        tuple(facts),
+        _whole(found),
+        program_answer(found, known).cards[0],
         Icicle(
             tuple(_tiles(found, costly, parts, linked)),
             kinds,
@@ -149,9 +147,15 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         launches,
         _order(found, rows, linked),
         tuple(_folds(found)),
-        tuple(visible(note) for note in notes if note),
+        lacking(trace),
+        tuple(visible(note) for note in (*trace.notes, *found.notes)),
         tuple(page_view(book, profile) for profile in book.strangers),
     )
+
+
+def _whole(found: ProgramDiagnosis) -> str:
+    """What the times are parts of, in a word."""
+    return "run" if found.step.how == "whole" else "step"
 
 
 def _book(found: ProgramDiagnosis, known: Known) -> Book:
@@ -231,7 +235,7 @@ def _tiles(
         root.add(path, gap.us, of_gap.get(at, {}))
     least = _LEAST
     while True:
-        tiles = list(_laid(root, "step", root.us, costly, least))
+        tiles = list(_laid(root, _whole(found), root.us, costly, least))
         if len(tiles) <= _TILES:
             return iter(tiles)
         least *= 1.5
@@ -250,7 +254,7 @@ def _laid(
     part = node.us / whole if whole else 0.0
     time_, share = units.duration(node.us), units.percent(part, 2)
     said = [name, *([node.what] if node.what else [])]
-    figures = f"{time_}, {share} of the step" if level else time_
+    figures = f"{time_}, {share}" if level else time_
     figures += f", {counted(node.count, *_NOUNS.get(node.kind, ('launch', 'launches')))}"
     best = [(us, cause) for cause, us in node.saved.items() if us > 0]
     for us, cause in sorted(best, reverse=True)[:2]:
@@ -321,19 +325,6 @@ def _work(op: Op, trace: Trace) -> tuple[str, str]:
     return f"{visible(op.path) or op.kind}{memory}", op.kind
 
 
-def kernel_label(launch: Launch) -> str:
-    """A kernel's name as short as tells it from others: `tanh: vectorized_elementwise_kernel`."""
-    name = visible(launch.function or launch.kernel, 400)
-    short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
-    short = short.partition("(")[0].rpartition("::")[2] or name
-    if _GENERIC.search(short):
-        found = (match[1] or match[2] for match in _FUNCTOR.finditer(launch.kernel))
-        told = next((each for each in found if each != short and not _NO_FUNCTOR.match(each)), "")
-        if told:
-            short = f"{visible(told)}: {short}"
-    return in_the_middle(short, _NAME)
-
-
 def _places(found: ProgramDiagnosis) -> list[list[tuple[str, str, str]]]:
     """Of each operation of the step the ranges and the lines that launched it."""
     step, trace = found.step, found.step.trace
@@ -398,7 +389,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
     specs: list[Spec[str]] = [
         spec("Line", lambda line: text(line, code=True), words=True),
         spec("Time", lambda line: number(times.get(line), "us", none)),
-        spec("Share", share, "of the step"),
+        spec("Share", share, f"of the {_whole(found)}"),
     ]
     return FindingView(
         visible(each.title),
@@ -432,7 +423,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
     busy = [part for part in account.parts if not part.key.startswith(_IDLE)]
     idle = wall - sum(part.us for part in busy)
     summary = f"{units.duration(wall)}: the GPU works for {units.duration(wall - idle)} and idles for {units.duration(idle)}."
-    total = AccountPart("", "The step", sum(part.us for part in account.parts), 0)
+    total = AccountPart("", f"The {_whole(found)}", sum(part.us for part in account.parts), 0)
     specs: list[Spec[AccountPart]] = [
         spec("Part", lambda part: text(part.label, tone="" if part.key else "strong"), words=True),
         spec("Time", lambda part: number(part.us, "us")),
@@ -441,7 +432,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
     ]  # fmt: skip
     return BarChart(
         "account",
-        "What does the step's time add up to?",
+        f"What does the {_whole(found)}'s time add up to?",
         "",
         summary,
         {
@@ -451,14 +442,14 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
         ("", "", "", ""),
         (
             BarRow(
-                "step",
+                _whole(found),
                 (units.duration(wall),),
                 tuple(
                     Segment(_kind(part.key), (share(part) * 100,), said(part)) for part in ranked
                 ),
             ),
         ),
-        table("Parts of the step", specs, (*account.parts, total), key="parts"),
+        table(f"Parts of the {_whole(found)}", specs, (*account.parts, total), key="parts"),
     )
 
 
@@ -526,9 +517,9 @@ def _launches(
 
     specs: list[Spec[LaunchGroup]] = [
         Spec("kernel", "Kernel", numeric=False, cell=name),
-        Spec("time", "Time", "of the step, which it alone accounts for", cell=lambda group: number(group.us, "us")),
-        Spec("share", "Share", "of the step", cell=lambda group: number(group.share, "fraction", bar=group.share)),
-        Spec("launches", "Launches", "in one step, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
+        Spec("time", "Time", "which it alone accounts for", cell=lambda group: number(group.us, "us")),
+        Spec("share", "Share", f"of the {_whole(found)}", cell=lambda group: number(group.share, "fraction", bar=group.share)),
+        Spec("launches", "Launches", f"in one {_whole(found)}, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
         Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(launch(group)).label)),
         Spec("line", "Line", "that launches most of them", numeric=False, cell=line),
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
@@ -544,7 +535,7 @@ def _launches(
     lacks |= set() if any(cause(group)[0] for group in rows) else {"cause", "saves"}
     lacks |= set() if any(line(group).text for group in rows) else {"line"}
     specs = [each for each in specs if each.key not in lacks]
-    made = table("Kernels of the step", specs, rows, key="launches")
+    made = table(f"Kernels of the {_whole(found)}", specs, rows, key="launches")
     return replace(made, sortable=True)
 
 

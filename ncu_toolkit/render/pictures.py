@@ -231,6 +231,6 @@ def _tile(tile: Tile, link: Callable[[str], str]) -> str:
     kind = f" q-{tile.kind}" if tile.kind else ""
     return (
         f'<{tag}{href} class="tile{kind}" role="treeitem"'
-        f' style="--x:{tile.start:.5g};--w:{tile.part:.4g};--l:{tile.level}{saved}" title="{escape(tile.words)}">'
+        f' style="--x:{tile.start:.6g};--w:{tile.part:.6g};--l:{tile.level}{saved}" title="{escape(tile.words)}">'
         f"{'<i></i>' if saved else ''}<b>{escape(tile.name)}</b> <span>{escape(tile.figure)}</span></{tag}>\n"
     )

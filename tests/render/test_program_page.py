@@ -13,7 +13,7 @@ from render_hostile import EVIL
 from ncu_toolkit.document.pictures import Tile
 from ncu_toolkit.explain.program import saving
 from ncu_toolkit.model.program import ProgramDiagnosis
-from ncu_toolkit.pages.program_view import kernel_label, program_view, write_program_page
+from ncu_toolkit.pages.program_view import program_view, write_program_page
 
 
 @pytest.fixture(scope="module")
@@ -131,20 +131,3 @@ def test_text_of_a_trace_is_harmless(tmp_path: Path) -> None:
     assert EVIL not in page
     assert "<img" not in page
     assert "\u202e" not in page
-
-
-@pytest.mark.parametrize(
-    ("kernel", "label"),
-    [
-        ("elementwise_kernel<4, at::native::CUDAFunctor_add<float> >", "add: elementwise_kernel"),
-        ("elementwise_kernel<4, BinaryFunctor<float, f::MulFunctor<float> > >", "Mul: elementwise_kernel"),
-        ("elementwise_kernel<4, tanh_kernel_cuda(Iterator&)::{lambda()#2}>", "tanh: elementwise_kernel"),
-        ("reduce_kernel<512, 1, ReduceOp<float, MeanOps<float, float> > >", "Mean: reduce_kernel"),
-        ("(anonymous namespace)::softmax_warp_forward<float>", "softmax_warp_forward"),
-    ],
-)  # fmt: skip
-def test_kernels_have_short_names(kernel: str, label: str) -> None:
-    program = machine()
-    program.launch(f"void at::native::{kernel}(int, float*)", 5.0)
-    (launch,) = program.trace().shapes
-    assert kernel_label(launch) == label

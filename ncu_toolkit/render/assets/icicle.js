@@ -32,11 +32,13 @@
     return null;
   }
   function zoom(tile, step) {
-    const from = start(tile), to = end(tile), slack = 1e-6;
+    const from = start(tile), seen = new Set([tile]);
     shown = tile;
     box.style.setProperty("--from", from);
-    box.style.setProperty("--span", Math.max(to - from, 1e-9));
-    for (const other of tiles) other.classList.toggle("off", !(end(other) > from + slack && start(other) < to - slack) && other !== tile);
+    box.style.setProperty("--span", Math.max(end(tile) - from, 1e-9));
+    for (let other = above(tile); other; other = above(other)) seen.add(other);
+    for (let at = index(tile) + 1; tiles[at] && level(tiles[at]) > level(tile); at++) seen.add(tiles[at]);
+    for (const other of tiles) other.classList.toggle("off", !seen.has(other));
     whole.hidden = tile === tiles[0];
     if (step) choices.set("zoom", tile === tiles[0] ? "" : String(index(tile)), true);
   }
