@@ -373,40 +373,45 @@ def lacking(trace: Trace) -> str:
 
 
 def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
-    def verdict(kernel: StepKernel) -> str:
-        if kernel.verdict is None:
-            return ""
-        first = kernel.verdict.primary
-        gain = f", {factor_text(first.speedup)}" if first.speedup and not first.good else ""
-        return f"{title(first.bottleneck)}{gain}"
+    """A row for each kernel of one name, whatever its grids."""
+    alike: dict[str, list[StepKernel]] = {}
+    for each in kernels:
+        alike.setdefault(each.launch.kernel, []).append(each)
+    rows = sorted(alike.values(), key=lambda row: -_time(row))
 
-    names = Counter(kernel_label(kernel.launch) for kernel in kernels[:top])
+    def grid(row: Sequence[StepKernel]) -> str:
+        return extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids"
 
-    def grid(kernel: StepKernel) -> str:
-        """Where another row has the same name."""
-        shape = kernel.launch.grid
-        return extents(shape) if names[kernel_label(kernel.launch)] > 1 else ""
+    def share(row: Sequence[StepKernel]) -> str:
+        return units.percent(sum(each.share for each in row), 2)
 
-    columns: tuple[Spec[StepKernel], ...] = (
-        Spec(
-            "kernel",
-            cell=lambda kernel: kernel_label(kernel.launch),
-            numeric=False,
-            code=True,
-            name=True,
-        ),
-        Spec("grid", cell=grid, numeric=False, gives_way=3),
-        Spec("class", cell=lambda kernel: visible(kernel.kind), numeric=False, gives_way=4),
-        Spec("launches", cell=lambda kernel: units.count(kernel.launches), gives_way=5),
-        Spec("time", cell=lambda kernel: units.duration(kernel.us)),
-        Spec("share", cell=lambda kernel: Cell(units.percent(kernel.share, 2), tone="strong")),
-        Spec("line", cell=lambda kernel: visible(kernel.line), numeric=False, code=True, gives_way=2),
-        Spec("verdict", cell=verdict, numeric=False, gives_way=1, shortest=12),
+    columns: tuple[Spec[Sequence[StepKernel]], ...] = (
+        Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True),
+        Spec("grid", cell=grid, numeric=False, gives_way=2),
+        Spec("class", cell=lambda row: visible(row[0].kind), numeric=False, gives_way=4),
+        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row)), gives_way=5),
+        Spec("time", cell=lambda row: units.duration(_time(row))),
+        Spec("share", cell=lambda row: Cell(share(row), tone="strong")),
+        Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=3),
+        Spec("verdict", cell=_verdict, numeric=False, gives_way=1, shortest=12),
     )  # fmt: skip
-    left = kernels[top:]
+    left = rows[top:]
     note = ""
     if left:
         more = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
-        note = f"{more} {units.duration(sum(each.us for each in left))}"
-        note += f"; --top {len(kernels)} shows all." if flags else "."
-    return table("Kernels of the step", columns, kernels[:top], note)
+        note = f"{more} {units.duration(sum(map(_time, left)))}"
+        note += f"; --top {len(rows)} shows all." if flags else "."
+    return table("Kernels of the step", columns, rows[:top], note)
+
+
+def _time(row: Sequence[StepKernel]) -> float:
+    return sum(each.us for each in row)
+
+
+def _verdict(row: Sequence[StepKernel]) -> str:
+    """Of the grid with most time that a report tells of."""
+    first = next((each.verdict.primary for each in row if each.verdict), None)
+    if first is None:
+        return ""
+    gain = f", {factor_text(first.speedup)}" if first.speedup and not first.good else ""
+    return f"{title(first.bottleneck)}{gain}"
