@@ -502,14 +502,14 @@ def _launches(
         return (
             verdict_cell(book, known[group.shape][0])
             if group.shape in known
-            else missing("no report of this kernel", "–")
+            else Cell("–", None, "no report of this kernel", tone="muted")
         )
 
     def gain(group: LaunchGroup) -> Cell:
         return (
             gain_cell(known[group.shape][1].primary)
             if group.shape in known
-            else missing("no report of this kernel", "–")
+            else Cell("–", None, "no report of this kernel", tone="muted")
         )
 
     def us(group: LaunchGroup) -> Cell:
