@@ -131,7 +131,7 @@ class StepFacts:
 
     def call(self, at: int) -> Call | None:
         """The call that queued an op, if known."""
-        place = self.ops[at].call
+        place = self.ops[at].call if 0 <= at < len(self.ops) else -1
         return self.trace.calls[place] if 0 <= place < len(self.trace.calls) else None
 
     @cached_property
@@ -176,18 +176,26 @@ class StepFacts:
                 found[mark.process, mark.thread].append(mark)
         return found
 
-    def where(self, places: Iterable[int], calls: Iterable[Call] = ()) -> tuple[str, ...]:
-        """The user's lines that queued work, those with most time first; then those of `calls`."""
-        time: Counter[int] = Counter()
-        for at in places:
-            call = self.call(at)
+    def where(self, places: Iterable[int]) -> tuple[str, ...]:
+        """The user's lines that queued work, those with most time first."""
+        return self._lines((self.call(at), self.account.exclusive_us[at]) for at in places)
+
+    def waited(self, gaps: Iterable[int]) -> tuple[str, ...]:
+        """The user's lines of the calls that explain gaps, or else of the work that ended them,
+        those with most idle time first."""
+        calls = self.trace.calls
+        return self._lines(
+            (calls[gap.call] if 0 <= gap.call < len(calls) else self.call(gap.before), gap.us)
+            for gap in (self.gaps[at] for at in gaps)
+        )
+
+    def _lines(self, timed: Iterable[tuple[Call | None, float]]) -> tuple[str, ...]:
+        time: dict[int, float] = defaultdict(float)
+        for call, us in timed:
             if call is not None and call.line >= 0:
-                time[call.line] += self.account.exclusive_us[at]  # type: ignore[assignment]
-        lines = [line for line, _ in time.most_common()]
-        lines += [c.line for c in calls if c.line >= 0]
-        known = [
-            self.trace.lines[line] for line in dict.fromkeys(lines) if line < len(self.trace.lines)
-        ]
+                time[call.line] += us
+        lines = sorted(time, key=lambda line: -time[line])
+        known = [self.trace.lines[line] for line in lines if line < len(self.trace.lines)]
         return tuple(known[:_LINES])
 
     # Who made it
@@ -224,7 +232,6 @@ class StepFacts:
         evidence: Sequence[Evidence] = (),
         arithmetic: Sequence[str] = (),
         advice: Sequence[str] = (),
-        where: Sequence[str] = (),
     ) -> StepFinding:
         """A finding of the rule that asks (`program.py` names it). Its ceiling is never above the
         time of its work and gaps. Of a whole run, whose start is in it, none is "high"."""
@@ -243,7 +250,7 @@ class StepFacts:
             evidence=tuple(evidence),
             arithmetic=tuple(arithmetic),
             advice=tuple(advice),
-            where=tuple(where) or self.where(ops),
+            where=self.where(ops) or self.waited(gaps),
         )
 
     def ruled_out(self, reason: str, *evidence: Evidence) -> NoFinding:

@@ -53,11 +53,18 @@ class Attention:
 def letters(s: StepFacts, queue: tuple[int, ...]) -> str:
     """A stream's work, a letter each."""
     return "".join(
-        _LETTERS.get(s.operations[at], "." if s.classes[at] in PASSES else "|")
+        "c"
+        if moves(s, at)
+        else _LETTERS.get(s.operations[at], "." if s.classes[at] in PASSES else "|")
         if s.classes[at] in (*PASSES, "index", "optimizer") or s.operations[at] == "fill"
         else "|"
         for at in queue
     )
+
+
+def moves(s: StepFacts, at: int) -> bool:
+    """Whether it is a copy within the GPU's memory."""
+    return s.ops[at].kind == "copy" and s.ops[at].path == "DtoD"
 
 
 @remembered(4)
@@ -75,7 +82,7 @@ def attention(s: StepFacts) -> tuple[Attention, ...]:
                 if 0 < len(between) <= _BETWEEN and (soft := _softmax(s, between)):
                     found.append(Attention(queue[before], place, between, soft))
                 before = at
-            elif s.classes[place] not in inside:
+            elif s.classes[place] not in inside and not moves(s, place):
                 before = -1
     return tuple(found)
 

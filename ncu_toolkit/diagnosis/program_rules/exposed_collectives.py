@@ -39,6 +39,8 @@ def find(s: StepFacts) -> StepOutcome:
     if not places:
         return s.ruled_out("The step has no collective.")
     us, took = s.us(places), sum(s.ops[at].us for at in places)
+    others = sum(s.account.exclusive_us) - us
+    saved = min(us, others)
     evidence = (
         s.part(
             "collectives",
@@ -54,16 +56,17 @@ def find(s: StepFacts) -> StepOutcome:
             "Part of the collectives' time that other work hides.",
         ),
     )
-    if not s.worth(us):
+    if not s.worth(saved):
         return s.ruled_out("Other work hides the collectives.", *evidence)
     return s.finding(
         f"{units.counted(len(places), 'collective')} run for {s.of_step(us)} with nothing beside them.",
         "medium",
-        us,
+        saved,
         ops=places,
         evidence=evidence,
         arithmetic=(
-            f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}. The rest goes at most.",
+            f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}. Beside "
+            f"{units.duration(others)} of other work, at most {units.duration(saved)} more is hidden.",
         ),
         advice=s.advice(
             "Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile.",

@@ -47,7 +47,7 @@ def find(s: StepFacts) -> StepOutcome:
     ]
     if not copies:
         return s.ruled_out("The step copies nothing between host and device.")
-    link = host_link(s.device.name, s.device.cc) if s.device else None
+    link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
     # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.
     pageable = [
         at

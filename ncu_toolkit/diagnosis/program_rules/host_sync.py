@@ -33,6 +33,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.program_rules._host import other_work
 
 ID: Final = "host-sync"
 TITLE: Final = "Synchronisation inside the step"
@@ -51,7 +52,7 @@ _INSTEAD: Final = (
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not tell when the host waited.", *missing)
-    gaps = s.idle("sync")
+    gaps = [at for at in s.idle("sync") if not other_work(s, at)]
     us = s.idle_us(gaps)
     calls = [call for call in s.calls if call.kind == "sync"]
     evidence = (
@@ -110,5 +111,4 @@ def find(s: StepFacts) -> StepOutcome:
                 "Do not read results in each step (float(), .get(), print): keep them on the GPU.",
             ),
         ),
-        where=s.where((), causes),
     )

@@ -28,7 +28,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK
+from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, other_work
 
 ID: Final = "host-work"
 TITLE: Final = "The GPU waits for other work of the host"
@@ -42,7 +42,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain(
             "No step was found, so that the program's start cannot be told from its work.", "step"
         )
-    late = [at for at in s.idle("host late") if s.gaps[at].us >= OTHER_WORK.value]
+    late = [at for at in s.idle("host late", "sync") if other_work(s, at)]
     us = s.idle_us(late)
     longest = max((s.gaps[at].us for at in late), default=0.0)
     evidence = (
@@ -58,7 +58,6 @@ def find(s: StepFacts) -> StepOutcome:
     )
     if not s.worth(us):
         return s.ruled_out("The host is never away for long.", *evidence)
-    ended = [s.gaps[at].before for at in late if s.gaps[at].before >= 0]
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'long piece')}, while the host does something other than launching.",
         "medium",
@@ -75,5 +74,4 @@ def find(s: StepFacts) -> StepOutcome:
                 "If it is something else: log and save less often, or on another thread.",
             ),
         ),
-        where=s.where(ended),
     )

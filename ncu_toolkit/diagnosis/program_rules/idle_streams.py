@@ -37,6 +37,9 @@ ID: Final = "idle-streams"
 TITLE: Final = "Grids that do not fill the GPU"
 SWITCH: Final = ""
 FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
+LONG: Final = Threshold(
+    10.0, "us: a shorter launch takes as long to start and end, however many blocks it has"
+)
 SHARE: Final = Threshold(
     0.2, "every program has some small launches: reductions' ends, parameters of small layers"
 )
@@ -55,6 +58,7 @@ def find(s: StepFacts) -> StepOutcome:
         and at not in taken
         and s.classes[at] != "collective"
         and launch.blocks < FILLS.value * sms
+        and s.ops[at].us >= LONG.value
     ]
     us = s.us(small)
     stays = sum(

@@ -79,7 +79,6 @@ def find(s: StepFacts) -> StepOutcome:
     )
     if len(late) < MANY.value or not s.worth(us, WAITING):
         return s.ruled_out("The queue is full for nearly all of the step.", *evidence)
-    after = [s.gaps[at].before for at in late if s.gaps[at].before >= 0]
     recorded = RECORDED_US * len(late)
     sure = s.worth(us - recorded, WAITING)
     each = us / len(late)
@@ -106,5 +105,4 @@ def find(s: StepFacts) -> StepOutcome:
                 "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture.",
             ),
         ),
-        where=s.where(after),
     )

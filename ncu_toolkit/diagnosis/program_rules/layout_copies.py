@@ -40,7 +40,7 @@ _IMAGES: Final = ("nchwtonhwc", "nhwctonchw")
 def find(s: StepFacts) -> StepOutcome:
     taken = {at for each in _patterns.attention(s) for at in each.between}
     places = [at for at in s.of_class("layout") if at not in taken]
-    places += [at for at, op in enumerate(s.ops) if op.kind == "copy" and op.path == "DtoD"]
+    places += [at for at in range(len(s.ops)) if _patterns.moves(s, at) and at not in taken]
     us = s.us(places)
     images = [
         at

@@ -93,7 +93,6 @@ def find(s: StepFacts) -> StepOutcome:
             ),
             xla=('Call jax.nn.dot_product_attention(q, k, v, implementation="cudnn").',),
         ),
-        where=s.where(sorted(between)),
     )
 
 
