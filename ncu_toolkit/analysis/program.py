@@ -152,7 +152,7 @@ def join(
     """What reports say of a trace's kernels, and a sentence for each report that was joined in part.
 
     Of launches alike the typical one stands for all. A report of another GPU is not joined."""
-    gpus = {device.name.casefold() for device in trace.devices if device.name}
+    gpus = _gpus(trace)
     known: dict[int, tuple[Profile, Diagnosis]] = {}
     notes: list[str] = []
     for file in reports.files:
@@ -176,8 +176,14 @@ def join(
     return known, notes
 
 
+def _gpus(trace: Trace) -> set[str]:
+    """Names of the trace's GPUs, as far as it tells them."""
+    names = {device.name for device in trace.devices}
+    return {name for name in names if name and not name.startswith("an unknown")}
+
+
 def _gpu(group: Group) -> str:
-    return re.sub(r" \(GPU \d+\)$", "", group.typical.gpu).casefold()
+    return re.sub(r" \(GPU \d+\)$", "", group.typical.gpu)
 
 
 def _matches(shapes: Sequence[Launch], groups: Sequence[Group]) -> Mapping[int, Group]:
@@ -213,9 +219,7 @@ def _signature(kernel: str) -> str:
 
 def _stranger(file: FileResult, traces: Sequence[TraceResult]) -> InputProblem:
     names = shortlist([f"'{each.path}'" for each in traces], 2)
-    gpus = {
-        device.name for each in traces if each.found for device in each.found.step.trace.devices
-    }
+    gpus = {name for each in traces if each.found for name in _gpus(each.found.step.trace)}
     gpu = file.launches[0].gpu
     why = f" (it is of {gpu})" if gpus and gpu not in gpus else ""
     return InputProblem(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -93,6 +93,11 @@ class Spec(Column, Generic[Item]):
 
     cell: Callable[[Item], Cell | str] = field(kw_only=True)
 
+    @property
+    def column(self) -> Column:
+        """The column alone, which can be pickled."""
+        return Column(**{each.name: getattr(self, each.name) for each in fields(Column)})
+
 
 @dataclass(frozen=True)
 class Table:
@@ -131,7 +136,7 @@ def table(
     """A table of items. Without a `key`, by which pages know it, a column that is empty in every row
     is left out."""
     rows = tuple(tuple(_cell(spec.cell(item)) for spec in specs) for item in items)
-    whole = Table(key, caption, tuple(specs), rows, note=note)
+    whole = Table(key, caption, tuple(spec.column for spec in specs), rows, note=note)
     return whole.only(lambda at, _: bool(key) or not rows or any(row[at].text for row in rows))
 
 

@@ -23,6 +23,7 @@ from ncu_toolkit.document.card import (
     in_the_middle,
 )
 from ncu_toolkit.document.views import Answer, Cell, Spec, Table, table
+from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
@@ -47,6 +48,7 @@ _GENERIC: Final = re.compile(
 _FUNCTOR: Final = re.compile(
     r"\bCUDAFunctor(?:On\w+?)?_(\w+)(?=<)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
 )
+_ALL: Final = {2: "both", 3: "all three", 4: "all four", 5: "all five", 6: "all six"}
 #: CUTLASS's functions that run the kernel that their template names.
 _WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
 _NO_FUNCTOR: Final = re.compile(
@@ -271,10 +273,10 @@ def _healthy(found: ProgramDiagnosis) -> Card:
 
 def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
     """The finding's lines with the part of the step that their launches take."""
-    step, account = found.step, found.account
+    step, account, ops = found.step, found.account, found.step.ops
     times: Counter[str] = Counter()
     for at in finding.ops:
-        times[line_of(step.trace, step.ops[at].call)] += account.exclusive_us[at]  # type: ignore[assignment]
+        times[line_of(step.trace, ops[at].call)] += account.exclusive_us[at]  # type: ignore[assignment]
     lines = []
     for place in finding.where[:most]:
         share = times[place] / account.wall_us if account.wall_us else 0.0
@@ -296,7 +298,7 @@ def _then(found: ProgramDiagnosis, costly: Sequence[StepFinding]) -> tuple[tuple
     ]
     if len(costly) > 1 and found.together_us > 0:
         left = _in_unit(max(0.0, wall - found.together_us), wall)
-        every = {2: "both", 3: "all three"}.get(len(costly), f"all {len(costly)}")
+        every = _ALL.get(len(costly), f"all {len(costly)}")
         now, space, unit = units.duration(wall).rpartition(units.THIN_SPACE)
         rows.append((every, f"{now} → {left}{space}{unit} at best", ""))
     return tuple(rows)
@@ -354,7 +356,10 @@ def _idle(account: Account) -> str:
     ]
     if not parts:
         return ""
-    said = (f"{visible(part.label)} {units.percent(part.us / wall, 2)}" for part in parts)
+    said = (
+        f"{visible(part.label).removeprefix('Idle: ')} {units.percent(part.us / wall, 2)}"
+        for part in parts
+    )
     return f"Idle: {', '.join(said)}."
 
 
@@ -368,32 +373,45 @@ def lacking(trace: Trace) -> str:
 
 
 def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
-    def verdict(kernel: StepKernel) -> str:
-        if kernel.verdict is None:
-            return ""
-        first = kernel.verdict.primary
-        gain = f", {factor_text(first.speedup)}" if first.speedup and not first.good else ""
-        return f"{title(first.bottleneck)}{gain}"
+    """A row for each kernel of one name, whatever its grids."""
+    alike: dict[str, list[StepKernel]] = {}
+    for each in kernels:
+        alike.setdefault(each.launch.kernel, []).append(each)
+    rows = sorted(alike.values(), key=lambda row: -_time(row))
 
-    columns: tuple[Spec[StepKernel], ...] = (
-        Spec(
-            "kernel",
-            cell=lambda kernel: kernel_label(kernel.launch),
-            numeric=False,
-            code=True,
-            name=True,
-        ),
-        Spec("class", cell=lambda kernel: visible(kernel.kind), numeric=False, gives_way=3),
-        Spec("launches", cell=lambda kernel: units.count(kernel.launches), gives_way=4),
-        Spec("time", cell=lambda kernel: units.duration(kernel.us)),
-        Spec("share", cell=lambda kernel: Cell(units.percent(kernel.share, 2), tone="strong")),
-        Spec("line", cell=lambda kernel: visible(kernel.line), numeric=False, code=True, gives_way=2),
-        Spec("verdict", cell=verdict, numeric=False, gives_way=1, shortest=12),
+    def grid(row: Sequence[StepKernel]) -> str:
+        return extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids"
+
+    def share(row: Sequence[StepKernel]) -> str:
+        return units.percent(sum(each.share for each in row), 2)
+
+    columns: tuple[Spec[Sequence[StepKernel]], ...] = (
+        Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True),
+        Spec("grid", cell=grid, numeric=False, gives_way=2),
+        Spec("class", cell=lambda row: visible(row[0].kind), numeric=False, gives_way=4),
+        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row)), gives_way=5),
+        Spec("time", cell=lambda row: units.duration(_time(row))),
+        Spec("share", cell=lambda row: Cell(share(row), tone="strong")),
+        Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=3),
+        Spec("verdict", cell=_verdict, numeric=False, gives_way=1, shortest=12),
     )  # fmt: skip
-    left = kernels[top:]
+    left = rows[top:]
     note = ""
     if left:
         more = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
-        note = f"{more} {units.duration(sum(each.us for each in left))}"
-        note += f"; --top {len(kernels)} shows all." if flags else "."
-    return table("Kernels of the step", columns, kernels[:top], note)
+        note = f"{more} {units.duration(sum(map(_time, left)))}"
+        note += f"; --top {len(rows)} shows all." if flags else "."
+    return table("Kernels of the step", columns, rows[:top], note)
+
+
+def _time(row: Sequence[StepKernel]) -> float:
+    return sum(each.us for each in row)
+
+
+def _verdict(row: Sequence[StepKernel]) -> str:
+    """Of the grid with most time that a report tells of."""
+    first = next((each.verdict.primary for each in row if each.verdict), None)
+    if first is None:
+        return ""
+    gain = f", {factor_text(first.speedup)}" if first.speedup and not first.good else ""
+    return f"{title(first.bottleneck)}{gain}"

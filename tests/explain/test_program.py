@@ -196,12 +196,25 @@ def test_the_kernels_of_the_step_follow() -> None:
     answer = explain.program_answer(gpt(), top=2)
     (table,) = answer.tables
     assert [row[0].text for row in table.rows] == ["sgemm_128x128", "gelu"]
-    assert plain(table.rows[0][3].text) == "31.2 ms"
-    assert plain(table.rows[0][4].text) == "67 %"
+    labels = [column.label for column in table.columns]
+    first = dict(zip(labels, (plain(cell.text) for cell in table.rows[0]), strict=True))
+    assert (first["grid"], first["time"], first["share"]) == ("528", "31.2 ms", "67 %")
     assert plain(table.note) == "2 more kernels take 6.10 ms; --top 4 shows all."
     assert len(answer.cards) == 2, "--top bounds the cards too"
     quiet = explain.program_answer(gpt(), top=3, flags=False).tables[0].note
     assert plain(quiet) == "1 more kernel takes 2.80 ms."
+
+
+def test_a_kernel_of_several_grids_is_one_row() -> None:
+    found = gpt()
+    trace = found.step.trace
+    shapes = tuple(
+        Launch("f<float>(int)", "f", (at + 1, 1, 1), (256, 1, 1)) for at in range(len(KERNELS))
+    )
+    step = msgspec.structs.replace(found.step, trace=msgspec.structs.replace(trace, shapes=shapes))
+    (table,) = explain.program_answer(msgspec.structs.replace(found, step=step)).tables
+    ((name, grids, *_),) = table.rows
+    assert (name.text, grids.text) == ("f", "4 grids")
 
 
 def test_a_report_gives_its_kernel_a_verdict() -> None:
@@ -276,7 +289,7 @@ def test_one_finding_has_no_sum() -> None:
     assert [row[0] for row in two.cards[0].then] == [SPELLED.title, "both"]
     five = (FP32, SPELLED, OPTIMIZER, OPTIMIZER, OPTIMIZER)
     rows = explain.program_answer(gpt(findings=five)).cards[0].then
-    assert [row[0] for row in rows] == [SPELLED.title, OPTIMIZER.title, "all 5"]
+    assert [row[0] for row in rows] == [SPELLED.title, OPTIMIZER.title, "all five"]
 
 
 def test_what_the_trace_lacks_is_one_sentence() -> None:
