@@ -30,7 +30,6 @@ from ncu_toolkit.document.views import (
     ProgramView,
     Spec,
     Table,
-    missing,
     number,
     table,
     text,
