@@ -265,8 +265,11 @@ class TraceBuilder:
             )
         )
         for what, number in self.left_out.items():
-            some = f"{number} {what}{'' if number == 1 else 'es' if what.endswith('ch') else 's'}"
-            self.notes.append(f"{some} left out: the times make no sense.")
+            several = f"{number} {what}{'es' if what.endswith('ch') else 's'} have"
+            some = several if number > 1 else f"1 {what} has"
+            self.notes.append(
+                f"{some} impossible times and {'are' if number > 1 else 'is'} left out."
+            )
         return Trace(
             source=source,
             program=self.program,
