@@ -21,11 +21,14 @@ _VERSION: Final = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 #: Kinds of calls by their names without `cuda` and `cu`, the first that matches.
 _KINDS: Final[Sequence[tuple[str, CallKind]]] = (
     ("^GraphLaunch", "graph"),
-    ("^(Launch|GridLaunch)", "launch"),
+    ("^(Launch(?!HostFunc)|GridLaunch)", "launch"),
     ("Synchronize$", "sync"),
     ("^Memcpy", "copy"),
     ("^Memset", "set"),
-    ("^(Malloc|HostAlloc|(Mem)?HostRegister|Mem(Host)?Alloc|MemCreate|MemMap$)", "allocate"),
+    (
+        "^(Malloc|HostAlloc|(Mem)?HostRegister|Mem(Host)?Alloc|MemCreate|MemMap$|MemSetAccess)",
+        "allocate",
+    ),
     ("^(Free|(Mem)?HostUnregister|MemFree|MemRelease|MemUnmap)", "free"),
     ("^(ModuleLoad|ModuleGetFunction|LibraryLoad|LibraryGet|Link|KernelGetFunction)", "load"),
 )

@@ -182,14 +182,18 @@ def _salvaged(data: bytes) -> _KinetoFile:
 
 def _nothing(path: Path, reader: _Events, document: _KinetoFile) -> InputProblem:
     """Why a file without any work of a GPU is not read."""
-    what = "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'"
+    what, remedy = (
+        "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'",
+        _RECORD,
+    )
     if reader.foreign:
         what = f"is a trace of an AMD GPU (it calls {reader.foreign}); only NVIDIA's are read"
     elif reader.operators:
         what = "has no work of an NVIDIA GPU: torch.profiler recorded the CPU only, or another accelerator"
     elif document.traceEvents is not None:
         what = "is a trace of events, but has none of a GPU as torch.profiler writes them (categories kernel, gpu_memcpy, cuda_runtime)"
-    return InputProblem(f"'{path}' {what}", _RECORD)
+        remedy = "Trace a program that does not use PyTorch with `nsys profile`, and export that with `nsys export --type sqlite`"
+    return InputProblem(f"'{path}' {what}", remedy)
 
 
 class _Events:
