@@ -96,3 +96,16 @@ def test_times_count_from_the_first_event() -> None:
     builder.mark(999_990, 1_000_040, "range", "all")
     trace = builder.trace("a test")
     assert (trace.marks[0].start, trace.calls[0].start, trace.ops[0].start) == (0, 10, 30)
+
+
+def test_clocks_that_disagree_are_told() -> None:
+    builder = TraceBuilder()
+    for number in range(4):
+        builder.call(100_000 * number + 50_000, 100_000 * number + 52_000, "cudaMemset", key=number)
+        builder.op(100_000 * number, 100_000 * number + 9_000, "set", key=number)
+    trace = builder.trace("a test")
+    assert "host calls" in trace.lacks
+    assert len(trace.calls) == 4
+    assert trace.notes[0].startswith(
+        "The clocks of host and GPU disagree: 4 of 4 operations begin before the call that queued them, by up to 50 µs."
+    )
