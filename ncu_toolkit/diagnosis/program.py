@@ -51,6 +51,9 @@ def diagnose_program(
             outcome = rule.find(s)
         except ArithmeticError as error:
             outcome = s.abstain(f"The trace's figures contradict each other ({error}).")
+        if isinstance(outcome, StepFinding) and not s.worth(outcome.ceiling_us):
+            said = f"It would save at most {s.of_step(outcome.ceiling_us)}."
+            outcome = s.ruled_out(said, *outcome.evidence)
         if isinstance(outcome, NoFinding):
             considered.append(replace(outcome, bottleneck=name))
         else:

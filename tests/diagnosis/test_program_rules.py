@@ -141,16 +141,17 @@ def test_attention_with_its_softmax_written_out() -> None:
     exp = programs.TANH.replace("tanh_kernel", "exp_kernel")
     most = programs.MEAN.replace("MeanOps", "MaxOps")
     names = [programs.BF16_PRODUCT, programs.SCALE, most, programs.ADD, exp, programs.SUM, programs.MUL, programs.BF16_PRODUCT]  # fmt: skip
-    step, account = step_of(kernels(*names))
+    step, account = step_of(kernels(*names * 2))
     assert of_rule(diagnose_program(step, account), "unfused-attention") is not None
+    once, account = step_of(kernels(*names))
+    assert of_rule(diagnose_program(once, account), "unfused-attention") is None
 
 
 def test_attention_with_a_copy_between() -> None:
-    step, account = step_of(
-        kernels(programs.sgemm(), programs.SOFTMAX, programs.ADD, programs.sgemm())
-    )
+    step, account = step_of(kernels(*[programs.sgemm(), programs.SOFTMAX, programs.ADD] * 3))
     ops = list(step.trace.ops)
-    ops[2] = msgspec.structs.replace(ops[2], kind="copy", path="DtoD", shape=-1, size=1 << 20)
+    for at in (2, 5):
+        ops[at] = msgspec.structs.replace(ops[at], kind="copy", path="DtoD", shape=-1, size=1 << 20)
     trace = msgspec.structs.replace(step.trace, ops=tuple(ops))
     step = msgspec.structs.replace(step, trace=trace)
     assert of_rule(diagnose_program(step, account), "unfused-attention") is not None

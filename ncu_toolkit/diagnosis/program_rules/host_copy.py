@@ -107,7 +107,7 @@ def find(s: StepFacts) -> StepOutcome:
             "Copy both directions at a time, on two streams: the link takes both.",
         )
     return s.finding(
-        f"{units.counted(len(held), 'copy', 'copies')} {which}, and waiting for copies, take {s.of_step(us)}: {units.si(size, 'B')}{rate}{beside}.",
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)} with the waiting for copies, {units.si(size, 'B')}{rate}{beside}.",
         sure,
         us,
         ops=held,
