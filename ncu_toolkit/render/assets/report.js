@@ -24,7 +24,7 @@
     if (value === null) chosen.delete(name); else chosen.set(name, value);
     if (!single || !named() || named() === "page-index") history[step ? "pushState" : "replaceState"](null, "", `#${chosen}`);
   }
-  window.ncuChoices = { get: (name) => chosen.get(name) || "", set: (name, value) => remember(name, value || null) };
+  window.ncuChoices = { get: (name) => chosen.get(name) || "", set: (name, value, step) => remember(name, value || null, step) };
 
   // Charts. Specifications hold no colours of text, grid or paper: they follow the theme. Plotly is fetched and unpacked for the first of them.
   let plotly = null;
