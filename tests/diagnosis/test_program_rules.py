@@ -270,6 +270,31 @@ def test_words_of_kernels(name: str, word: str) -> None:
     assert _operations.of_kernel(name) == word
 
 
+def test_idle_time_without_a_finding_is_told() -> None:
+    step, account = step_of(
+        [("a(float*)", 100.0, 30.0, "between"), ("b(float*)", 100.0, 1.0, "sync")] * 4
+    )
+    found = diagnose_program(step, account)
+    assert not found.findings
+    (note,) = found.notes
+    assert note.startswith("For 13")
+    assert "of the step" in note
+    step, account = step_of([("a(float*)", 900.0, 10.0, "between")] * 4)
+    assert not diagnose_program(step, account).notes
+
+
+def test_of_a_whole_run_it_says_the_run() -> None:
+    step, account = step_of([(programs.ADD, 8.0, 6.0, "host late")] * 40)
+    step = msgspec.structs.replace(step, how="whole")
+    found = diagnose_program(step, account)
+    finding = of_rule(found, "launch-bound")
+    assert finding is not None
+    texts = [finding.summary, *finding.arithmetic, *(fact.meaning for fact in finding.evidence)]
+    texts += [each.reason for each in found.considered]
+    assert "of the run" in finding.summary
+    assert not [text for text in texts if "the step" in text]
+
+
 # ---- the engine ----------------------------------------------------------------------------------
 
 
