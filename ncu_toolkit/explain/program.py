@@ -40,6 +40,8 @@ _BARS: Final = 6
 _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
+#: Spread of the steps' times above which the shortest and the longest are told.
+_STEADY: Final = 0.2
 _IDLE: Final = "idle: "
 #: Functions of which each instance does something else, which the name of a functor tells.
 _GENERIC: Final = re.compile(
@@ -187,19 +189,25 @@ def headline(found: ProgramDiagnosis) -> str:
     step, trace = found.step, found.step.trace
     wall = units.duration(step.wall_us)
     seen = f"{len(step.windows)} seen"
-    if len(step.windows) > 1:
+    if len(step.windows) > 1 and step.spread <= _STEADY:
         seen += f", ±{units.percent(step.spread, 1)}"
-    names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
-    gpus = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
-    if len(trace.devices) > 1:
-        gpus = f"{len(trace.devices)} × {gpus or 'GPU'}"
+    elif len(step.windows) > 1:
+        times = [window.us for window in step.windows]
+        seen += f", {units.duration(min(times))} to {units.duration(max(times))}"
+    gpus = [each.name.removeprefix("an unknown GPU") for each in trace.devices]
+    names = list(dict.fromkeys(filter(None, gpus)))
+    gpu = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
+    if len(gpus) > 1 and step.device is not None:
+        gpu = f"{gpus[step.device] or 'a GPU'}, one of {len(gpus)}"
+    elif len(gpus) > 1:
+        gpu = f"{len(gpus)} × {gpu or 'GPU'}"
     work = f"{units.count(step.launches)} launch{'es' * (step.launches != 1)}"
     if "wall time" not in trace.lacks:
         work += f", GPU busy {units.percent(found.account.busy, 2)}"
     parts = (
         trace.program,
         f"whole run of {wall}" if step.how == "whole" else f"step of {wall} ({seen})",
-        gpus,
+        gpu,
         work,
     )
     return " · ".join(visible(part) for part in parts if part)
@@ -386,14 +394,14 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
         return units.percent(sum(each.share for each in row), 2)
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
-        Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True),
-        Spec("grid", cell=grid, numeric=False, gives_way=2),
-        Spec("class", cell=lambda row: visible(row[0].kind), numeric=False, gives_way=4),
-        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row)), gives_way=5),
+        Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True, shortest=24),
+        Spec("grid", cell=grid, numeric=False, gives_way=1),
+        Spec("class", cell=lambda row: visible(row[0].kind), numeric=False, gives_way=3),
+        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row)), gives_way=2),
         Spec("time", cell=lambda row: units.duration(_time(row))),
         Spec("share", cell=lambda row: Cell(share(row), tone="strong")),
-        Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=3),
-        Spec("verdict", cell=_verdict, numeric=False, gives_way=1, shortest=12),
+        Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=4, shortest=16),
+        Spec("verdict", cell=_verdict, numeric=False, gives_way=5, shortest=12),
     )  # fmt: skip
     left = rows[top:]
     note = ""

@@ -323,7 +323,10 @@ def test_the_headline_of_other_steps() -> None:
     assert head({"windows": (window,)}, program="").startswith("step of 46.6 ms (1 seen) · NVIDIA")
     two = (program_traces.H200, program_traces.H200)
     assert " · 2 × NVIDIA H200 · " in head({}, devices=two)
+    assert " · NVIDIA H200, one of 2 · " in head({"device": 1}, devices=two)
     assert " · 4 launches" in head({}, devices=())
+    long = msgspec.structs.replace(window, end=window.start + 90_000_000)
+    assert "(2 seen, 46.6 ms to 90.0 ms)" in head({"windows": (window, long), "spread": 0.5})
 
 
 def test_lines_have_their_share_of_the_step() -> None:
