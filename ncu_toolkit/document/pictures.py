@@ -4,6 +4,7 @@ Times are in microseconds. Text is safe to show, as in views.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -87,6 +88,23 @@ class RoofPicture:
     @property
     def points(self) -> tuple[Reach, ...]:
         return tuple(reach for reach in self.reaches if reach.intensity)
+
+
+@dataclass(frozen=True)
+class Course:
+    """Values in their order, for a line in a table's cell. The line's axis has `places` places and
+    goes from `low` to `high`, or as far as its values do."""
+
+    values: tuple[float, ...]
+    words: str
+    """Shown on hover, and read out."""
+    low: float = math.inf
+    high: float = -math.inf
+    places: int = 0
+    band: tuple[float, float] | None = None
+    """Where the last value may lie by chance."""
+    changes: tuple[int, ...] = ()
+    """Values at which something changed."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,15 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Icicle, RoofPicture, Savings
+from ncu_toolkit.document.pictures import (
+    BarKind,
+    BarMark,
+    BarRow,
+    Course,
+    Icicle,
+    RoofPicture,
+    Savings,
+)
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -47,6 +55,8 @@ class Cell:
     code: bool = False
     plain: str = ""
     """What stands in place of the text where nothing can be pointed at for the title."""
+    course: Course | None = None
+    """What pages draw in place of the text."""
 
     def __post_init__(self) -> None:
         _make_visible(self, "text", "title")
@@ -182,6 +192,16 @@ class BarChart:
     views: tuple[str, ...] = ()
     """Names of the ways to draw it, where there are several."""
     wide: bool = False
+
+
+@dataclass(frozen=True)
+class RoofPlot:
+    """Launches under the roofs of the last of them, and the table of what it draws."""
+
+    title: str
+    summary: str
+    pictures: tuple[RoofPicture, ...]
+    table: Table
 
 
 @dataclass(frozen=True)
@@ -390,8 +410,7 @@ class PageView:
     """Time, rate and share of the baseline without the profiler."""
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
-    roofs: RoofPicture | None = None
-    roof_table: Table | None = None
+    roofs: RoofPlot | None = None
     previous: Cell | None = None
     following: Cell | None = None
 
@@ -450,6 +469,8 @@ class Answer:
     """The closing line, where there is one."""
     next: str = ""
     """The command to run next."""
+    charts: tuple[BarChart | RoofPlot, ...] = ()
+    """Pictures, on pages only; one whose table is among `tables` is shown in its place."""
 
     @property
     def line(self) -> str:
@@ -475,7 +496,7 @@ class RunView:
     launches: Table | None
     """Launches that are no rung, grouped by kernel; None where there are none."""
     order: Mapping[str, Any] | None
-    """Each of these launches as data for the page's script, in the report's order (`in_order`)."""
+    """Each of these launches as data for the page's script, in the report's order."""
     skipped: Table | None
     calibration: tuple[Table, ...]
     predictions: Chart | None

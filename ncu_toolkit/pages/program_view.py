@@ -30,7 +30,6 @@ from ncu_toolkit.document.views import (
     ProgramView,
     Spec,
     Table,
-    missing,
     number,
     table,
     text,
@@ -149,7 +148,7 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         tuple(_folds(found)),
         lacking(trace),
         tuple(visible(note) for note in (*trace.notes, *found.notes)),
-        tuple(page_view(book, profile) for profile in book.strangers),
+        tuple(page_view(book, profile) for profile in book.run.profiles),
     )
 
 
@@ -217,10 +216,12 @@ def _tiles(
     of_op, of_gap = _savings(found, costly)
     root = _Node()
     places = _places(found)
+    works: dict[tuple[Any, ...], list[tuple[str, str, str]]] = {}
     for at, op in enumerate(step.ops):
-        key = _key(op, trace)
-        label = visible(parts[key].label) if key in parts else key
-        path = [*places[at], (label, _kind(key), ""), (*_work(op, trace), "")]
+        alike = (op.kind, op.shape, op.path, op.pinned)
+        if alike not in works:
+            works[alike] = _work(op, trace, parts)
+        path = [*places[at], *works[alike]]
         node = root.add(path, account.exclusive_us[at], of_op.get(at, {}))
         if op.shape in linked:
             node.pages[linked[op.shape]] += op.end - op.start
@@ -309,20 +310,20 @@ def _savings(
     return of_op, of_gap
 
 
-def _key(op: Op, trace: Trace) -> str:
-    return kernel_class(trace.shapes[op.shape]).id if op.kind == "kernel" else op.kind
-
-
 def _kind(key: str) -> str:
     return _IDLE if key.startswith(_IDLE) else re.sub(r"\W", "-", key)
 
 
-def _work(op: Op, trace: Trace) -> tuple[str, str]:
-    """What an operation is called, and its kind."""
+def _work(op: Op, trace: Trace, parts: Mapping[str, AccountPart]) -> list[tuple[str, str, str]]:
+    """The tiles of an operation's class and of itself."""
+    key = kernel_class(trace.shapes[op.shape]).id if op.kind == "kernel" else op.kind
+    label = visible(parts[key].label) if key in parts else key
     if op.kind == "kernel":
-        return kernel_label(trace.shapes[op.shape]), _kind(_key(op, trace))
-    memory = {True: ", pinned", False: ", pageable", None: ""}[op.pinned]
-    return f"{visible(op.path) or op.kind}{memory}", op.kind
+        name = kernel_label(trace.shapes[op.shape])
+    else:
+        memory = {True: ", pinned", False: ", pageable", None: ""}[op.pinned]
+        name = f"{visible(op.path) or op.kind}{memory}"
+    return [(label, _kind(key), ""), (name, _kind(key), "")]
 
 
 def _places(found: ProgramDiagnosis) -> list[list[tuple[str, str, str]]]:
@@ -353,6 +354,7 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
     for each in starts.values():
         each.sort()
     outer: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
+    many = len(calls)
     for mark in trace.marks:
         key = (mark.process, mark.thread)
         own = starts.get(key)
@@ -360,7 +362,7 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
             continue
         held = bisect_right(own, mark.end) - bisect_left(own, mark.start)
         open_ = outer.setdefault(key, [])
-        if 0 < held < _WHOLE * len(step.ops) and not (open_ and mark.start < open_[-1][1]):
+        if 0 < held < _WHOLE * many and not (open_ and mark.start < open_[-1][1]):
             open_.append((mark.start, mark.end, visible(trace.names[mark.name], _NAME)))
     found_names = []
     for call in calls:
@@ -379,8 +381,9 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
     wall = account.wall_us
     part = each.ceiling_us / wall if wall and not each.good else None
     times: dict[str, float] = defaultdict(float)
+    ops = step.ops
     for at in each.ops:
-        times[line_of(step.trace, step.ops[at].call)] += account.exclusive_us[at]
+        times[line_of(step.trace, ops[at].call)] += account.exclusive_us[at]
 
     def share(line: str) -> Cell:
         return number(times[line] / wall if wall and line in times else None, "fraction", none)
@@ -468,6 +471,7 @@ def _launches(
     step, account, trace = found.step, found.account, found.step.trace
     costly = [each for each in found.findings if not each.good]
     of_op, _ = _savings(found, costly)
+    ops = step.ops
 
     def launch(group: LaunchGroup) -> Launch:
         return trace.shapes[group.shape]
@@ -480,7 +484,7 @@ def _launches(
     def line(group: LaunchGroup) -> Cell:
         times: dict[str, float] = defaultdict(float)
         for at in group.ops:
-            times[line_of(trace, step.ops[at].call)] += account.exclusive_us[at]
+            times[line_of(trace, ops[at].call)] += account.exclusive_us[at]
         most, others = max(times, key=times.__getitem__), len(times) - 1
         return text(f"{most} and {others} more" if others else most, code=True)
 
@@ -497,14 +501,14 @@ def _launches(
         return (
             verdict_cell(book, known[group.shape][0])
             if group.shape in known
-            else missing("no report of this kernel", "–")
+            else Cell("–", None, "no report of this kernel", tone="muted")
         )
 
     def gain(group: LaunchGroup) -> Cell:
         return (
             gain_cell(known[group.shape][1].primary)
             if group.shape in known
-            else missing("no report of this kernel", "–")
+            else Cell("–", None, "no report of this kernel", tone="muted")
         )
 
     def us(group: LaunchGroup) -> Cell:
@@ -530,30 +534,34 @@ def _launches(
         Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block)))),
     ]  # fmt: skip
 
+    made = table(f"Kernels of the {_whole(found)}", specs, rows, key="launches")
     lacks = {"grid", "block"} if "shapes" in trace.lacks else set()
     lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck", "predicted"}
-    lacks |= set() if any(cause(group)[0] for group in rows) else {"cause", "saves"}
-    lacks |= set() if any(line(group).text for group in rows) else {"line"}
-    specs = [each for each in specs if each.key not in lacks]
-    made = table(f"Kernels of the {_whole(found)}", specs, rows, key="launches")
-    return replace(made, sortable=True)
+    told = {
+        column.key
+        for at, column in enumerate(made.columns)
+        if any(row[at].text for row in made.rows)
+    }
+    lacks |= set() if "cause" in told else {"saves"}
+    shown = made.only(lambda _, column: column.key in told - lacks)
+    return replace(shown, sortable=True)
 
 
 def _order(
     found: ProgramDiagnosis, rows: Sequence[LaunchGroup], linked: Mapping[int, str]
 ) -> dict[str, Any]:
     """Each launch of the step in its order, as `in_order` has those of a report."""
-    step, account = found.step, found.account
+    ops, account = found.step.ops, found.account
     row_of = {at: row for row, group in enumerate(rows) for at in group.ops}
     shown = sorted(row_of)
     ranges = _marked(found, "range")
     names = {name: at for at, name in enumerate(dict.fromkeys(ranges[at] for at in shown))}
-    streams = [step.ops[at].stream for at in shown]
+    streams = [ops[at].stream for at in shown]
     return {
         "row": [row_of[at] for at in shown],
         "place": list(range(len(shown))),
         "us": [float(f"{account.exclusive_us[at]:.4g}") for at in shown],
-        "page": [linked.get(step.ops[at].shape, "").removesuffix(".html") for at in shown],
+        "page": [linked.get(ops[at].shape, "").removesuffix(".html") for at in shown],
         "range": [names[ranges[at]] for at in shown],
         "ranges": list(names) if any(names) else [],
         "stream": streams if len(set(streams)) > 1 else [],

@@ -27,7 +27,7 @@ _KINDS: Final[Sequence[tuple[str, CallKind]]] = (
     ("^Memset", "set"),
     ("^(Malloc|HostAlloc|(Mem)?HostRegister|Mem(Host)?Alloc|MemCreate|MemMap$)", "allocate"),
     ("^(Free|(Mem)?HostUnregister|MemFree|MemRelease|MemUnmap)", "free"),
-    ("^(Module|Library|Link|Kernel)", "load"),
+    ("^(ModuleLoad|ModuleGetFunction|LibraryLoad|LibraryGet|Link|KernelGetFunction)", "load"),
 )
 #: Parts of the path of Python code that is not the user's own.
 _INSTALLED: Final = ("site-packages", "dist-packages", "/lib/python3", "\\lib\\python3", "<")

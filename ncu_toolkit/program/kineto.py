@@ -43,6 +43,10 @@ _RECORD: Final = "Record it with torch.profiler on an NVIDIA GPU: activities=[Pr
 _AGAIN: Final = "Let the program end, so that the profiler writes all of it, or copy the file again"
 
 
+#: Bytes in which the first that is no blank is looked for.
+_BLANKS: Final = 256
+
+
 class _KinetoFile(msgspec.Struct):
     """What is read of a file."""
 
@@ -138,7 +142,7 @@ def read(path: Path, data: bytes) -> Trace:
 
 def _parsed(path: Path, data: bytes) -> _KinetoFile:
     try:
-        if data.lstrip()[:1] == b"[":
+        if data[:_BLANKS].lstrip()[:1] == b"[":
             return _KinetoFile(msgspec.json.decode(data, type=list[msgspec.Raw]))
         return msgspec.json.decode(data, type=_KinetoFile)
     except msgspec.ValidationError as error:

@@ -25,7 +25,7 @@ from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.glossary import Definitions
 from ncu_toolkit.document.views import Answer, Cell, Column, Fact, ProgramView, RunView, Table
 from ncu_toolkit.render.assets_out import PROGRAM, inlined, packed, term_note
-from ncu_toolkit.render.pictures import icicle, roofline, stairs
+from ncu_toolkit.render.pictures import course, icicle, roofline, stairs
 
 NARROW_NO_BREAK: Final = "\u202f"
 _VARIANT: Final = '<tr class="variant">'
@@ -71,6 +71,8 @@ class Writer:
             body = body.replace("_", "_<wbr>")
         if cell.code:
             body = f"<code>{body}</code>"
+        if cell.course:
+            body = course(cell.course)
         if known and not cell.href and not cell.missing:
             body = self._opener(known, body, cell.tone)
         elif cell.href:
@@ -228,8 +230,8 @@ def answer_page(
 ) -> str:
     """An answer as a page that needs nothing else. `crumbs` are labels and addresses above it."""
     parts = {**inlined(charts=False, pages=False), "glossary": "#page-glossary"}
-    above = [*crumbs, (title, "")]
-    return drawn("answer.html", known, shown=shown, title=title, crumbs=above, **parts)
+    values = {"shown": shown, "title": title, "crumbs": [*crumbs, (title, "")]}
+    return drawn("answer.html", known, **values, pack=lambda _, body: body, **parts)
 
 
 #: What the pages of a folder have in common, beside them.
@@ -366,6 +368,7 @@ def _environment() -> Environment:
     made.globals.update(
         whole_percent=whole_percent,
         duration=units.duration,
+        course=course,
         roofline=roofline,
         stairs=stairs,
         icicle=icicle,

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import whole_percent
-from ncu_toolkit.document.pictures import Icicle, Reach, RoofPicture, Tile
+from ncu_toolkit.document.pictures import Course, Icicle, Reach, RoofPicture, Tile
 from ncu_toolkit.document.views import StepChart
 
 #: A roofline's size, and the room around its plot, in pixels.
@@ -22,9 +22,9 @@ _NAMES: Final = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 
 
 def roofline(*pictures: RoofPicture) -> Markup:
-    """Launches under their roofs on logarithmic axes: the first one's roofs, and the points of all,
-    those of the first hollow where there are two."""
-    first = pictures[0]
+    """Launches under their roofs on logarithmic axes: the last one's roofs, and the points of all,
+    hollow where there is a later launch."""
+    first = pictures[-1]
     points = [(each, reach) for each in pictures for reach in each.points]
     slopes = {
         reach.level: first.rate / (reach.intensity or 1.0) / reach.busy for reach in first.points
@@ -110,7 +110,7 @@ def _points(
     for at, picture in enumerate(pictures):
         y = down(picture.rate)
         ends: list[float] = []
-        old = len(pictures) > 1 and at == 0
+        old = at < len(pictures) - 1
         for reach in sorted(picture.points, key=lambda reach: reach.intensity or 0.0):
             x = across(reach.intensity or 1.0)
             label = f"{_NAMES[reach.level]} {whole_percent(reach.busy)}"
@@ -168,6 +168,29 @@ def _axes(
             yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{units.power_of_ten(power)}</text>'
     yield f'<text x="{_WIDE - _RIGHT}" y="{_HIGH - 5}" text-anchor="end">{escape(work)} per byte</text>'
     yield f'<text x="2" y="11">{escape(work)}/s</text>'
+
+
+def course(shown: Course) -> Markup:
+    """A line as wide as its place in a table, over the band of its last value."""
+    ends = (*shown.values, *(shown.band or ()))
+    low, high = min(shown.low, *ends), max(shown.high, *ends)
+    step = 148 / (max(shown.places, len(shown.values)) - 1 or 1)
+
+    def down(value: float) -> float:
+        part: float = (high - value) / ((high - low) or 1.0)
+        return 2 + 24 * part
+
+    line = " ".join(f"{1 + step * at:.1f},{down(y):.1f}" for at, y in enumerate(shown.values))
+    parts = [f'<polyline points="{line}"/>']
+    if shown.band:
+        top, bottom = down(shown.band[1]), down(shown.band[0])
+        band = f'<rect width="150" y="{top:.1f}" height="{max(1.0, bottom - top):.1f}"/>'
+        end = f'<circle cx="{1 + step * (len(shown.values) - 1):.1f}" cy="{down(shown.values[-1]):.1f}" r="2"/>'
+        parts = [band, *parts, end]
+    parts += [_line("change", x, 0, x, 28) for x in (1 + step * (at - 0.5) for at in shown.changes)]
+    return Markup(
+        '<svg class="nc-course" viewBox="0 0 150 28" preserveAspectRatio="none" role="img" title="{}" aria-label="{}">{}</svg>'
+    ).format(shown.words, shown.words, Markup("".join(parts)))
 
 
 def stairs(chart: StepChart) -> Markup:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import render_fixture
 from msgspec import structs
 from program_found import found, machine, small
 from render_hostile import EVIL
 
+from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.pictures import Tile
 from ncu_toolkit.explain.program import saving
 from ncu_toolkit.model.program import ProgramDiagnosis
@@ -131,3 +134,25 @@ def test_text_of_a_trace_is_harmless(tmp_path: Path) -> None:
     assert EVIL not in page
     assert "<img" not in page
     assert "\u202e" not in page
+
+
+def test_a_kernel_that_a_report_tells_of_leads_to_its_page(
+    shown: ProgramDiagnosis, tmp_path: Path
+) -> None:
+    base = render_fixture.profile("vectorized", 1024, 0)
+    shape = shown.step.ops[1].shape
+    launch = shown.step.trace.shapes[shape]
+    profile = replace(base, launch=launch, context=None)
+    known = {shape: (profile, diagnose(profile))}
+    view = program_view(shown, known)
+    (page,) = view.pages
+    leading = [tile for tile in view.icicle.tiles if tile.href]
+    assert {tile.name for tile in leading} == {"nvjet_tst_128x256"}
+    assert {tile.href for tile in leading} == {f"{page.slug}.html"}
+    assert view.launches is not None
+    heads = [column.key for column in view.launches.columns]
+    row = next(row for row in view.launches.rows if row[0].href)
+    assert row[heads.index("bottleneck")].value == known[shape][1].primary.bottleneck
+    text = write_program_page(shown, tmp_path / "page.html", known).read_text("utf-8")
+    assert f'<a href="#page-{page.slug}" class="tile q-product"' in text
+    assert f'id="page-{page.slug}"' in text

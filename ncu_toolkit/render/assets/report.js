@@ -166,14 +166,14 @@
   }
   // A click goes from the direction that is of use, to the other, to the order that was. The address remembers it.
   window.ncuSorts = function (table, sort) {
-    const heads = all("thead th", table), name = table.closest(".table").id;
+    const heads = all("thead th", table), name = (table.closest(".table") || table).id;
     function turn(head, next) {
       heads.forEach((other) => other.setAttribute("aria-sort", "none"));
       head.setAttribute("aria-sort", next);
       sort(heads.indexOf(head), next);
     }
     heads.forEach((head) => head.querySelector("button").addEventListener("click", () => {
-      const ways = head.classList.contains("n") ? ["descending", "ascending", "none"] : ["ascending", "descending", "none"];
+      const ways = head.matches(".n, .nc-n") ? ["descending", "ascending", "none"] : ["ascending", "descending", "none"];
       const next = ways[(ways.indexOf(head.getAttribute("aria-sort")) + 1) % 3];
       turn(head, next);
       remember("sort", next === "none" ? null : `${name}.${head.dataset.key}.${next}`);
