@@ -40,6 +40,8 @@ _BARS: Final = 6
 _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
+#: Part of the step (0-1) without work from which a step without a finding is no healthy one.
+_MUCH_IDLE: Final = 0.05
 #: Spread of the steps' times above which the shortest and the longest are told.
 _STEADY: Final = 0.2
 _IDLE: Final = "idle: "
@@ -264,6 +266,13 @@ def _healthy(found: ProgramDiagnosis) -> Card:
     ]
     if left := len(found.considered) - ruled:
         told.append(f"for {counted(left, 'more', 'more')} the trace holds too little")
+    summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
+    head, gain = "Nothing stands out", "no known cause"
+    wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
+    if wall and idle >= _MUCH_IDLE * wall:
+        head = f"GPU idle for {units.percent(idle / wall, 2)} of the step"
+        gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
+        summary = f"{_longest_gap(found)} {summary}"
     return Card(
         kernel="",
         time_us=None,
@@ -271,12 +280,25 @@ def _healthy(found: ProgramDiagnosis) -> Card:
         shape="",
         state="together",
         bottleneck="none",
-        title="Nothing stands out",
-        gain="no known cause",
+        title=head,
+        gain=gain,
         factor=None,
         confidence="medium",
-        summary=f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows.",
+        summary=summary,
     )
+
+
+def _longest_gap(found: ProgramDiagnosis) -> str:
+    """The longest idle time, and what ended it."""
+    trace, ops = found.step.trace, found.step.ops
+    gap = max(found.account.gaps, key=lambda gap: gap.us)
+    said = f"The longest time without work is {units.duration(gap.us)}"
+    if not 0 <= gap.before < len(ops):
+        return f"{said}."
+    op = ops[gap.before]
+    what = kernel_label(trace.shapes[op.shape]) if op.kind == "kernel" else f"a {op.kind}"
+    line = line_of(trace, op.call)
+    return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
 
 
 def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:

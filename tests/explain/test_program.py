@@ -112,7 +112,9 @@ def gpt(lacks: tuple[Lack, ...] = (), **changes: object) -> ProgramDiagnosis:
 
 
 def healthy(**changes: object) -> ProgramDiagnosis:
-    return gpt(findings=(), together_us=0.0, **changes)  # type: ignore[arg-type]
+    """The same step without findings, and without its idle time."""
+    account = msgspec.structs.replace(gpt().account, gaps=())
+    return gpt(findings=(), together_us=0.0, **{"account": account, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -281,6 +283,20 @@ def test_a_healthy_step_says_so() -> None:
     card = explain.program_answer(gpt(findings=(good,))).cards[0]
     assert (card.state, card.gain) == ("roof", "nothing to gain")
     assert card.summary == "Nothing stands out: They are."
+
+
+def test_a_step_without_a_finding_is_not_healthy_while_the_gpu_idles() -> None:
+    account = gpt().account
+    gap = IdleGap(43_800_000, 46_600_000, "host late", before=3)
+    card = explain.program_answer(
+        healthy(account=msgspec.structs.replace(account, gaps=(gap,)))
+    ).cards[0]
+    assert plain(card.title) == "GPU idle for 6.0 % of the step"
+    assert plain(card.gain) == "at most 2.8 of 46.6 ms"
+    assert plain(card.summary).startswith(
+        "The longest time without work is 2.80 ms, until adam starts."
+    )
+    assert "Nothing stands out" not in shown(explain.program_answer(gpt(findings=())))
 
 
 def test_one_finding_has_no_sum() -> None:
