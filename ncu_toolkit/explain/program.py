@@ -32,8 +32,6 @@ from ncu_toolkit.program.classes import kernel_class
 
 #: What reports said of a trace's kernels, by place in `Trace.shapes`.
 Known = Mapping[int, tuple[Profile, Diagnosis]]
-#: What the bars of a program's card show.
-GOES: Final = "where the step goes"
 #: Bars of a step, the last for all that is left.
 _BARS: Final = 6
 #: Part of the step (0-1) below which time is no bar of its own.
@@ -53,6 +51,8 @@ _FUNCTOR: Final = re.compile(
     r"\bCUDAFunctor(?:On\w+?)?_(\w+)(?=<)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
 )
 _ALL: Final = {2: "both", 3: "all three", 4: "all four", 5: "all five", 6: "all six"}
+#: A function around the lambda that a template runs.
+_LAMBDA: Final = re.compile(r"<\s*(?:[\w:]*::)?(\w+)\([^()]*\)::[\[{]lambda")
 #: CUTLASS's functions that run the kernel that their template names.
 _WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
 _NO_FUNCTOR: Final = re.compile(
@@ -121,15 +121,14 @@ def kernel_label(launch: Launch) -> str:
     short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
     short = short.partition("(")[0].rpartition("::")[2] or name
     if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", launch.kernel)):
-        short = visible(inside[1])
-    elif _GENERIC.search(short):
+        return in_the_middle(visible(inside[1]), NAME)
+    told = ""
+    if _GENERIC.search(short):
         found = (match[1] or match[2] for match in _FUNCTOR.finditer(launch.kernel))
-        told = next(
-            (each for each in found if not short.startswith(each) and not _NO_FUNCTOR.match(each)),
-            "",
-        )
-        if told:
-            short = f"{visible(told)}: {short}"
+        told = next((x for x in found if not short.startswith(x) and not _NO_FUNCTOR.match(x)), "")
+    elif around := _LAMBDA.search(launch.kernel):
+        told = around[1]
+    short = f"{visible(told)}: {short}" if told else short
     return in_the_middle(short, NAME)
 
 
@@ -158,7 +157,7 @@ def program_answer(
     first = replace(
         first,
         bars=_bars(account),
-        of=GOES,
+        of=f"where the {_whole_of(step)} goes",
         basis=_idle(account),
         then=_then(found, costly),
         missing=lacking(step.trace),
@@ -168,7 +167,7 @@ def program_answer(
         headline(found),
         cards=(first, *(_card(found, each) for each in shown[1:])),
         points=(visible(step.said),) if step.said else (),
-        tables=(_kernels(step_kernels(step, account, known), top, flags),),
+        tables=(_kernels(step_kernels(step, account, known), top, flags, _whole_of(step)),),
         notes=tuple(map(visible, (*step.trace.notes, *found.notes, *notes))),
     )
 
@@ -202,7 +201,7 @@ def headline(found: ProgramDiagnosis) -> str:
     if len(gpus) > 1 and step.device is not None:
         gpu = f"{gpus[step.device] or 'a GPU'}, one of {len(gpus)}"
     elif len(gpus) > 1:
-        gpu = f"{len(gpus)} × {gpu or 'GPU'}"
+        gpu = f"{len(gpus)} × {gpu}" if gpu else f"{len(gpus)} GPUs"
     work = f"{units.count(step.launches)} launch{'es' * (step.launches != 1)}"
     if "wall time" not in trace.lacks:
         work += f", GPU busy {units.percent(found.account.busy, 2)}"
@@ -213,6 +212,10 @@ def headline(found: ProgramDiagnosis) -> str:
         work,
     )
     return " · ".join(visible(part) for part in parts if part)
+
+
+def _whole_of(step: Step) -> str:
+    return "run" if step.how == "whole" else "step"
 
 
 def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
@@ -270,7 +273,7 @@ def _healthy(found: ProgramDiagnosis) -> Card:
     head, gain = "Nothing stands out", "no known cause"
     wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
     if wall and idle >= _MUCH_IDLE * wall:
-        head = f"GPU idle for {units.percent(idle / wall, 2)} of the step"
+        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {_whole_of(found.step)}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = f"{_longest_gap(found)} {summary}"
     return Card(
@@ -310,7 +313,7 @@ def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[Co
     lines = []
     for place in finding.where[:most]:
         share = times[place] / account.wall_us if account.wall_us else 0.0
-        of = "the step" if share else ""
+        of = f"the {_whole_of(step)}" if share else ""
         path, _, line = visible(place).rpartition(":")
         if path and line.isdecimal():
             lines.append(CodeLine(path, int(line), "", "", share, of))
@@ -402,7 +405,7 @@ def lacking(trace: Trace) -> str:
     return f"The trace does not tell {either}." if unknown else ""
 
 
-def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
+def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, whole: str) -> Table:
     """A row for each kernel of one name, whatever its grids."""
     alike: dict[str, list[StepKernel]] = {}
     for each in kernels:
@@ -431,7 +434,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
         more = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
         note = f"{more} {units.duration(sum(map(_time, left)))}"
         note += f"; --top {len(rows)} shows all." if flags else "."
-    return table("Kernels of the step", columns, rows[:top], note)
+    return table(f"Kernels of the {whole}", columns, rows[:top], note)
 
 
 def _time(row: Sequence[StepKernel]) -> float:

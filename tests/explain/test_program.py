@@ -337,6 +337,11 @@ def test_the_headline_of_other_steps() -> None:
         "train.py · whole run of 46.6 ms · "
     )
     assert head({"windows": (window,)}, program="").startswith("step of 46.6 ms (1 seen) · NVIDIA")
+    whole = healthy()
+    run = msgspec.structs.replace(whole.step, how="whole")
+    text = shown(explain.program_answer(msgspec.structs.replace(whole, step=run)))
+    assert "where the run goes" in text
+    assert "Kernels of the run" in text
     two = (program_traces.H200, program_traces.H200)
     assert " · 2 × NVIDIA H200 · " in head({}, devices=two)
     assert " · NVIDIA H200, one of 2 · " in head({"device": 1}, devices=two)
@@ -409,6 +414,12 @@ def test_it_fits_any_terminal(width: int) -> None:
             "tanh: vectorized_elementwise_kernel",
         ),
         ("sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32"),
+        (
+            "void par_ranged2d_kernel<clover::PdV_kernel(bool, double)::{lambda(int, int)#1}>(int)",
+            "par_ranged2d_kernel",
+            "PdV_kernel: par_ranged2d_kernel",
+        ),
+        ("cutlass::Kernel<cutlass_80_simt_sgemm_128x32>(x)", "cutlass::Kernel", "cutlass_80_simt_sgemm_128x32"),
         ("ns::(anonymous namespace)::softmax<float>(float*)", "ns::(anonymous namespace)::softmax", "softmax"),
     ],
 )  # fmt: skip
