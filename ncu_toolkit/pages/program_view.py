@@ -82,6 +82,8 @@ _COLOURS: Final = {
     "copy": "#7c5a3c", "set": "#7c5a3c",
 }  # fmt: skip
 _GREY: Final = "#8a8f98"
+#: What PyTorch writes before the name of an operator's gradient.
+_BACKWARD: Final = "autograd::engine::evaluate_function: "
 #: What is counted of a kind.
 _NOUNS: Final = {
     _IDLE: ("gap",), "copy": ("copy", "copies"), "set": ("set of memory", "sets of memory"),
@@ -363,7 +365,10 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
         held = bisect_right(own, mark.end) - bisect_left(own, mark.start)
         open_ = outer.setdefault(key, [])
         if 0 < held < _WHOLE * many and not (open_ and mark.start < open_[-1][1]):
-            open_.append((mark.start, mark.end, visible(trace.names[mark.name], _NAME)))
+            name = trace.names[mark.name]
+            if kind == "operator":  # without the shapes of its inputs
+                name = name.removeprefix(_BACKWARD).partition(" [")[0]
+            open_.append((mark.start, mark.end, visible(name, _NAME)))
     found_names = []
     for call in calls:
         marks = outer.get((call.process, call.thread), []) if call else []
