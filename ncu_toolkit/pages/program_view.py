@@ -126,24 +126,20 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
     first, *facts = headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book)
-    together = ""
-    if len(costly) > 1 and found.together_us > 0:
-        all_ = StepFinding(
-            rule="", title="", summary="", confidence="high", ceiling_us=found.together_us
-        )
-        together = f"All together: {saving(all_, account.wall_us)}."
+    card = program_answer(found, known).cards[0]
+    whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
     return ProgramView(
         first[:1].upper() + first[1:] if not trace.program else first,
         tuple(facts),
         _whole(found),
-        program_answer(found, known).cards[0],
+        card,
         Icicle(
             tuple(_tiles(found, costly, parts, linked)),
             kinds,
             tuple(visible(each.title) for each in costly),
         ),
         tuple(_finding(found, each) for each in (*costly, *good)),
-        together,
+        f"{whom[:1].upper()}{whom[1:]}: {saves}" if saves else "",
         _account(found, kinds),
         launches,
         _order(found, rows, linked),
