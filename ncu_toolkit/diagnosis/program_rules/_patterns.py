@@ -44,7 +44,7 @@ _FOUR: Final = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel")
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionParts:
     """An attention written out: two products and what is between them."""
 
     first: int
@@ -72,12 +72,12 @@ def moves(s: StepFacts, at: int) -> bool:
 
 
 @remembered(4)
-def attention(s: StepFacts) -> tuple[Attention, ...]:
+def attention(s: StepFacts) -> tuple[AttentionParts, ...]:
     """Two products with a softmax, or its parts, between them, and nothing that is no pass over the
     scores. The loss at the end of a classifier has no second product before its backward pass, and
     a router sorts after its softmax. The products are of many matrices, one for each head, or the same
     sequence is there for another layer: once alone it may be chance."""
-    found: list[Attention] = []
+    found: list[AttentionParts] = []
     inside = {*PASSES, "softmax", "set", "index"}
     for queue in s.queues:
         before = -1
@@ -85,12 +85,12 @@ def attention(s: StepFacts) -> tuple[Attention, ...]:
             if s.classes[place] == "product":
                 between = queue[before + 1 : at] if before >= 0 else ()
                 if 0 < len(between) <= _BETWEEN and (soft := _softmax(s, between)):
-                    found.append(Attention(queue[before], place, between, soft))
+                    found.append(AttentionParts(queue[before], place, between, soft))
                 before = at
             elif s.classes[place] not in inside and not moves(s, place):
                 before = -1
 
-    def shapes(each: Attention) -> tuple[int, ...]:
+    def shapes(each: AttentionParts) -> tuple[int, ...]:
         return tuple(s.ops[at].shape for at in (each.first, *each.between, each.last))
 
     times = Counter(map(shapes, found))
