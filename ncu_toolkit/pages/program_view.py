@@ -82,6 +82,8 @@ _COLOURS: Final = {
     "copy": "#7c5a3c", "set": "#7c5a3c",
 }  # fmt: skip
 _GREY: Final = "#8a8f98"
+#: What PyTorch writes before the name of an operator's gradient.
+_BACKWARD: Final = "autograd::engine::evaluate_function: "
 #: What is counted of a kind.
 _NOUNS: Final = {
     _IDLE: ("gap",), "copy": ("copy", "copies"), "set": ("set of memory", "sets of memory"),
@@ -124,24 +126,20 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
     first, *facts = headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book)
-    together = ""
-    if len(costly) > 1 and found.together_us > 0:
-        all_ = StepFinding(
-            rule="", title="", summary="", confidence="high", ceiling_us=found.together_us
-        )
-        together = f"All together: {saving(all_, account.wall_us)}."
+    card = program_answer(found, known).cards[0]
+    whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
     return ProgramView(
         first[:1].upper() + first[1:] if not trace.program else first,
         tuple(facts),
         _whole(found),
-        program_answer(found, known).cards[0],
+        card,
         Icicle(
             tuple(_tiles(found, costly, parts, linked)),
             kinds,
             tuple(visible(each.title) for each in costly),
         ),
         tuple(_finding(found, each) for each in (*costly, *good)),
-        together,
+        f"{whom[:1].upper()}{whom[1:]}: {saves}" if saves else "",
         _account(found, kinds),
         launches,
         _order(found, rows, linked),
@@ -363,7 +361,10 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
         held = bisect_right(own, mark.end) - bisect_left(own, mark.start)
         open_ = outer.setdefault(key, [])
         if 0 < held < _WHOLE * many and not (open_ and mark.start < open_[-1][1]):
-            open_.append((mark.start, mark.end, visible(trace.names[mark.name], _NAME)))
+            name = trace.names[mark.name]
+            if kind == "operator":  # without the shapes of its inputs
+                name = name.removeprefix(_BACKWARD).partition(" [")[0]
+            open_.append((mark.start, mark.end, visible(name, _NAME)))
     found_names = []
     for call in calls:
         marks = outer.get((call.process, call.thread), []) if call else []

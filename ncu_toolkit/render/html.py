@@ -373,6 +373,7 @@ def _environment() -> Environment:
         stairs=stairs,
         icicle=icicle,
         packed_part=packed_part,
+        packed_text=lambda text: packed(text.encode()),
         packed_json=lambda data: packed(msgspec.json.encode(data)),
         PLAIN_ROWS=PLAIN_ROWS,
         term_note=term_note,

@@ -158,3 +158,20 @@ def test_it_reads_without_scripts(browser: Browser, program: tuple[ProgramDiagno
     page = program[1].read_text("utf-8")
     assert re.search(r'<div class="icicle" role="tree" aria-label="Where does the step', page)
     browser.open(program[1], width=1440)
+
+
+def test_the_table_is_filtered_and_downloaded(
+    browser: Browser, program: tuple[ProgramDiagnosis, Path]
+) -> None:
+    browser.open("about:blank")
+    browser.open(program[1], width=1440)
+    browser.wait_for("document.querySelector('.launches[data-ready]')")
+    rows = "[...document.querySelectorAll('.launches tbody tr')].map(row => row.cells[0].innerText)"
+    assert browser.evaluate(rows) == ["nvjet_tst_128x256", "adam", "softmax_warp_forward"]
+    browser.press("/", text="/")
+    for letter in "softmax":
+        browser.press(letter, text=letter)
+    assert browser.evaluate(rows) == ["softmax_warp_forward"]
+    browser.wait_for("document.querySelector('[data-csv]').href.startsWith('blob:')")
+    packed = "window.ncuUnpack(document.getElementById('csv-launches').textContent)"
+    assert browser.evaluate(packed).startswith("Kernel,Time")

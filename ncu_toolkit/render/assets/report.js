@@ -209,9 +209,9 @@
   function widens(button) {
     button.addEventListener("click", () => { button.setAttribute("aria-pressed", button.closest(".table").classList.toggle("all")); });
   }
-  function downloads(anchor) {
+  async function downloads(anchor) {
     const block = document.getElementById(`csv-${anchor.dataset.csv}`);
-    if (block) anchor.href = URL.createObjectURL(new Blob([JSON.parse(block.textContent)], { type: "text/csv" }));
+    if (block) anchor.href = URL.createObjectURL(new Blob([block.type === "text/plain" ? await unpack(block.textContent) : JSON.parse(block.textContent)], { type: "text/csv" }));
   }
 
   // A word of the glossary links its entry there; here it opens in place.
