@@ -247,14 +247,12 @@ def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
     return programs.traces[0]
 
 
-def answers_of(
-    programs: Programs, top: int | None = None, cards: int = CARDS, flags: bool = True
-) -> list[Answer]:
-    """The answer of each trace that could be read."""
+def answers_of(programs: Programs, top: int | None = None, *, page: bool = True) -> list[Answer]:
+    """The answer of each trace that could be read. `page`: with the command that writes its page."""
     names = told_apart([each.path for each in programs.traces])
     found = []
     for each, _ in programs.found:
-        shown = answer_of(each, top, cards, flags)
+        shown = answer_of(each, top, page=page)
         name = names[each.path]
         headline = f"{name}: {shown.headline}" if name else shown.headline
         found.append(replace(shown, headline=headline))
@@ -262,7 +260,12 @@ def answers_of(
 
 
 def answer_of(
-    each: TraceResult, top: int | None = None, cards: int = CARDS, flags: bool = True
+    each: TraceResult,
+    top: int | None = None,
+    cards: int = CARDS,
+    *,
+    flags: bool = True,
+    page: bool = True,
 ) -> Answer:
     """The answer of a trace that could be read."""
     assert each.found is not None
@@ -272,13 +275,13 @@ def answer_of(
         top=top or TOP,
         cards=cards,
         notes=notes_of(each, each.found),
-        next_command=f"ncu-toolkit analyze {shell_word(each.path)} --format html",
+        next_command=f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else "",
         flags=flags,
     )
 
 
 def notes_of(each: TraceResult, found: ProgramDiagnosis) -> tuple[str, ...]:
-    """How much of the step's kernel time reports tell of, and what of them could not be joined."""
+    """How much of the kernels' time reports tell of, and what of them could not be joined."""
     if not each.known:
         return each.notes
     step, times = found.step, found.account.exclusive_us
@@ -289,6 +292,6 @@ def notes_of(each: TraceResult, found: ProgramDiagnosis) -> tuple[str, ...]:
     told = sum(time for shape, time in kernels if shape in each.known)
     share = units.percent(told / total, 2) if total else "none"
     return (
-        f"The reports tell of kernels that take {share} of the step's kernel time.",
+        f"The reports tell of kernels that take {share} of all kernels' time.",
         *each.notes,
     )

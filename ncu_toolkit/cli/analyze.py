@@ -167,7 +167,7 @@ def _programs(
         write = json.program_csv if form == "csv" else json.program_document
         emit(write(programs, top), output)
     elif programs.found:
-        answers = answers_of(programs, top)
+        answers = answers_of(programs, top, page=output is None and sys.stdout.isatty())
         if form == "text":
             from ncu_toolkit.render.text import AnswersText
 

@@ -11,8 +11,9 @@ with the largest part that a fix takes of it: fixes of the same time do not add 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,14 +24,28 @@ from ncu_toolkit.diagnosis.program_rules import step_rules
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
-from ncu_toolkit.model.program import Account, ProgramDiagnosis, Step, StepFinding
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.model.program import Account, GapCause, ProgramDiagnosis, Step, StepFinding
 
 #: What a ceiling counts in the order, by how sure its cause is.
 SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
 COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little beside those before it"
 )
+_STEP: Final = re.compile(r"\b(the|The|each|Each) step\b")
+#: Idle time that no finding explains is told from this part of the step on.
+TOLD: Final = Threshold(
+    0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
+)
+#: Why such time has no finding, by what the account says of it.
+_WHY: Final[Mapping[GapCause, str]] = {
+    "host late": "the host launches late, or a launch itself takes long (code is loaded, a profiler writes its records)",
+    "sync": "the host waited for the GPU",
+    "copy": "the host waited for copies",
+    "allocation": "memory is allocated or freed",
+    "between": "work is queued and does not start: it waits for another stream, an event, or another program on this GPU",
+    "unknown": "the trace does not tell why",
+}
 #: Findings of kernels that are shown: more is what the table of kernels is for.
 _KERNELS: Final = 8
 
@@ -51,6 +66,9 @@ def diagnose_program(
             outcome = rule.find(s)
         except ArithmeticError as error:
             outcome = s.abstain(f"The trace's figures contradict each other ({error}).")
+        if isinstance(outcome, StepFinding) and not s.worth(outcome.ceiling_us):
+            said = f"It would save at most {s.of_step(outcome.ceiling_us)}."
+            outcome = s.ruled_out(said, *outcome.evidence)
         if isinstance(outcome, NoFinding):
             considered.append(replace(outcome, bottleneck=name))
         else:
@@ -59,13 +77,54 @@ def diagnose_program(
             )
     found += _kernels(s, known)
     shown, covered = _uncovered(ordered(found), s)
+    considered += covered
+    if not s.steady:
+        shown = [
+            msgspec.structs.replace(
+                each,
+                summary=_run(each.summary),
+                evidence=_meant(each.evidence),
+                arithmetic=tuple(map(_run, each.arithmetic)),
+            )
+            for each in shown
+        ]
+        considered = [
+            replace(each, reason=_run(each.reason), evidence=_meant(each.evidence))
+            for each in considered
+        ]
     return ProgramDiagnosis(
         step=step,
         account=account,
         findings=tuple(shown),
-        considered=(*considered, *covered),
+        considered=tuple(considered),
         together_us=together(shown, account),
+        notes=tuple(_unexplained(s, shown)),
     )
+
+
+def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
+    """What is not known of idle time that no finding has, a sentence for each cause."""
+    explained = {at for finding in shown for at in finding.gaps}
+    idle: dict[GapCause, float] = defaultdict(float)
+    for at, gap in enumerate(s.gaps):
+        if at not in explained:
+            idle[gap.cause] += gap.us
+    for cause, us in sorted(idle.items(), key=lambda each: -each[1]):
+        if s.worth(us, TOLD):
+            why = _WHY[cause]
+            if cause == "host late" and not s.steady:
+                why = "the host launches late. How much of that is the program's start is not known, since no step was found"
+            what = "step" if s.steady else "run"
+            yield f"For {units.percent(s.share(us), 2)} of the {what} the GPU is idle: {why}."
+
+
+def _run(text: str) -> str:
+    """A sentence with "the run" in place of "the step", for a program without a step."""
+    return _STEP.sub(r"\1 run", text)
+
+
+def _meant(facts: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    return tuple(replace(fact, meaning=_run(fact.meaning)) for fact in facts)
 
 
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:

@@ -32,14 +32,16 @@ from ncu_toolkit.program.classes import kernel_class
 
 #: What reports said of a trace's kernels, by place in `Trace.shapes`.
 Known = Mapping[int, tuple[Profile, Diagnosis]]
-#: What the bars of a program's card show.
-GOES: Final = "where the step goes"
 #: Bars of a step, the last for all that is left.
 _BARS: Final = 6
 #: Part of the step (0-1) below which time is no bar of its own.
 _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
+#: Part of the step (0-1) without work from which a step without a finding is no healthy one.
+_MUCH_IDLE: Final = 0.05
+#: Spread of the steps' times above which the shortest and the longest are told.
+_STEADY: Final = 0.2
 _IDLE: Final = "idle: "
 #: Functions of which each instance does something else, which the name of a functor tells.
 _GENERIC: Final = re.compile(
@@ -49,6 +51,8 @@ _FUNCTOR: Final = re.compile(
     r"\bCUDAFunctor(?:On\w+?)?_(\w+)(?=<)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
 )
 _ALL: Final = {2: "both", 3: "all three", 4: "all four", 5: "all five", 6: "all six"}
+#: A function around the lambda that a template runs.
+_LAMBDA: Final = re.compile(r"<\s*(?:[\w:]*::)?(\w+)\([^()]*\)::[\[{]lambda")
 #: CUTLASS's functions that run the kernel that their template names.
 _WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
 _NO_FUNCTOR: Final = re.compile(
@@ -117,15 +121,14 @@ def kernel_label(launch: Launch) -> str:
     short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
     short = short.partition("(")[0].rpartition("::")[2] or name
     if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", launch.kernel)):
-        short = visible(inside[1])
-    elif _GENERIC.search(short):
+        return in_the_middle(visible(inside[1]), NAME)
+    told = ""
+    if _GENERIC.search(short):
         found = (match[1] or match[2] for match in _FUNCTOR.finditer(launch.kernel))
-        told = next(
-            (each for each in found if not short.startswith(each) and not _NO_FUNCTOR.match(each)),
-            "",
-        )
-        if told:
-            short = f"{visible(told)}: {short}"
+        told = next((x for x in found if not short.startswith(x) and not _NO_FUNCTOR.match(x)), "")
+    elif around := _LAMBDA.search(launch.kernel):
+        told = around[1]
+    short = f"{visible(told)}: {short}" if told else short
     return in_the_middle(short, NAME)
 
 
@@ -154,7 +157,7 @@ def program_answer(
     first = replace(
         first,
         bars=_bars(account),
-        of=GOES,
+        of=f"where the {_whole_of(step)} goes",
         basis=_idle(account),
         then=_then(found, costly),
         missing=lacking(step.trace),
@@ -164,7 +167,7 @@ def program_answer(
         headline(found),
         cards=(first, *(_card(found, each) for each in shown[1:])),
         points=(visible(step.said),) if step.said else (),
-        tables=(_kernels(step_kernels(step, account, known), top, flags),),
+        tables=(_kernels(step_kernels(step, account, known), top, flags, _whole_of(step)),),
         notes=tuple(map(visible, (*step.trace.notes, *found.notes, *notes))),
     )
 
@@ -187,22 +190,32 @@ def headline(found: ProgramDiagnosis) -> str:
     step, trace = found.step, found.step.trace
     wall = units.duration(step.wall_us)
     seen = f"{len(step.windows)} seen"
-    if len(step.windows) > 1:
+    if len(step.windows) > 1 and step.spread <= _STEADY:
         seen += f", ±{units.percent(step.spread, 1)}"
-    names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
-    gpus = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
-    if len(trace.devices) > 1:
-        gpus = f"{len(trace.devices)} × {gpus or 'GPU'}"
+    elif len(step.windows) > 1:
+        times = [window.us for window in step.windows]
+        seen += f", {units.duration(min(times))} to {units.duration(max(times))}"
+    gpus = [each.name.removeprefix("an unknown GPU") for each in trace.devices]
+    names = list(dict.fromkeys(filter(None, gpus)))
+    gpu = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
+    if len(gpus) > 1 and step.device is not None:
+        gpu = f"{gpus[step.device] or 'a GPU'}, one of {len(gpus)}"
+    elif len(gpus) > 1:
+        gpu = f"{len(gpus)} × {gpu}" if gpu else f"{len(gpus)} GPUs"
     work = f"{units.count(step.launches)} launch{'es' * (step.launches != 1)}"
     if "wall time" not in trace.lacks:
         work += f", GPU busy {units.percent(found.account.busy, 2)}"
     parts = (
         trace.program,
         f"whole run of {wall}" if step.how == "whole" else f"step of {wall} ({seen})",
-        gpus,
+        gpu,
         work,
     )
     return " · ".join(visible(part) for part in parts if part)
+
+
+def _whole_of(step: Step) -> str:
+    return "run" if step.how == "whole" else "step"
 
 
 def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
@@ -256,6 +269,13 @@ def _healthy(found: ProgramDiagnosis) -> Card:
     ]
     if left := len(found.considered) - ruled:
         told.append(f"for {counted(left, 'more', 'more')} the trace holds too little")
+    summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
+    head, gain = "Nothing stands out", "no known cause"
+    wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
+    if wall and idle >= _MUCH_IDLE * wall:
+        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {_whole_of(found.step)}"
+        gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
+        summary = f"{_longest_gap(found)} {summary}"
     return Card(
         kernel="",
         time_us=None,
@@ -263,12 +283,25 @@ def _healthy(found: ProgramDiagnosis) -> Card:
         shape="",
         state="together",
         bottleneck="none",
-        title="Nothing stands out",
-        gain="no known cause",
+        title=head,
+        gain=gain,
         factor=None,
         confidence="medium",
-        summary=f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows.",
+        summary=summary,
     )
+
+
+def _longest_gap(found: ProgramDiagnosis) -> str:
+    """The longest idle time, and what ended it."""
+    trace, ops = found.step.trace, found.step.ops
+    gap = max(found.account.gaps, key=lambda gap: gap.us)
+    said = f"The longest time without work is {units.duration(gap.us)}"
+    if not 0 <= gap.before < len(ops):
+        return f"{said}."
+    op = ops[gap.before]
+    what = kernel_label(trace.shapes[op.shape]) if op.kind == "kernel" else f"a {op.kind}"
+    line = line_of(trace, op.call)
+    return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
 
 
 def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
@@ -280,7 +313,7 @@ def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[Co
     lines = []
     for place in finding.where[:most]:
         share = times[place] / account.wall_us if account.wall_us else 0.0
-        of = "the step" if share else ""
+        of = f"the {_whole_of(step)}" if share else ""
         path, _, line = visible(place).rpartition(":")
         if path and line.isdecimal():
             lines.append(CodeLine(path, int(line), "", "", share, of))
@@ -372,7 +405,7 @@ def lacking(trace: Trace) -> str:
     return f"The trace does not tell {either}." if unknown else ""
 
 
-def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
+def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, whole: str) -> Table:
     """A row for each kernel of one name, whatever its grids."""
     alike: dict[str, list[StepKernel]] = {}
     for each in kernels:
@@ -386,14 +419,14 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
         return units.percent(sum(each.share for each in row), 2)
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
-        Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True),
-        Spec("grid", cell=grid, numeric=False, gives_way=2),
-        Spec("class", cell=lambda row: visible(row[0].kind), numeric=False, gives_way=4),
-        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row)), gives_way=5),
+        Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True, shortest=24),
+        Spec("grid", cell=grid, numeric=False, gives_way=1),
+        Spec("class", cell=lambda row: visible(row[0].kind), numeric=False, gives_way=3),
+        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row)), gives_way=2),
         Spec("time", cell=lambda row: units.duration(_time(row))),
         Spec("share", cell=lambda row: Cell(share(row), tone="strong")),
-        Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=3),
-        Spec("verdict", cell=_verdict, numeric=False, gives_way=1, shortest=12),
+        Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=4, shortest=16),
+        Spec("verdict", cell=_verdict, numeric=False, gives_way=5, shortest=12),
     )  # fmt: skip
     left = rows[top:]
     note = ""
@@ -401,7 +434,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool) -> Table:
         more = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
         note = f"{more} {units.duration(sum(map(_time, left)))}"
         note += f"; --top {len(rows)} shows all." if flags else "."
-    return table("Kernels of the step", columns, rows[:top], note)
+    return table(f"Kernels of the {whole}", columns, rows[:top], note)
 
 
 def _time(row: Sequence[StepKernel]) -> float:

@@ -34,6 +34,8 @@ AT_END: Final = 0.3
 SAME_WORK: Final = 0.7
 #: A window in which modules are loaded is left out if it takes this many times the median.
 SLOWED: Final = 1.2
+#: The first step prepares (memory, compilers) if it takes this many times the median.
+FIRST: Final = 3.0
 #: A whole run begins after the loading of modules that leaves this part of the kernel time.
 LEFT: Final = 0.8
 
@@ -98,12 +100,15 @@ class _Run:
         repeat = self._repeats()
         for marks in ranges:
             # a range that repeats within the step is no step, nor is one that holds many
-            if repeat is None or abs(len(marks) / len(repeat) - 1) < 0.2:
+            if repeat is None or abs(len(marks) / len(repeat[1]) - 1) < 0.2:
                 name = self.trace.names[marks[0].name]
                 return self._of_marks(marks, f'The program marks it by the NVTX range "{name}"')
-        if repeat is not None:
-            return self._repeated(repeat)
-        return self._whole()
+        if repeat is None:
+            return self._whole()
+        period, times, stop = repeat
+        alike = "operation" if period == 1 else units.counted(period, "operation")
+        said = f"The program does the same {alike} {len(times)} times"
+        return self._step(times, stop, "repeats", said)
 
     # ---- marks
 
@@ -147,8 +152,9 @@ class _Run:
 
     # ---- repetition
 
-    def _repeats(self) -> Array | None:
-        """When each step that repeats begins, the last one's too; None where nothing repeats."""
+    def _repeats(self) -> tuple[int, Array, int] | None:
+        """How many operations repeat, when each step of them begins, and when the last one ends;
+        None where nothing repeats."""
         np = self.np
         orders = [np.argsort(self.call, kind="stable")] if self.known else []
         orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
@@ -156,14 +162,23 @@ class _Run:
             found = _stretch(np, self.code[order], self.time[order])
             if found:
                 begins = self._begins(order, *found)
-                self.period = found[0]
-                self.stop = int(self.end[order][begins[-1] : begins[-1] + found[0]].max())
-                # the first work on the main stream: what is copied ahead belongs to a step before
-                on_main = np.flatnonzero(self.main[order])
-                at = np.minimum(np.searchsorted(on_main, begins), len(on_main) - 1)
-                times: Array = np.maximum.accumulate(self.start[order][on_main[at]])
-                return times
+                times = self.start[order][self._on_main(order, begins)]
+                sizes = np.diff(np.searchsorted(self.start, times))
+                usual = found[0] if len(order) == len(self.start) else np.median(sizes)
+                # steps that run side by side, on streams in turn, are none by time
+                if np.count_nonzero(np.abs(sizes - usual) <= 0.25 * usual) >= 0.6 * len(sizes):
+                    last = self.end[order][begins[-1] : begins[-1] + found[0]]
+                    return found[0], np.maximum.accumulate(times), int(last.max())
         return None
+
+    def _on_main(self, order: Array, begins: Array) -> Array:
+        """Each step's first work on the main stream, if it has any: what is copied ahead belongs
+        to the step before."""
+        np = self.np
+        on_main = np.append(np.flatnonzero(self.main[order]), len(order))
+        at = on_main[np.searchsorted(on_main, begins)]
+        within: Array = np.where(at < np.append(begins[1:], len(order)), at, begins)
+        return within
 
     def _begins(self, order: Array, period: int, first: int, last: int) -> Array:
         """Places in `order` at which steps begin."""
@@ -203,11 +218,6 @@ class _Run:
         idle = np.median((starts[1:] - busy[:-1])[np.maximum(rows - 1, 0)], axis=0)
         longest = int(np.argmax(idle))
         return longest if idle[longest] > max(3e3, 3 * np.median(idle)) else 0
-
-    def _repeated(self, times: Array) -> Step:
-        alike = "operation" if self.period == 1 else units.counted(self.period, "operation")
-        said = f"The program does the same {alike} {len(times)} times"
-        return self._step(times, self.stop, "repeats", said)
 
     # ---- windows
 
@@ -266,17 +276,19 @@ class _Run:
                 f"; {units.counted(int((~same).sum()), 'stretch', 'stretches')} with other work left out"
             )
         windows = [window for window, alike in zip(windows, same, strict=True) if alike]
+        usual_us = float(np.median([window.us for window in windows]))
         loads = np.array([call.start for call in self.trace.calls if call.kind == "load"])
-        if len(loads) and len(windows) > 1:
-            usual_us = float(np.median([window.us for window in windows]))
-            slow = [
-                window.us > SLOWED * usual_us
-                and bool(((loads >= window.start) & (loads < window.end)).any())
-                for window in windows
-            ]
-            if any(slow) and not all(slow):
-                left.append(f"; {units.counted(sum(slow), 'step')} that loaded modules left out")
-                windows = [window for window, out in zip(windows, slow, strict=True) if not out]
+        slow = [
+            window.us > SLOWED * usual_us
+            and bool(((loads >= window.start) & (loads < window.end)).any())
+            for window in windows
+        ]
+        if any(slow) and not all(slow):
+            left.append(f"; {units.counted(sum(slow), 'step')} that loaded modules left out")
+            windows = [window for window, out in zip(windows, slow, strict=True) if not out]
+        if len(windows) >= REPEATS and windows[0].us > FIRST * usual_us:
+            times = units.significant(windows.pop(0).us / usual_us, 2)
+            left.append(f"; the first step, which took {times} times as long, left out")
         return windows, left
 
     def _whole(self) -> Step:

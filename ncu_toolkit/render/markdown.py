@@ -99,10 +99,10 @@ def _card(card: Card, label: str) -> Iterator[str]:
         yield f"- **called** {md(card.called)}"
     for step in card.do:
         yield f"- **do** {md(step)}"
-    for label, text in card.said:
-        yield f"- **{label}** {md(text)}"
     for row in card.then:
         yield f"- **then** {md(' · '.join(filter(None, row)))}"
+    for label, text in card.said:
+        yield f"- **{label}** {md(text)}"
     if card.next:
         yield f"- **next** {code(card.next)}"
 
@@ -138,7 +138,7 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
         yield f"   where: {parts}{f' ({line.cost})' if line.cost else ''}"
     if card.do:
         yield f"   do: {' '.join(card.do)}"
-    for label, text in card.said:
-        yield f"   {label}: {text}"
     for row in card.then:
         yield f"   then: {' · '.join(filter(None, row))}"
+    for label, text in card.said:
+        yield f"   {label}: {text}"

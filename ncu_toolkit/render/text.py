@@ -335,10 +335,10 @@ def card_lines(
         yield from _labelled("called", Text(card.called), width)
     for number, step in enumerate(card.do, 1):
         yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
-    for label, said in card.said:
-        yield from _labelled(label, Text(said, style="yellow" if label == "note" else ""), width)
     for at, line in enumerate(_columns(card.then, width - _LABEL)):
         yield from _labelled("" if at else "then", line, width)
+    for label, said in card.said:
+        yield from _labelled(label, Text(said, style="yellow" if label == "note" else ""), width)
     if card.next:
         parts = ("next".ljust(_LABEL), "dim"), (card.next, "bold")
         yield Text.assemble(*parts, no_wrap=True, overflow="ignore")

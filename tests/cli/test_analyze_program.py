@@ -87,7 +87,7 @@ def test_a_trace_alone(run: Run) -> None:
     assert ended.out.startswith("loader.py · ")
     assert "NVIDIA H200" in ended.out
     assert "where the step goes" in ended.out
-    assert "next    ncu-toolkit analyze loader.ncu-trace --format html" in ended.out
+    assert "next" not in ended.out, "there is no one to type it"
     assert "Kernels of the step" in ended.out
 
 
@@ -195,7 +195,7 @@ def test_a_report_of_the_same_program_is_joined(run: Run) -> None:
     (row,) = re.findall(r"^other .*", ended.out, flags=re.MULTILINE)
     assert row.endswith("naive.py:7")
     assert re.search(
-        r"The reports tell of kernels that take 6\d % of the step's kernel time\.", ended.out
+        r"The reports tell of kernels that take 6\d % of all kernels' time\.", ended.out
     )
     said = (
         "naive.ncu-rep: 1 kernel of 3 is not in the trace with that grid and block: b_transposed."

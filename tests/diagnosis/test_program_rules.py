@@ -141,16 +141,17 @@ def test_attention_with_its_softmax_written_out() -> None:
     exp = programs.TANH.replace("tanh_kernel", "exp_kernel")
     most = programs.MEAN.replace("MeanOps", "MaxOps")
     names = [programs.BF16_PRODUCT, programs.SCALE, most, programs.ADD, exp, programs.SUM, programs.MUL, programs.BF16_PRODUCT]  # fmt: skip
-    step, account = step_of(kernels(*names))
+    step, account = step_of(kernels(*names * 2))
     assert of_rule(diagnose_program(step, account), "unfused-attention") is not None
+    once, account = step_of(kernels(*names))
+    assert of_rule(diagnose_program(once, account), "unfused-attention") is None
 
 
 def test_attention_with_a_copy_between() -> None:
-    step, account = step_of(
-        kernels(programs.sgemm(), programs.SOFTMAX, programs.ADD, programs.sgemm())
-    )
+    step, account = step_of(kernels(*[programs.sgemm(), programs.SOFTMAX, programs.ADD] * 3))
     ops = list(step.trace.ops)
-    ops[2] = msgspec.structs.replace(ops[2], kind="copy", path="DtoD", shape=-1, size=1 << 20)
+    for at in (2, 5):
+        ops[at] = msgspec.structs.replace(ops[at], kind="copy", path="DtoD", shape=-1, size=1 << 20)
     trace = msgspec.structs.replace(step.trace, ops=tuple(ops))
     step = msgspec.structs.replace(step, trace=trace)
     assert of_rule(diagnose_program(step, account), "unfused-attention") is not None
@@ -267,6 +268,31 @@ def test_rates_of_an_unknown_gpu() -> None:
 )
 def test_words_of_kernels(name: str, word: str) -> None:
     assert _operations.of_kernel(name) == word
+
+
+def test_idle_time_without_a_finding_is_told() -> None:
+    step, account = step_of(
+        [("a(float*)", 100.0, 30.0, "between"), ("b(float*)", 100.0, 1.0, "sync")] * 4
+    )
+    found = diagnose_program(step, account)
+    assert not found.findings
+    (note,) = found.notes
+    assert note.startswith("For 13")
+    assert "of the step" in note
+    step, account = step_of([("a(float*)", 900.0, 10.0, "between")] * 4)
+    assert not diagnose_program(step, account).notes
+
+
+def test_of_a_whole_run_it_says_the_run() -> None:
+    step, account = step_of([(programs.ADD, 8.0, 6.0, "host late")] * 40)
+    step = msgspec.structs.replace(step, how="whole")
+    found = diagnose_program(step, account)
+    finding = of_rule(found, "launch-bound")
+    assert finding is not None
+    texts = [finding.summary, *finding.arithmetic, *(fact.meaning for fact in finding.evidence)]
+    texts += [each.reason for each in found.considered]
+    assert "of the run" in finding.summary
+    assert not [text for text in texts if "the step" in text]
 
 
 # ---- the engine ----------------------------------------------------------------------------------

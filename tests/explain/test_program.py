@@ -112,7 +112,9 @@ def gpt(lacks: tuple[Lack, ...] = (), **changes: object) -> ProgramDiagnosis:
 
 
 def healthy(**changes: object) -> ProgramDiagnosis:
-    return gpt(findings=(), together_us=0.0, **changes)  # type: ignore[arg-type]
+    """The same step without findings, and without its idle time."""
+    account = msgspec.structs.replace(gpt().account, gaps=())
+    return gpt(findings=(), together_us=0.0, **{"account": account, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -283,6 +285,20 @@ def test_a_healthy_step_says_so() -> None:
     assert card.summary == "Nothing stands out: They are."
 
 
+def test_a_step_without_a_finding_is_not_healthy_while_the_gpu_idles() -> None:
+    account = gpt().account
+    gap = IdleGap(43_800_000, 46_600_000, "host late", before=3)
+    card = explain.program_answer(
+        healthy(account=msgspec.structs.replace(account, gaps=(gap,)))
+    ).cards[0]
+    assert plain(card.title) == "GPU idle for 6.0 % of the step"
+    assert plain(card.gain) == "at most 2.8 of 46.6 ms"
+    assert plain(card.summary).startswith(
+        "The longest time without work is 2.80 ms, until adam starts."
+    )
+    assert "Nothing stands out" not in shown(explain.program_answer(gpt(findings=())))
+
+
 def test_one_finding_has_no_sum() -> None:
     assert explain.program_answer(gpt(findings=(FP32,))).cards[0].then == ()
     two = explain.program_answer(gpt(findings=(FP32, SPELLED), together_us=30_100.0))
@@ -321,9 +337,17 @@ def test_the_headline_of_other_steps() -> None:
         "train.py · whole run of 46.6 ms · "
     )
     assert head({"windows": (window,)}, program="").startswith("step of 46.6 ms (1 seen) · NVIDIA")
+    whole = healthy()
+    run = msgspec.structs.replace(whole.step, how="whole")
+    text = shown(explain.program_answer(msgspec.structs.replace(whole, step=run)))
+    assert "where the run goes" in text
+    assert "Kernels of the run" in text
     two = (program_traces.H200, program_traces.H200)
     assert " · 2 × NVIDIA H200 · " in head({}, devices=two)
+    assert " · NVIDIA H200, one of 2 · " in head({"device": 1}, devices=two)
     assert " · 4 launches" in head({}, devices=())
+    long = msgspec.structs.replace(window, end=window.start + 90_000_000)
+    assert "(2 seen, 46.6 ms to 90.0 ms)" in head({"windows": (window, long), "spread": 0.5})
 
 
 def test_lines_have_their_share_of_the_step() -> None:
@@ -390,6 +414,12 @@ def test_it_fits_any_terminal(width: int) -> None:
             "tanh: vectorized_elementwise_kernel",
         ),
         ("sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32"),
+        (
+            "void par_ranged2d_kernel<clover::PdV_kernel(bool, double)::{lambda(int, int)#1}>(int)",
+            "par_ranged2d_kernel",
+            "PdV_kernel: par_ranged2d_kernel",
+        ),
+        ("cutlass::Kernel<cutlass_80_simt_sgemm_128x32>(x)", "cutlass::Kernel", "cutlass_80_simt_sgemm_128x32"),
         ("ns::(anonymous namespace)::softmax<float>(float*)", "ns::(anonymous namespace)::softmax", "softmax"),
     ],
 )  # fmt: skip

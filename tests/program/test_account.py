@@ -238,3 +238,12 @@ def test_the_last_gap_is_the_next_steps() -> None:
 def test_a_kernel_of_no_duration_costs_nothing() -> None:
     account = check(whole(made(op(0, 10), op(10, 10), op(12, 20))))
     assert account.exclusive_us == pytest.approx((10, 0, 8))
+
+
+def test_a_long_wait_of_queued_work_is_not_explained() -> None:
+    """A trace that lacks kernels, or a GPU that waits for what no trace has."""
+    trace = programs.gpt(steps=4)
+    kept = tuple(op for i, op in enumerate(trace.ops) if i % 50 > 3 or op.kind != "kernel")
+    account = check(whole(msgspec.structs.replace(trace, ops=kept)))
+    assert any(gap.cause == "unknown" and gap.call == -1 for gap in account.gaps)
+    assert max(gap.us for gap in account.gaps if gap.cause == "between") <= 20

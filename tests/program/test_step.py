@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -279,3 +280,26 @@ def test_the_spread_is_that_of_the_middle_80_per_cent() -> None:
 def test_one_of_many_operations_takes_no_time() -> None:
     trace = sequence("abcdefghij" * 2000)
     assert find_step(trace).launches == 10
+
+
+def test_steps_side_by_side_on_streams_in_turn_are_none() -> None:
+    machine = Machine()
+    machine.loaded.update("k")
+    for i in range(8):
+        machine.copy("HtoD", 1 << 20, stream=i % 4)
+        machine.launch("k", 300, 10, stream=i % 4)
+        machine.copy("DtoH", 1 << 20, stream=i % 4)
+    assert check(find_step(machine.trace())).how == "whole"
+
+
+def test_a_first_step_that_takes_many_times_as_long_is_left_out_and_said() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdefgh")
+    for i in range(6):
+        for letter in "abcdefgh":
+            machine.launch(letter, 30)
+            machine.host(0 if i else 500)
+        machine.sync()
+    step = check(find_step(machine.trace()))
+    assert len(step.windows) == 4
+    assert re.search(r"; the first step, which took 1\d times as long, left out\.", step.said)

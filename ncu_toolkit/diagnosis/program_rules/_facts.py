@@ -124,8 +124,8 @@ class StepFacts:
 
     @cached_property
     def gap_before(self) -> dict[int, int]:
-        """The gap that each op ended."""
-        return {gap.before: at for at, gap in enumerate(self.gaps) if gap.before >= 0}
+        """The gap that each op ended. The one that the next step's first work ended counts for none."""
+        return {gap.before: at for at, gap in reversed([*enumerate(self.gaps)]) if gap.before >= 0}
 
     # The host
 

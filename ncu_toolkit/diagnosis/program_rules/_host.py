@@ -15,11 +15,8 @@ OTHER_WORK: Final = Threshold(
 
 
 def other_work(s: StepFacts, at: int) -> bool:
-    """Whether the host did something else for most of a gap that ended with a late launch: from the
-    start of the gap, or the end of the call that explains it, it made no launch for OTHER_WORK."""
-    gap = s.gaps[at]
-    call, calls = s.call(gap.before), s.trace.calls
-    if call is None:
-        return gap.us >= OTHER_WORK.value
-    since = max(gap.start, calls[gap.call].end if 0 <= gap.call < len(calls) else 0)
-    return (call.start - since) / 1e3 >= OTHER_WORK.value
+    """Whether the host did something else for most of a gap that a late launch ended: it began the
+    launch OTHER_WORK after the gap had begun."""
+    gap, calls = s.gaps[at], s.trace.calls
+    known = 0 <= gap.call < len(calls)
+    return (calls[gap.call].start - gap.start if known else gap.us * 1e3) >= OTHER_WORK.value * 1e3

@@ -7,6 +7,7 @@ it is likely where they follow each other as the composition has them."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,8 @@ PASSES: Final = ("elementwise", "layout", "random", "fill", "reduction")
 #: Most launches between the two products of an attention: scale, bias, mask, softmax in five, dropout
 #: in two, a cast and a copy.
 _BETWEEN: Final = 12
+#: Operators of products of many small matrices, as heads are.
+_BATCHED: Final = ("aten::bmm", "aten::baddbmm", "aten::einsum")
 #: A letter for each operation, for the expressions below; "." is a kernel that passes over its data
 #: and says nothing, "|" anything else.
 _LETTERS: Final = {
@@ -40,7 +43,7 @@ _FOUR: Final = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel")
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionParts:
     """An attention written out: two products and what is between them."""
 
     first: int
@@ -68,11 +71,12 @@ def moves(s: StepFacts, at: int) -> bool:
 
 
 @remembered(4)
-def attention(s: StepFacts) -> tuple[Attention, ...]:
+def attention(s: StepFacts) -> tuple[AttentionParts, ...]:
     """Two products with a softmax, or its parts, between them, and nothing that is no pass over the
     scores. The loss at the end of a classifier has no second product before its backward pass, and
-    a router sorts after its softmax."""
-    found = []
+    a router sorts after its softmax. The products are of many matrices, one for each head, or the same
+    sequence is there for another layer: once alone it may be chance."""
+    found: list[AttentionParts] = []
     inside = {*PASSES, "softmax", "set", "index"}
     for queue in s.queues:
         before = -1
@@ -80,11 +84,26 @@ def attention(s: StepFacts) -> tuple[Attention, ...]:
             if s.classes[place] == "product":
                 between = queue[before + 1 : at] if before >= 0 else ()
                 if 0 < len(between) <= _BETWEEN and (soft := _softmax(s, between)):
-                    found.append(Attention(queue[before], place, between, soft))
+                    found.append(AttentionParts(queue[before], place, between, soft))
                 before = at
             elif s.classes[place] not in inside and not moves(s, place):
                 before = -1
-    return tuple(found)
+
+    def shapes(each: AttentionParts) -> tuple[int, ...]:
+        return tuple(s.ops[at].shape for at in (each.first, *each.between, each.last))
+
+    times = Counter(map(shapes, found))
+    return tuple(
+        e for e in found if times[shapes(e)] > 1 or (batched(s, e.first) and batched(s, e.last))
+    )
+
+
+def batched(s: StepFacts, at: int) -> bool:
+    """Whether a product is of many matrices: its operator or its grid says so."""
+    launch = s.launches[at]
+    return (launch is not None and launch.grid[2] > 1) or any(
+        name.startswith(_BATCHED) for name in s.operators[at]
+    )
 
 
 def _softmax(s: StepFacts, between: tuple[int, ...]) -> tuple[int, ...]:

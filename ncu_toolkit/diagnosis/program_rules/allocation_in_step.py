@@ -28,10 +28,15 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "allocation-in-step"
 TITLE: Final = "Memory allocated in the step"
 SWITCH: Final = ""
+STEADY: Final = Threshold(
+    8.0,
+    "the first steps fill the caches of frameworks: fewer steps than that may all be first ones",
+)
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -66,7 +71,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(calls), 'call')} ({units.shortlist(names, 3)}) allocate or free memory in each step. The GPU is idle for "
         f"{s.of_step(us)} meanwhile.",
-        "high",
+        "high" if len(s.step.windows) >= STEADY.value else "low",
         us,
         gaps=gaps,
         evidence=evidence,

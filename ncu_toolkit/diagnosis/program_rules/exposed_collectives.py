@@ -59,7 +59,7 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.worth(saved):
         return s.ruled_out("Other work hides the collectives.", *evidence)
     return s.finding(
-        f"{units.counted(len(places), 'collective')} run for {s.of_step(us)} with nothing beside them.",
+        f"{units.counted(len(places), 'collective')}: {s.of_step(us)} with nothing beside them.",
         "medium",
         saved,
         ops=places,

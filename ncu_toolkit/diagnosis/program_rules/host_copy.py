@@ -57,8 +57,13 @@ def find(s: StepFacts) -> StepOutcome:
     ]
     # Copies of pinned memory can run beside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
-    held = copies if s.us(copies) > kernels else pageable
     gaps = s.idle("copy")
+    waited = {s.gaps[at].call for at in gaps}
+    held = (
+        copies
+        if s.us(copies) > kernels
+        else sorted({*pageable, *(at for at in copies if s.ops[at].call in waited)})
+    )
     us = s.us(held) + s.idle_us(gaps)
     size = sum(s.ops[at].size for at in held)
     evidence = (
@@ -84,7 +89,7 @@ def find(s: StepFacts) -> StepOutcome:
     beside = (
         f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link and rate else ""
     )
-    if s.us(pageable) >= s.us(held) / 2:
+    if len(pageable) and s.us(pageable) >= s.us(held) / 2:
         proven = all(s.ops[at].pinned is False for at in pageable)
         which = (
             "from or to pageable memory"
@@ -107,7 +112,7 @@ def find(s: StepFacts) -> StepOutcome:
             "Copy both directions at a time, on two streams: the link takes both.",
         )
     return s.finding(
-        f"{units.counted(len(held), 'copy', 'copies')} {which}, and waiting for copies, take {s.of_step(us)}: {units.si(size, 'B')}{rate}{beside}.",
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)} with the waiting for copies, {units.si(size, 'B')}{rate}{beside}.",
         sure,
         us,
         ops=held,

@@ -33,7 +33,6 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import other_work
 
 ID: Final = "host-sync"
 TITLE: Final = "Synchronisation inside the step"
@@ -52,7 +51,7 @@ _INSTEAD: Final = (
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not tell when the host waited.", *missing)
-    gaps = [at for at in s.idle("sync") if not other_work(s, at)]
+    gaps = s.idle("sync")
     us = s.idle_us(gaps)
     calls = [call for call in s.calls if call.kind == "sync"]
     evidence = (

@@ -42,7 +42,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain(
             "No step was found, so that the program's start cannot be told from its work.", "step"
         )
-    late = [at for at in s.idle("host late", "sync") if other_work(s, at)]
+    late = [at for at in s.idle("host late") if other_work(s, at)]
     us = s.idle_us(late)
     longest = max((s.gaps[at].us for at in late), default=0.0)
     evidence = (

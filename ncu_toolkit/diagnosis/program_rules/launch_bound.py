@@ -41,7 +41,7 @@ MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
 )
 WAITING: Final = Threshold(
-    0.1, "below it the queue is mostly full, and a profiler's own 1 to 3 us a launch make as much"
+    0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
 #: Microseconds that recording adds to a launch, at least (docs/probe.md; CUPTI's activity records).
 RECORDED_US: Final = 1.0

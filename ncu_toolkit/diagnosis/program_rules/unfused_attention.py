@@ -36,8 +36,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 ID: Final = "unfused-attention"
 TITLE: Final = "Attention written out"
 SWITCH: Final = ""
-#: Operators of products of many small matrices, as heads are.
-_BATCHED: Final = ("aten::bmm", "aten::baddbmm", "aten::einsum")
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -70,7 +68,9 @@ def find(s: StepFacts) -> StepOutcome:
     )
     if not s.worth(us):
         return s.ruled_out("Attention is written out, but takes little of the step.", *evidence)
-    batched = all(_batched(s, each.first) and _batched(s, each.last) for each in found)
+    batched = all(
+        _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
+    )
     launches = len(between) + len(products)
     return s.finding(
         f"{units.counted(len(found), 'attention')} in {launches} launches, forward and backward counted apart. Passing over the scores "
@@ -93,12 +93,4 @@ def find(s: StepFacts) -> StepOutcome:
             ),
             xla=('Call jax.nn.dot_product_attention(q, k, v, implementation="cudnn").',),
         ),
-    )
-
-
-def _batched(s: StepFacts, at: int) -> bool:
-    """Whether a product is of many matrices: its operator or its grid says so."""
-    launch = s.launches[at]
-    return (launch is not None and launch.grid[2] > 1) or any(
-        name.startswith(_BATCHED) for name in s.operators[at]
     )
