@@ -144,8 +144,8 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         launches,
         _order(found, rows, linked),
         tuple(_folds(found)),
-        lacking(trace),
-        tuple(visible(note) for note in (*trace.notes, *found.notes)),
+        (*map(visible, found.notes), lacking(trace)),
+        tuple(map(visible, trace.notes)),
         tuple(page_view(book, profile) for profile in book.run.profiles),
     )
 
@@ -226,6 +226,8 @@ def _tiles(
     for at, gap in enumerate(account.gaps):
         key = f"{_IDLE}: {gap.cause}"
         label = visible(parts[key].label) if key in parts else gap.cause
+        label = label.removeprefix("Idle: ")
+        label = label[:1].upper() + label[1:]
         place = line_of(trace, gap.call) or (
             trace.names[trace.calls[gap.call].name] if gap.call >= 0 else ""
         )
