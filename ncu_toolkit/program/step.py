@@ -108,7 +108,8 @@ class _Run:
         period, times, stop = repeat
         alike = "operation" if period == 1 else units.counted(period, "operation")
         said = f"The program does the same {alike} {len(times)} times"
-        return self._step(times, stop, "repeats", said)
+        step = self._step(times, stop, "repeats", said)
+        return step if len(step.windows) >= 5 or step.spread <= 1 else self._whole()
 
     # ---- marks
 
@@ -126,7 +127,7 @@ class _Run:
             if kind == "range" and len(group) < REPEATS:
                 continue
             inside = self._inside(group)
-            held = self.time[inside >= 0].sum() / self.time.sum()
+            held = self.time[inside >= 0].sum() / max(int(self.time.sum()), 1)
             if held >= (MOST if kind == "range" else 1e-9):
                 found.append((-round(float(held), 2), len(group), group))
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
@@ -164,6 +165,8 @@ class _Run:
                 begins = self._begins(order, *found)
                 times = self.start[order][self._on_main(order, begins)]
                 sizes = np.diff(np.searchsorted(self.start, times))
+                if not len(sizes):
+                    continue
                 usual = found[0] if len(order) == len(self.start) else np.median(sizes)
                 # steps that run side by side, on streams in turn, are none by time
                 if np.count_nonzero(np.abs(sizes - usual) <= 0.25 * usual) >= 0.6 * len(sizes):
@@ -226,13 +229,17 @@ class _Run:
         np = self.np
         times = np.unique(times)
         first = np.searchsorted(self.starts, times)
-        end = int(np.searchsorted(self.starts, stop))
+        end = int(np.searchsorted(self.starts, max(stop, int(times[-1]) + 1)))
         windows = [
             Window(int(times[i]), int(times[i + 1]), int(first[i]), int(first[i + 1]))
             for i in range(len(times) - 1)
         ]
-        if len(windows) < REPEATS and stop > times[-1]:  # its idle time is not known
-            windows.append(Window(int(times[-1]), stop, int(first[-1]), end))
+        if len(windows) < REPEATS and (
+            stop > times[-1] or not windows
+        ):  # its idle time is not known
+            windows.append(
+                Window(int(times[-1]), max(stop, int(times[-1]) + 1), int(first[-1]), end)
+            )
         kept, left = self._steady(windows)
         took = np.array([window.us for window in kept])
         low, high = np.percentile(took, (10, 90))

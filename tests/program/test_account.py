@@ -247,3 +247,9 @@ def test_a_long_wait_of_queued_work_is_not_explained() -> None:
     account = check(whole(msgspec.structs.replace(trace, ops=kept)))
     assert any(gap.cause == "unknown" and gap.call == -1 for gap in account.gaps)
     assert max(gap.us for gap in account.gaps if gap.cause == "between") <= 20
+
+
+def test_clocks_that_disagree_explain_nothing() -> None:
+    """A reader that keeps calls for their lines alone says that the trace lacks them."""
+    trace = msgspec.structs.replace(programs.synchronous(), lacks=("host calls",))
+    assert {gap.cause for gap in check(find_step(trace)).gaps} == {"unknown"}

@@ -216,6 +216,11 @@ def test_of_calls_with_one_number_the_last_before_the_work_counts(tmp_path: Path
     assert [op.call for op in read(tmp_path, events).ops] == [0, 1]
 
 
+def test_work_queued_before_the_recording_is_of_the_same_process(tmp_path: Path) -> None:
+    found = read(tmp_path, [launch(1, 10.0)[1], *launch(2, 30.0)])
+    assert [(op.call, op.process) for op in found.ops] == [(-1, 100), (0, 100)]
+
+
 def test_only_devices_with_work_are_told(tmp_path: Path) -> None:
     devices = [{**H100, "id": number} for number in range(8)]
     found = read(tmp_path, launch(1, 10.0, device=5), deviceProperties=devices)

@@ -303,3 +303,29 @@ def test_a_first_step_that_takes_many_times_as_long_is_left_out_and_said() -> No
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 4
     assert re.search(r"; the first step, which took 1\d times as long, left out\.", step.said)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_sequence_has_a_step(seed: int) -> None:
+    """Parts that repeat among parts that do not, of few kernels, some of no duration."""
+    pick = random.Random(seed)
+    letters = "abcdefghij"[: pick.randrange(1, 10)]
+    unit = "".join(pick.choices(letters, k=pick.randrange(1, 40)))
+    machine = Machine(seed=seed)
+    machine.loaded.update(letters)
+    for _ in range(pick.randrange(1, 12)):
+        part = unit if pick.random() < 0.8 else pick.choices(letters, k=pick.randrange(9))
+        for letter in ("a", *part):
+            machine.launch(letter, pick.choice((0.0, 3.0, 20.0)), 1, stream=pick.choice((7, 7, 9)))
+            if pick.random() < 0.02:
+                machine.item()
+    check(find_step(machine.trace()))
+
+
+def test_few_steps_that_differ_in_time_are_none() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdef")
+    for times in (1, 9, 1, 30):
+        for letter in "abcdef":
+            machine.launch(letter, 20.0 * times)
+    assert find_step(machine.trace()).how == "whole"
