@@ -41,6 +41,7 @@ import watch_session
 from heldout import fit
 
 from benchmarks import readings
+from ncu_toolkit.analysis import program as programs
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
@@ -158,7 +159,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     counted = calibration_tables(runs)
     for name in ("summary", "cases", "intervals", "coverage", "limits", "readings"):
         held = between(held, name, counted[name])
-    agents, kept = DOCS / "agents.md", DOCS / "history.md"
+    agents, kept, program = DOCS / "agents.md", DOCS / "history.md", DOCS / "program.md"
     figures = {DOCS / "ci.md": "loop", DOCS / "cluster.md": "two_boards"}
     return {
         **{
@@ -167,6 +168,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         },
         agents: between(agents.read_text(encoding="utf-8"), "session", agent_session.transcript()),
         kept: between(kept.read_text(encoding="utf-8"), "example", history_example()),
+        program: between(program.read_text(encoding="utf-8"), "answer", program_example()),
         calibrated: held,
         changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
         DOCS / "commands.md": commands(),
@@ -764,6 +766,14 @@ def history_example() -> str:
             for words in commands
         ]  # fmt: skip
     return f"```text\n{chr(10).join(told)}```\n"
+
+
+def program_example() -> str:
+    """What `analyze` shows of a program's trace."""
+    path = DOCS / "data" / "program.ncu-trace"
+    read = programs.load_program(path)
+    shown = programs.answer_of(read, top=8, page=False)
+    return f"```text\n$ ncu-toolkit analyze program.ncu-trace --top 8\n{plain_text(shown)}\n```\n"
 
 
 #: The picture of the README, and the words of the front page that it shows.

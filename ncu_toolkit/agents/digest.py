@@ -219,7 +219,7 @@ def lay_out(
 def _nameless(text: str, shown: Answer) -> str:
     """A line about launches without their kernels' names, which are a stranger's words: they stand
     with the launches alone."""
-    for name in sorted({card.kernel for card in shown.cards}, key=len, reverse=True):
+    for name in sorted({card.kernel for card in shown.cards} - {""}, key=len, reverse=True):
         text = text.replace(name, "a kernel")
     return plain(text)
 

@@ -151,3 +151,38 @@ class BarMark:
     at: float
     words: str
     dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block of an icicle: a part of the whole, which has the parts of that below it. `start` and
+    `part` are of the whole (0-1)."""
+
+    name: str
+    figure: str
+    """Its time, after the name."""
+    level: int
+    """0 for the whole."""
+    start: float
+    part: float
+    words: str
+    """Shown on hover."""
+    kind: str = ""
+    """A key of `Icicle.kinds`; empty for what holds several kinds."""
+    saved: tuple[float, ...] = ()
+    """The part of it (0-1) that each of `Icicle.causes` would save; empty for none."""
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class Icicle:
+    """Where a step's time goes: tiles by depth, each before those within it."""
+
+    tiles: tuple[Tile, ...]
+    kinds: Mapping[str, BarKind]
+    causes: tuple[str, ...]
+    """What would save time; the first is shown first."""
+
+    @property
+    def levels(self) -> int:
+        return 1 + max(tile.level for tile in self.tiles)

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Course, RoofPicture, Savings
+from ncu_toolkit.document.pictures import (
+    BarKind,
+    BarMark,
+    BarRow,
+    Course,
+    Icicle,
+    RoofPicture,
+    Savings,
+)
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -85,6 +93,11 @@ class Spec(Column, Generic[Item]):
 
     cell: Callable[[Item], Cell | str] = field(kw_only=True)
 
+    @property
+    def column(self) -> Column:
+        """The column alone, which can be pickled."""
+        return Column(**{each.name: getattr(self, each.name) for each in fields(Column)})
+
 
 @dataclass(frozen=True)
 class Table:
@@ -123,7 +136,7 @@ def table(
     """A table of items. Without a `key`, by which pages know it, a column that is empty in every row
     is left out."""
     rows = tuple(tuple(_cell(spec.cell(item)) for spec in specs) for item in items)
-    whole = Table(key, caption, tuple(specs), rows, note=note)
+    whole = Table(key, caption, tuple(spec.column for spec in specs), rows, note=note)
     return whole.only(lambda at, _: bool(key) or not rows or any(row[at].text for row in rows))
 
 
@@ -494,6 +507,34 @@ class RunView:
     pages: tuple[PageView, ...]
     records: tuple[Mapping[str, Any], ...]
     """Each launch with its verdict as plain data, for JSON."""
+
+
+@dataclass(frozen=True)
+class ProgramView:
+    """The page of a program's step. `findings` are what costs it time, each with its saving; the
+    first of them are the causes of the icicle, in the same order."""
+
+    title: str
+    facts: tuple[str, ...]
+    """What is known of the step, in words: its GPU, its launches."""
+    whole: str
+    """What the times are parts of: `step` or `run`."""
+    card: Card
+    """The answer's first."""
+    icicle: Icicle
+    findings: tuple[FindingView, ...]
+    together: str
+    """What all findings save; empty for fewer than two."""
+    account: BarChart
+    launches: Table | None
+    order: Mapping[str, Any]
+    """Each launch of the step as data for the page's script (`in_order`)."""
+    folds: tuple[Fold, ...]
+    lacking: str
+    """What the trace does not tell, in a sentence; empty where it lacks nothing."""
+    notes: tuple[str, ...]
+    pages: tuple[PageView, ...] = ()
+    """Of launches that a report tells more of."""
 
 
 @lru_cache(maxsize=1 << 13)  # half of a report's cells are labels and headings

@@ -93,7 +93,7 @@ def _read(path: Path) -> Trace:
     data = files.read_gzip(path) if start.startswith(_GZIP) else files.read_bytes(path)
     if data.startswith(_MAGIC):
         return _own(path, data)
-    if data.lstrip()[:1] in (b"{", b"["):
+    if data[:256].lstrip()[:1] in (b"{", b"["):
         return kineto.read(path, data)
     what = "is no trace that is read here"
     if name.endswith((SUFFIX, ".sqlite")):

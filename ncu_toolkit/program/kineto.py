@@ -43,6 +43,14 @@ _RECORD: Final = "Record it with torch.profiler on an NVIDIA GPU: activities=[Pr
 _AGAIN: Final = "Let the program end, so that the profiler writes all of it, or copy the file again"
 
 
+#: Where the list of events begins, what stands between two of them, and what after the last.
+_LIST: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BETWEEN: Final = re.compile(rb',\s*(?=\{\s*"(?:ph|name)"\s*:)')
+_END: Final = re.compile(rb"(?<=\})\s*\]\s*[,}]")
+#: Bytes in which the first that is no blank is looked for.
+_BLANKS: Final = 256
+
+
 class _KinetoFile(msgspec.Struct):
     """What is read of a file."""
 
@@ -122,46 +130,70 @@ def read(path: Path, data: bytes) -> Trace:
         InputProblem: it is no JSON, not of PyTorch's profiler, of another maker's GPU, or has no
             work of a GPU.
     """
-    document = _parsed(path, data)
+    document, problem = _parsed(path, data)
     builder = TraceBuilder()
     reader = _Events(builder)
     for raw in document.traceEvents or ():
         reader.event(raw)
     if builder.empty or reader.foreign:
-        raise _nothing(path, reader, document)
+        raise problem if problem and builder.empty else _nothing(path, reader, document)
     _add_devices(builder, document.deviceProperties)
     reader.add_lines()
     if reader.damaged:
-        builder.notes.append(f"{reader.damaged} events left out: they cannot be read.")
+        some = f"{reader.damaged} event{'' if reader.damaged == 1 else 's'}"
+        builder.notes.append(f"{some} could not be read.")
     return builder.trace("PyTorch profiler")
 
 
-def _parsed(path: Path, data: bytes) -> _KinetoFile:
+def _parsed(path: Path, data: bytes) -> tuple[_KinetoFile, InputProblem | None]:
+    """The file, and what is wrong with it where only its events were found."""
     try:
-        if data.lstrip()[:1] == b"[":
-            return _KinetoFile(msgspec.json.decode(data, type=list[msgspec.Raw]))
-        return msgspec.json.decode(data, type=_KinetoFile)
+        if data[:_BLANKS].lstrip()[:1] == b"[":
+            return _KinetoFile(msgspec.json.decode(data, type=list[msgspec.Raw])), None
+        return msgspec.json.decode(data, type=_KinetoFile), None
     except msgspec.ValidationError as error:
         raise InputProblem(
             f"'{path}' is JSON, but not a trace of torch.profiler: {visible(str(error), 200)}",
             _RECORD,
         ) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        cut = "truncated" in str(error)
-        what = "is cut short" if cut else f"is damaged JSON: {visible(str(error), 200)}"
-        raise InputProblem(f"'{path}' {what}", _AGAIN) from None
+        if data[-_BLANKS:].rstrip()[-1:] not in (b"}", b"]"):
+            raise InputProblem(f"'{path}' is cut short", _AGAIN) from None
+        what = f"is damaged JSON: {visible(str(error), 200)}"
+        return _salvaged(data), InputProblem(f"'{path}' {what}", _AGAIN)
+
+
+def _salvaged(data: bytes) -> _KinetoFile:
+    """The events of a file that is no JSON as a whole, each by itself: PyTorch writes names with
+    quotes, backslashes and control characters as they are (pytorch/kineto#336,
+    pytorch/pytorch#98432 and #136180)."""
+    found = _LIST.search(data)
+    if found is None:
+        return _KinetoFile()
+    try:
+        document = msgspec.json.decode(data[: found.end()] + b"]}", type=_KinetoFile)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        document = _KinetoFile()
+    pieces = _BETWEEN.split(data[found.end() :])
+    pieces[-1] = _END.split(pieces[-1])[0]
+    document.traceEvents = list(map(msgspec.Raw, pieces))
+    return document
 
 
 def _nothing(path: Path, reader: _Events, document: _KinetoFile) -> InputProblem:
     """Why a file without any work of a GPU is not read."""
-    what = "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'"
+    what, remedy = (
+        "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'",
+        _RECORD,
+    )
     if reader.foreign:
         what = f"is a trace of an AMD GPU (it calls {reader.foreign}); only NVIDIA's are read"
     elif reader.operators:
         what = "has no work of an NVIDIA GPU: torch.profiler recorded the CPU only, or another accelerator"
     elif document.traceEvents is not None:
         what = "is a trace of events, but has none of a GPU as torch.profiler writes them (categories kernel, gpu_memcpy, cuda_runtime)"
-    return InputProblem(f"'{path}' {what}", _RECORD)
+        remedy = "Trace a program that does not use PyTorch with `nsys profile`, and export that with `nsys export --type sqlite`"
+    return InputProblem(f"'{path}' {what}", remedy)
 
 
 class _Events:

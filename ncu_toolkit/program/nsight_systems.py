@@ -202,24 +202,26 @@ class _Database:
         return {"key": key, "device": gpu, "stream": whole(stream), "process": pid}
 
     def _kernels(self) -> None:
-        for (
-            start, end, process, device, stream, correlation, name, short, mangled, gx, gy, gz, bx, by, bz,
-            registers, static, dynamic, node,
-        ) in self._select(
-            f"{_ACTIVITY}KERNEL", "start", "end", "globalPid", "deviceId", "streamId", "correlationId",
+        known: dict[tuple[Any, ...], int] = {}
+        for start, end, process, device, stream, correlation, node, *raw in self._select(
+            f"{_ACTIVITY}KERNEL", "start", "end", "globalPid", "deviceId", "streamId", "correlationId", "graphNodeId",
             "demangledName", "shortName", "mangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
-            "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "graphNodeId",
+            "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
         ):  # fmt: skip
-            kernel = (
-                self._text(name) or self._text(mangled) or self._text(short) or "an unnamed kernel"
-            )
-            shape = self._to.shape(
-                kernel, (whole(gx), whole(gy), whole(gz)), (whole(bx), whole(by), whole(bz)),
-                whole(registers), whole(static), whole(dynamic), self._text(short)[:_NAME],
-            )  # fmt: skip
-            self._to.op(
-                start, end, "kernel", shape, **self._where(process, device, stream, correlation), node=whole(node)
-            )  # fmt: skip
+            key = tuple(raw)
+            shape = known.get(key)
+            if shape is None:
+                known[key] = shape = self._shape(*raw)
+            where = self._where(process, device, stream, correlation)
+            self._to.op(start, end, "kernel", shape, **where, node=whole(node))
+
+    def _shape(self, name: Any, short: Any, mangled: Any, *figures: Any) -> int:
+        gx, gy, gz, bx, by, bz, registers, static, dynamic = map(whole, figures)
+        kernel = self._text(name) or self._text(mangled) or self._text(short) or "an unnamed kernel"
+        function = self._text(short)[:_NAME]
+        return self._to.shape(
+            kernel, (gx, gy, gz), (bx, by, bz), registers, static, dynamic, function
+        )
 
     def _copies(self) -> None:
         common = (

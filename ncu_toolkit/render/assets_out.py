@@ -33,6 +33,8 @@ TERMS: Final = "terms.js"
 EARLY: Final = ("theme.js",)
 LATE: Final = ("report.js", "hotspots.js", "launches.js")
 STYLE: Final = "report.css"
+#: Of the page of a program's step.
+PROGRAM: Final = ("icicle.js", "icicle.css")
 #: Styles of parts that others take too: they follow the report's own in one file.
 PARTS: Final = ("card.css",)
 # Styles may be inline because Plotly makes style rules as it draws; they cannot run anything, and
@@ -133,23 +135,28 @@ def linked(up: str, also: Sequence[str] = ()) -> dict[str, str | Markup]:
     }
 
 
-def inlined(*, charts: bool, pages: bool = True) -> dict[str, str | Markup]:
+def inlined(
+    *, charts: bool, pages: bool = True, also: Sequence[str] = (), style: str = ""
+) -> dict[str, str | Markup]:
     """Policy and tags of a single file: every script is inline and allowed by its hash alone.
 
     Args:
         charts: some part of it is drawn by Plotly, which is most of a file that holds it.
-        pages: it holds pages of launches, and not one answer."""
-    scripts = LATE if pages else ("report.js",)
+        pages: it holds pages of launches, and not one answer.
+        also: further scripts.
+        style: a further style sheet."""
+    scripts = (*(LATE if pages else ("report.js",)), *also)
     hashes = " ".join(map(content_hash, (*EARLY, *scripts, *([PLOTLY] if charts else []))))
     early = "".join(f"<script>{_script(name)}</script>\n" for name in EARLY)
     late = "".join(f"<script>{_script(name)}</script>\n" for name in scripts)
     if charts:
         plotly = packed(_script(PLOTLY).encode())
         late = f'<script type="text/plain" id="charts">{plotly}</script>\n{late}'
-    style = content(STYLE).decode().replace("</", "<\\/")
+    styles = b"".join(map(content, filter(None, (STYLE, style))))
+    rules = styles.decode().replace("</", "<\\/")
     return {
         "policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "),
-        "head": Markup(f"{early}<style>{style}</style>"),
+        "head": Markup(f"{early}<style>{rules}</style>"),
         "tail": Markup(late),
         "glossary": "#page-glossary" if pages else "",
         "assets": "",

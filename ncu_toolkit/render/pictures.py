@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import whole_percent
-from ncu_toolkit.document.pictures import Course, Reach, RoofPicture
+from ncu_toolkit.document.pictures import Course, Icicle, Reach, RoofPicture, Tile
 from ncu_toolkit.document.views import StepChart
 
 #: A roofline's size, and the room around its plot, in pixels.
@@ -233,3 +233,28 @@ def stairs(chart: StepChart) -> Markup:
     return Markup(
         '<svg class="stairs" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
     ).format(_WIDE, high, _WIDE, high, chart.summary, Markup("".join(parts)))
+
+
+def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup:
+    """Tiles in rows by depth. Places are style variables, so that the page's script can zoom and
+    choose the cause that is shown."""
+    tiles = "".join(_tile(tile, link) for tile in picture.tiles)
+    colours = "".join(f".q-{key}{{--k:{kind.colour}}}" for key, kind in picture.kinds.items())
+    shown = "".join(
+        f'.icicle[data-shown="{at}"] .tile{{--s:var(--s{at},0)}}'
+        for at in range(len(picture.causes))
+    )
+    return Markup(
+        '<style>{}{}</style><div class="icicle" role="tree" aria-label="{}" data-shown="0" style="--n:{}">{}</div>'
+    ).format(Markup(colours), Markup(shown), question, picture.levels, Markup(tiles))
+
+
+def _tile(tile: Tile, link: Callable[[str], str]) -> str:
+    saved = "".join(f";--s{n}:{part:.3g}" for n, part in enumerate(tile.saved) if part)
+    tag, href = ("a", f' href="{escape(link(tile.href))}"') if tile.href else ("div", "")
+    kind = f" q-{tile.kind}" if tile.kind else ""
+    return (
+        f'<{tag}{href} class="tile{kind}" role="treeitem"'
+        f' style="--x:{tile.start:.6g};--w:{tile.part:.6g};--l:{tile.level}{saved}" title="{escape(tile.words)}">'
+        f"{'<i></i>' if saved else ''}<b>{escape(tile.name)}</b> <span>{escape(tile.figure)}</span></{tag}>\n"
+    )

@@ -197,6 +197,8 @@ def test_examples_of_the_document_run(report: Path, tmp_path: Path) -> None:
     )
     assert len(examples) >= 3
     (tmp_path / "report.ncu-rep").write_bytes(report.read_bytes())
+    trace = DOCUMENT.parent / "data" / "program.ncu-trace"
+    (tmp_path / "train.ncu-trace").write_bytes(trace.read_bytes())
     for example in examples:
         environment = {
             **os.environ,

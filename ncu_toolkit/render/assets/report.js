@@ -33,7 +33,7 @@
     if (value === null) chosen.delete(name); else chosen.set(name, value);
     if (!single || !named() || named() === "page-index") history[step ? "pushState" : "replaceState"](null, "", `#${chosen}`);
   }
-  window.ncuChoices = { get: (name) => chosen.get(name) || "", set: (name, value) => remember(name, value || null) };
+  window.ncuChoices = { get: (name) => chosen.get(name) || "", set: (name, value, step) => remember(name, value || null, step) };
 
   // Charts. Specifications hold no colours of text, grid or paper: they follow the theme. Plotly is fetched and unpacked for the first of them.
   let plotly = null;
@@ -218,9 +218,9 @@
   function widens(button) {
     button.addEventListener("click", () => { button.setAttribute("aria-pressed", button.closest(".table").classList.toggle("all")); });
   }
-  function downloads(anchor) {
+  async function downloads(anchor) {
     const block = document.getElementById(`csv-${anchor.dataset.csv}`);
-    if (block) anchor.href = URL.createObjectURL(new Blob([JSON.parse(block.textContent)], { type: "text/csv" }));
+    if (block) anchor.href = URL.createObjectURL(new Blob([block.type === "text/plain" ? await unpack(block.textContent) : JSON.parse(block.textContent)], { type: "text/csv" }));
   }
 
   // A word of the glossary links its entry there; here it opens in place.
