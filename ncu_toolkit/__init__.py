@@ -4,11 +4,20 @@ step's bottleneck."""
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ncu_toolkit.api import KernelLaunch, Report, ReportComparison, compare, load, profile
+    from ncu_toolkit.api import (
+        KernelLaunch,
+        ProgramTrace,
+        Report,
+        ReportComparison,
+        compare,
+        load,
+        profile,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
     "KernelLaunch",
+    "ProgramTrace",
     "Report",
     "ReportComparison",
     "__version__",

@@ -120,7 +120,7 @@ class Digest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Mark:
+class LaunchIds:
     """Ids of a card: of its launch, and of its findings, the verdict's first."""
 
     launch: str
@@ -165,7 +165,7 @@ class _Room:
 def lay_out(
     shown: Answer,
     budget: int,
-    marks: Sequence[Mark] = (),
+    marks: Sequence[LaunchIds] = (),
     *,
     skip: int = 0,
     part: str = "",
@@ -219,7 +219,7 @@ def lay_out(
 def _nameless(text: str, shown: Answer) -> str:
     """A line about launches without their kernels' names, which are a stranger's words: they stand
     with the launches alone."""
-    for name in sorted({card.kernel for card in shown.cards}, key=len, reverse=True):
+    for name in sorted({card.kernel for card in shown.cards} - {""}, key=len, reverse=True):
         text = text.replace(name, "a kernel")
     return plain(text)
 
@@ -289,12 +289,12 @@ def _chosen(cards: Sequence[KernelDigest], room: _Room) -> tuple[KernelDigest, .
     return tuple(found)
 
 
-def _launches(shown: Answer, marks: Sequence[Mark], merged: bool) -> Iterator[KernelDigest]:
+def _launches(shown: Answer, marks: Sequence[LaunchIds], merged: bool) -> Iterator[KernelDigest]:
     """The cards; `merged` with the cells of the table of kernels, which has a row for each."""
     table = shown.kernels if merged else None
     for at, card in enumerate(shown.cards):
         same: Any = {name: plain(getattr(card, name)) for name in _SAME}
-        mark = marks[at] if marks else Mark("")
+        mark = marks[at] if marks else LaunchIds("")
         cell: dict[str, str] = {}
         if table:
             row = zip(table.columns, table.rows[at], strict=True)

@@ -1,4 +1,4 @@
-"""Reports below a root, each analysed once for each content.
+"""Reports and traces below a root, each analysed once for each content.
 
 An answer comes from one content of a file: it is copied with its SHA-256, and ids begin with that.
 A report that is replaced gets other ids; what was analysed before is kept for a while."""
@@ -11,15 +11,21 @@ from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.agents.root import Content, Root
 from ncu_toolkit.analysis import analyze
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.document.answer import TOP
+from ncu_toolkit.document.views import Answer
 from ncu_toolkit.model import Finding
+
+if TYPE_CHECKING:
+    from ncu_toolkit.analysis.program import TraceResult
 
 #: Seconds for one report.
 TIMEOUT: Final = 120.0
@@ -28,10 +34,21 @@ _KEPT: Final = 32
 _WHOLE: Final = 4
 #: Reports that are read at once; each takes as many processes as there are processors.
 _AT_ONCE: Final = 2
+#: What the id of a finding of a step begins with, after that of its trace.
+STEP: Final = "step."
 #: Hexadecimal digits of a report's id.
 _ID: Final = 10
 #: Name, SHA-256, and whether profiles are kept.
 _Key = tuple[str, str, bool]
+
+
+@dataclass(frozen=True)
+class ServedProgram:
+    """The answer to a program's step, and one to each of its findings in the order of the answer's
+    cards. No more of the trace is kept."""
+
+    answer: Answer
+    findings: tuple[Answer, ...]
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,8 @@ class ServedReport:
     id: str
     name: str
     analysis: Analysis
+    program: ServedProgram | None = None
+    """Of a trace: its answer; the analysis is then empty."""
 
     def launch_id(self, launch: LaunchResult) -> str:
         return f"{self.id}/{launch.key}"
@@ -49,9 +68,25 @@ class ServedReport:
         return f"{self.launch_id(launch)}/{_cause(finding)}"
 
 
-def read(path: str, options: Options, timeout: float) -> FileResult:
-    """One report, in a worker that has one thread, so that its own workers are forks."""
+def read(path: str, options: Options, timeout: float) -> FileResult | ServedProgram:
+    """One report or trace, in a worker that has one thread, so that its own workers are forks."""
+    if not path.lower().endswith(REPORT_SUFFIXES):
+        from ncu_toolkit.analysis import program
+
+        if program.traces_among([Path(path)]):
+            return _program(program.load_program(Path(path)))
     return analyze.analyze([Path(path)], options, timeout=timeout).files[0]
+
+
+def _program(read: TraceResult) -> ServedProgram:
+    from ncu_toolkit.analysis.program import answer_of
+    from ncu_toolkit.explain.program import of_step_finding
+
+    found = read.found
+    assert found is not None
+    costly = [each for each in found.findings if not each.good]
+    shown = answer_of(read, cards=max(1, len(costly)), top=max(TOP, len(costly)), flags=False)
+    return ServedProgram(shown, tuple(of_step_finding(found, each) for each in costly))
 
 
 class Reports:
@@ -111,9 +146,7 @@ class Reports:
             UsageProblem: there is none in the reports that were read.
         """
         number, _, key = name.partition("/")
-        with self._lock:
-            done = [each for each in self._kept.values() if each.done() and not each.exception()]
-        for report in (each.result() for each in reversed(done)):
+        for report in self._done():
             if report.id == number:
                 for launch in report.analysis.launches:
                     if launch.key == key:
@@ -135,6 +168,22 @@ class Reports:
             f"launch '{visible(place, 80)}' has no finding '{visible(cause, 80)}'",
             f"Its findings are {known}",
         )
+
+    def step_finding(self, name: str) -> tuple[ServedReport, Answer] | None:
+        """The finding of a step of that id; None where the id is none of a trace."""
+        number, _, key = name.partition("/")
+        for report in self._done():
+            if report.id == number and report.program is not None:
+                for at, each in enumerate(report.program.findings):
+                    if key.partition("/")[0] == f"{STEP}{at}":
+                        return report, each
+        return None
+
+    def _done(self) -> list[ServedReport]:
+        """What was read, the latest first."""
+        with self._lock:
+            done = [each for each in self._kept.values() if each.done() and not each.exception()]
+        return [each.result() for each in reversed(done)]
 
     def _get(self, key: _Key) -> Future[ServedReport] | None:
         with self._lock:
@@ -161,6 +210,10 @@ class Reports:
         number = threading.get_ident()
         self._names[number] = content.name
         done = self._pool.do(number, (str(content.copy), options, self._timeout))
+        if isinstance(done.value, ServedProgram):
+            return ServedReport(
+                content.digest[:_ID], content.name, Analysis((), options), done.value
+            )
         file: FileResult = done.value if done.error is None else FileResult("", error=done.error)
         file = _renamed(file, content)
         if file.error is not None:

@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from ncu_toolkit.agents import code, digest
-from ncu_toolkit.agents.digest import Digest, Mark, lay_out, plain
-from ncu_toolkit.agents.reports import Reports, ServedReport
+from ncu_toolkit.agents.digest import Digest, LaunchIds, lay_out, plain
+from ncu_toolkit.agents.reports import STEP, Reports, ServedReport
 from ncu_toolkit.agents.root import MOST_BYTES
 from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import LaunchResult
@@ -31,6 +31,7 @@ from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.rules import bottleneck_ids
 from ncu_toolkit.diagnosis.rules.reference import page
+from ncu_toolkit.document.views import Answer
 from ncu_toolkit.gpu import doctor
 from ncu_toolkit.runs import history
 
@@ -58,7 +59,12 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Kernel = Annotated[str, Meta(max_length=200)]
 Word = Annotated[str, Meta(max_length=4096)]
 Which = Annotated[str, Meta(max_length=100, description="one part that was left out, by its id")]
-ReportPath = Annotated[File, Meta(description="path of a .ncu-rep file below the root")]
+ReportPath = Annotated[
+    File,
+    Meta(
+        description="path below the root of a .ncu-rep file, or of a program's trace (.sqlite, .json, .ncu-trace)"
+    ),
+]
 Before = Annotated[File, Meta(description="path of the report before the change")]
 After = Annotated[File, Meta(description="path of the report after it")]
 CodePath = Annotated[File, Meta(description="path of a .cu or .cubin file below the root")]
@@ -190,8 +196,8 @@ class Tools:
         self, report: ReportPath, budget_tokens: Budget = digest.DEFAULT, skip: Skip = 0
     ) -> Digest:
         """Names what limits each kernel of a Nsight Compute report, with the gain, the line of code
-        and the change that removes the cause. Kernels with most time come first. Call this
-        first."""
+        and the change that removes the cause. Kernels with most time come first. Of a program's
+        trace: what costs its step, the largest saving first. Call this first."""
         return analysed(self.reports.load(report), budget_tokens, skip)
 
     def why(
@@ -199,8 +205,10 @@ class Tools:
     ) -> Digest:
         """Explains one finding: the figures it rests on with their thresholds, how its gain is
         predicted, and all its advice."""
+        if (step := self.reports.step_finding(finding)) is not None:
+            return _of_step(*step, finding, budget_tokens, part)
         report, launch, found = self.reports.finding(finding)
-        mark = Mark(report.launch_id(launch), (finding,))
+        mark = LaunchIds(report.launch_id(launch), (finding,))
         about = f"{SCHEME}bottlenecks/{found.bottleneck}"
         known = found.bottleneck in bottleneck_ids()
         base = msgspec.structs.replace(_base(report), see=about if known else "")
@@ -216,6 +224,8 @@ class Tools:
         self, launch: LaunchId, budget_tokens: Budget = digest.DEFAULT, part: Which = ""
     ) -> Digest:
         """Shows one launch in full, and every line and instruction that a finding of it names."""
+        if (step := self.reports.step_finding(launch)) is not None:
+            return _of_step(*step, launch, budget_tokens, part)
         report, found = self.reports.launch(launch)
         shown, mark = answers.of_places(found), _mark(report, found)
         return lay_out(shown, budget_tokens, (mark,), part=part, base=_base(report))
@@ -227,6 +237,10 @@ class Tools:
         stalls, bytes, instructions and source."""
         sides = [self.reports.load(path, profiles=True) for path in (a, b)]
         for side in sides:
+            if side.program is not None:
+                raise InputProblem(
+                    f"'{side.name}' is a trace, and `compare` takes reports", "Name two reports"
+                )
             for file in side.analysis.partial:
                 raise InputProblem(
                     f"'{side.name}' is incomplete: {file.lacking}", "Record it again"
@@ -236,13 +250,13 @@ class Tools:
         shown = answers.of_comparison(found)
         if found.pairs:
             shown = replace(shown, verdict="")  # no gate was asked for
-        marks: list[Mark] = []
+        marks: list[LaunchIds] = []
         pair = next((each for each in found.ordered if not each.problem and each.profiled), None)
         if pair is not None and shown.cards:
             for side, each, card in zip(sides, (pair.old, pair.new), shown.cards, strict=True):
                 assert each.representative is not None
                 name = f"{side.id}/{each.representative.origin.key}"
-                marks.append(Mark(name, (f"{name}/{card.bottleneck}",)))
+                marks.append(LaunchIds(name, (f"{name}/{card.bottleneck}",)))
         return lay_out(shown, budget_tokens, marks, part=part)
 
     def static(
@@ -378,6 +392,8 @@ class Tools:
 
 def analysed(report: ServedReport, budget: int = digest.DEFAULT, skip: int = 0) -> Digest:
     """The digest of a report: within the budget, and LAUNCH tokens for each kernel."""
+    if report.program is not None:
+        return _of_program(report, report.program.answer, budget, skip)
     marks = [_mark(report, group.typical) for group in report.analysis.judged]
     count = min(max(len(marks), 1), skip + _FITTING)
     shown = answers.of_analysis(report.analysis, top=count, cards=count)
@@ -385,13 +401,38 @@ def analysed(report: ServedReport, budget: int = digest.DEFAULT, skip: int = 0) 
     return lay_out(shown, budget, marks, skip=skip, base=_base(report))
 
 
+def _of_program(report: ServedReport, shown: Answer, budget: int, skip: int) -> Digest:
+    """The digest of a program's step; where its time goes is a point, and so is what all save."""
+    first = shown.cards[0]
+    goes = f"{first.of}: {first.busy}. {first.basis}".strip()
+    together = [" ".join(row).strip() for row in first.then if len(first.then) > 1][-1:]
+    marks = [
+        LaunchIds(f"{report.id}/{STEP}{at}", (f"{report.id}/{STEP}{at}/{card.bottleneck}",))
+        for at, card in enumerate(shown.cards)
+    ]
+    shown = replace(
+        shown,
+        cards=(replace(first, bars=(), basis=""), *shown.cards[1:]),
+        points=(goes, *together, *shown.points),
+        next="",
+    )
+    return lay_out(shown, budget, marks, skip=skip, base=_base(report))
+
+
+def _of_step(report: ServedReport, shown: Answer, name: str, budget: int, part: str) -> Digest:
+    """One finding of a program's step, for `why` and `where`."""
+    place = "/".join(name.split("/")[:2])
+    mark = LaunchIds(place, (f"{place}/{shown.cards[0].bottleneck}",))
+    return lay_out(shown, budget, (mark,), part=part, base=_base(report))
+
+
 def _base(report: ServedReport) -> Digest:
     return Digest(digest.NOTE, report=plain(report.name, 200), report_id=report.id)
 
 
-def _mark(report: ServedReport, launch: LaunchResult) -> Mark:
+def _mark(report: ServedReport, launch: LaunchResult) -> LaunchIds:
     findings = [report.finding_id(launch, each) for each in launch.diagnosis.findings]
-    return Mark(report.launch_id(launch), tuple(findings))
+    return LaunchIds(report.launch_id(launch), tuple(findings))
 
 
 def bottleneck_page(name: str) -> str:

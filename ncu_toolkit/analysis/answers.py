@@ -238,7 +238,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     """Every pair in a table, then the cards of the pair whose time moved most and what changed
     between them. The short form has only that pair's times, verdicts, and the causes, stalls,
     figures and lines that moved most."""
-    from ncu_toolkit.explain import differences  # `analyze` should not wait for it
+    from ncu_toolkit.explain import differences, pictures  # `analyze` should not wait for them
 
     pairs = comparison.ordered
     shown = next((pair for pair in pairs if not pair.problem and pair.profiled), None)
@@ -267,6 +267,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     if not short:
         if [*map(units.duration, times)] != [old.time, new.time]:
             said = ("Times are medians of all launches; a card shows one typical launch.", *said)
+        roofs = pictures.roof_plot((before, old, {}), (after, new, {}))
         return replace(
             found,
             headline=headline or of_pair,
@@ -276,6 +277,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
             points=(*said, *changed.points),
             tables=changed.tables,
             code=changed.code,
+            charts=tuple(each for each in (changed.waterfall, roofs) if each),
         )
     row = _row(shown)
     of_pair += f", noise {row.noise}" if row.noise.startswith("±") else ""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pandas
 
 from ncu_toolkit.analysis.gate import Comparison
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Profile, Timing
+
+if TYPE_CHECKING:
+    from ncu_toolkit.explain.program import StepKernel
 
 _KEY: Final = ("file", "launch", "kernel")
 #: Columns that each table has, whatever a report holds; a table without rows has these alone.
@@ -23,6 +26,9 @@ TIMINGS: Final = (
     "family", "rung", "size", "dtype", "cache", "median_us", "p10_us", "p90_us", "spread", "runs", "flop_per_s", "byte_per_s", "baseline_us",
     "of_baseline", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle", "rested", "energy_mj", "pj_per_flop",
     "pj_per_byte", "verified_worst",
+)  # fmt: skip
+STEP_KERNELS: Final = (
+    "kernel", "class", "grid", "block", "launches", "time_us", "share", "line", "bottleneck"
 )  # fmt: skip
 METRICS: Final = (*_KEY, "metric", "value", "unit", "presence")
 INSTRUCTIONS: Final = (
@@ -140,3 +146,22 @@ def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
         )
         rows.append(dict(zip(COMPARISON, values, strict=True)))
     return _frame(rows, COMPARISON)
+
+
+def step_frame(kernels: Iterable[StepKernel]) -> pandas.DataFrame:
+    """One row a kernel of a program's step."""
+    rows = [
+        {
+            "kernel": each.launch.kernel,
+            "class": each.kind,
+            "grid": "x".join(map(str, each.launch.grid)),
+            "block": "x".join(map(str, each.launch.block)),
+            "launches": each.launches,
+            "time_us": each.us,
+            "share": each.share,
+            "line": each.line,
+            "bottleneck": each.verdict.primary.bottleneck if each.verdict else "",
+        }
+        for each in kernels
+    ]
+    return _frame(rows, STEP_KERNELS)

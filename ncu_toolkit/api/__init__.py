@@ -1,4 +1,4 @@
-"""The Python interface: `load` a report, `compare` two, and `profile` to mark what `ncu-toolkit
+"""The Python interface: `load` a report or a program's trace, `compare` two reports, and `profile` to mark what `ncu-toolkit
 profile -- python script.py` should look at.
 
 They are found as `ncu_toolkit.load` and so on; nothing heavy is imported before they are used."""
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
     from ncu_toolkit.analysis.gate import Comparison
+    from ncu_toolkit.analysis.program import TraceResult
     from ncu_toolkit.document.card import Card
     from ncu_toolkit.document.views import Answer
+    from ncu_toolkit.model.program import Account, ProgramDiagnosis, Step, StepFinding, Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 Table = Literal["launches", "metrics", "instructions"]
@@ -220,20 +222,112 @@ class Report(_Shown):
         return frame.assign(**more)
 
 
-def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = False) -> Report:
-    """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`).
+@dataclass(frozen=True)
+class ProgramTrace(_Shown):
+    """A program's trace with what costs its step. Shows as its answer: `print(trace)`, and in a
+    notebook."""
+
+    _result: TraceResult
+
+    @property
+    def path(self) -> str:
+        return self._result.path
+
+    @property
+    def diagnosis(self) -> ProgramDiagnosis:
+        """Findings, what was ruled out, and what all findings save together."""
+        assert self._result.found is not None
+        return self._result.found
+
+    @property
+    def trace(self) -> Trace:
+        """What the GPUs and the host did, in nanoseconds."""
+        return self.step.trace
+
+    @property
+    def step(self) -> Step:
+        """The part of the program that repeats."""
+        return self.diagnosis.step
+
+    @property
+    def account(self) -> Account:
+        """The step's wall time by what it went to, in microseconds."""
+        return self.diagnosis.account
+
+    @property
+    def findings(self) -> tuple[StepFinding, ...]:
+        """What costs the step time, the largest saving first."""
+        return self.diagnosis.findings
+
+    @property
+    def _answer(self) -> Answer:
+        from ncu_toolkit.analysis.program import answer_of
+
+        return answer_of(self._result, flags=False)
+
+    def __repr__(self) -> str:
+        return f"<ProgramTrace of {self.step.launches} launches a step, from {self.path!r}>"
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the program's page as one HTML file that holds everything; returns its path.
+
+        Raises:
+            EnvironmentProblem: the file cannot be written.
+        """
+        from ncu_toolkit.pages.program_view import write_program_page
+
+        return write_program_page(self.diagnosis, Path(path), self._result.known)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas table, one row a kernel of the step with one grid and block: `kernel`, `class`,
+        `grid`, `block`, `launches`, `time_us` (microseconds that nothing else accounts for),
+        `share` of the step (0-1), `line`, and the `bottleneck` that a report gave it."""
+        from ncu_toolkit.analysis import frames
+        from ncu_toolkit.explain.program import step_kernels
+
+        return frames.step_frame(step_kernels(self.step, self.account, self._result.known))
+
+
+@overload
+def load(path: str | Path, *, instructions: bool = True, allow_partial: bool = False) -> Report: ...
+
+
+@overload
+def load(path: str | Path, *, reports: Sequence[str | Path]) -> ProgramTrace: ...
+
+
+def load(
+    path: str | Path,
+    *,
+    instructions: bool = True,
+    allow_partial: bool = False,
+    reports: Sequence[str | Path] | None = None,
+) -> Report | ProgramTrace:
+    """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`); or a program's trace, as a
+    `ProgramTrace`: what Nsight Systems exports (`.sqlite`), what PyTorch's profiler exports
+    (`.json`), or our own (`.ncu-trace`).
 
     Args:
         instructions: also read per-instruction counters and source; the verdicts are surer with
             them, and reading takes longer.
         allow_partial: read what is intact of a damaged file; `damage` of the result says where it
             breaks off.
+        reports: reports of the traced program: what their counters say is joined to the trace's
+            kernels. An empty list tells type checkers that `path` is a trace.
 
     Raises:
-        InputProblem: the file is unreadable: no report, damaged, or without a launch. One that is
-            incomplete is read: see `missing`, and the status of each launch.
+        InputProblem: the file is unreadable: no report and no trace, damaged, or without a launch.
+            One that is incomplete is read: see `missing`, and the status of each launch. Of a trace,
+            that a report is unreadable or of another program.
         EnvironmentProblem: NVIDIA's `ncu_report` module is missing.
     """
+    from ncu_toolkit.core.files import REPORT_SUFFIXES
+
+    if reports is not None or not str(path).lower().endswith(REPORT_SUFFIXES):
+        from ncu_toolkit.analysis.program import load_program, traces_among
+
+        if reports is not None or traces_among([Path(path)]):
+            return ProgramTrace(load_program(Path(path), [Path(each) for each in reports or ()]))
     from ncu_toolkit.report import reader
 
     report = reader.load_report(path, instructions=instructions, allow_partial=allow_partial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from dataclasses import replace
 from importlib import import_module
@@ -22,8 +23,10 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
     partly,
 )
+from ncu_toolkit.core.files import REPORT_SUFFIXES
 
 if TYPE_CHECKING:
+    from ncu_toolkit.analysis.program import Programs
     from ncu_toolkit.diagnosis.needs import Needs
 
 #: Times alone, for services that keep them over commits (pages/exports.py).
@@ -48,7 +51,11 @@ def command(
     paths: tuple[Path, ...], form: str, kernel: str, needs: tuple[Needs, ...], top: int | None, output: Path | None,
     standalone: bool, allow_partial: bool, redacted: bool, jobs: int | None, timeout: float,
 ) -> int:  # fmt: skip
-    """Diagnose the kernels in Nsight Compute reports: files, or folders of them.
+    """Diagnose the kernels in Nsight Compute reports: files, or folders of them. Or a program's step,
+    from its trace.
+
+    A trace is what Nsight Systems exports (.sqlite), what PyTorch's profiler exports (.json), or our
+    own (.ncu-trace). A report of the same program beside it adds what its counters say.
 
     Reads reports of any GPU since Volta and any ncu since 2020; needs no GPU. Launches are ranked
     by time, and repeats are grouped. Exits with 4 when a file is unreadable, a file or launch is
@@ -60,7 +67,8 @@ def command(
     Examples:
       ncu-toolkit analyze my.ncu-rep
       ncu-toolkit analyze reports/RUN --format sarif --output findings.sarif
-      ncu-toolkit analyze reports/RUN --format bencher"""
+      ncu-toolkit analyze reports/RUN --format bencher
+      ncu-toolkit analyze train.sqlite train.ncu-rep"""
     if standalone:
         if form != "html" and given("form"):
             raise UsageProblem(
@@ -75,6 +83,13 @@ def command(
             "--redact needs --format html",
             "`ncu-toolkit redact IN OUT` redacts a report for every other use",
         )
+    if any(map(_may_be_trace, paths)):
+        from ncu_toolkit.analysis.program import traces_among
+
+        if traces := traces_among(paths):
+            refuse_for_traces(form, kernel, needs, redacted, alone=len(traces) == len(paths))
+            asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
+            return _programs(paths, form, asked, top, output, jobs, timeout)
     asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
     # an analysis of a few files is done before a line could be read
     shows = Progress() if sys.stderr.isatty() else contextlib.nullcontext()
@@ -102,6 +117,105 @@ def command(
     if form != "text" or output is not None or not sys.stdout.isatty():
         complain(lacking(analysis))  # on a terminal the text itself has said it
     return exit_code(analysis)
+
+
+def _may_be_trace(path: Path) -> bool:
+    return not path.name.lower().endswith(REPORT_SUFFIXES) and not os.path.isdir(path)
+
+
+def refuse_for_traces(
+    form: str, kernel: str, needs: tuple[Needs, ...], redacted: bool, *, alone: bool
+) -> None:
+    """Raise UsageProblem for options that no trace has, or none without a report beside it."""
+    if form in ("sarif", *EXPORTS):
+        raise UsageProblem(
+            f"--format {form} is of reports, and a trace is named",
+            "Use json, or leave the trace out",
+        )
+    if kernel:
+        raise UsageProblem(
+            "--kernel chooses launches of reports, and a trace is answered as a whole",
+            "Leave --kernel out; --top N shows more kernels",
+        )
+    if needs and alone:
+        raise UsageProblem("--needs is of a report's launches", "Name a report beside the trace")
+    if redacted:
+        raise UsageProblem(
+            "--redact is of reports, and a trace is named", "Leave out --redact, or the trace"
+        )
+
+
+def _programs(
+    paths: tuple[Path, ...], form: str, asked: Options, top: int | None, output: Path | None,
+    jobs: int | None, timeout: float,
+) -> int:  # fmt: skip
+    """Answer for traces, and the reports beside them."""
+    from ncu_toolkit.analysis.program import analyze_programs, answers_of
+
+    shows = Progress() if sys.stderr.isatty() else contextlib.nullcontext()
+    with shows as bars:
+        if bars is not None:
+            bars.stage("Reading", len(paths))
+        tell = None if bars is None else bars.step
+        programs = analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
+    if form == "html":
+        for page in _program_pages(programs, output):
+            click.echo(f"Open {page}")
+    elif form in ("json", "csv"):
+        from ncu_toolkit.pages import json
+
+        write = json.program_csv if form == "csv" else json.program_document
+        emit(write(programs, top), output)
+    elif programs.found:
+        answers = answers_of(programs, top, page=output is None and sys.stdout.isatty())
+        if form == "text":
+            from ncu_toolkit.render.text import AnswersText
+
+            emit(AnswersText(answers), output, WIDTH)
+        else:
+            emit("\n".join(shown_as(each, form) for each in answers), output)
+    elif programs.reports.launches:
+        emit(render(programs.reports, form, top), output, WIDTH)
+    complain(lacking_of(programs))
+    return program_exit_code(programs)
+
+
+def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
+    """Write a page for each trace: `output`, or in that folder where there are several."""
+    from ncu_toolkit.analysis.answers import told_apart
+    from ncu_toolkit.core.files import make_folder
+    from ncu_toolkit.core.safe import slug
+    from ncu_toolkit.pages.program_view import write_program_page
+
+    if len(programs.found) == 1 and (output is None or not output.is_dir()):
+        ((each, found),) = programs.found
+        return [write_program_page(found, output or Path(STANDALONE), each.known)]
+    folder = output or Path("reports")
+    make_folder(folder)
+    names = told_apart([each.path for each, _ in programs.found])
+    return [
+        write_program_page(
+            found, folder / f"{slug(names[each.path] or each.path)}.html", each.known
+        )
+        for each, found in programs.found
+    ]
+
+
+def program_exit_code(programs: Programs) -> int:
+    """As `exit_code`, of traces and the reports beside them."""
+    errors = [each.error for each in programs.unreadable]
+    if any(isinstance(error, EnvironmentProblem) for error in errors):
+        return EXIT_ENVIRONMENT
+    if errors or programs.strangers:
+        return EXIT_INPUT
+    return exit_code(programs.reports) if programs.reports.files else EXIT_OK
+
+
+def lacking_of(programs: Programs) -> list[str]:
+    """As `lacking`, of traces and the reports beside them."""
+    lines = [f"unreadable: {each.error}" for each in programs.unreadable]
+    lines += map(str, programs.strangers)
+    return lines + (lacking(programs.reports) if programs.reports.files else [])
 
 
 def exit_code(analysis: Analysis) -> int:

@@ -86,7 +86,7 @@ def command(words: tuple[str, ...], sql: str | None, out: Output) -> int:
             names, rows = _rows(trends.plain_runs(runs) if data else ())
         else:
             what, series = "kernels", trends.all_series(found)
-            shown = None if data else trends.of_all(series)
+            shown = None if data else trends.of_all(series, page=out.form == "html")
             names, rows = _rows(trends.plain_series(series) if data else ())
     if shown is not None:
         out.answer(shown, "History", PAGE)

@@ -192,12 +192,13 @@ def _zstd() -> Any:
 
 
 def packed(name: str, data: bytes) -> bytes:
-    """A report's bytes as a file of that name holds them; zstd gets a checksum, as xz has one."""
+    """A report's or a trace's bytes as a file of that name holds them; zstd gets a checksum, as xz
+    has one."""
     if name.endswith(".xz"):
         import lzma
 
         return lzma.compress(data)
-    if name.endswith(".ncu-repz"):
+    if name.endswith((".ncu-repz", ".ncu-trace")):
         zstd = _zstd()
         with_checksum = {zstd.CompressionParameter.checksum_flag: 1}
         found: bytes = zstd.compress(data, options=with_checksum)
@@ -238,6 +239,26 @@ def _unpacked(
     except packing.errors as error:
         raise InputProblem(f"'{path}' is a damaged {packing.name} file: {error}", _AGAIN) from None
     return whole.getvalue()
+
+
+def head(path: Path, size: int) -> bytes:
+    """The first bytes of a file, unpacked (gzip too); none where it cannot be read."""
+    import zlib
+
+    try:
+        with opened(path) as stream:
+            data = stream.read(size)
+    except (OSError, InputProblem):
+        return b""
+    packing = _packing(data)
+    if data.startswith(b"\x1f\x8b"):
+        with contextlib.suppress(zlib.error):
+            return zlib.decompressobj(31).decompress(data, size)
+    if packing is not None:
+        with contextlib.suppress(*packing.errors):
+            unpacked: bytes = packing.unpacker().decompress(data, size)
+            return unpacked
+    return data
 
 
 def parse_json(data: bytes | str, path: object) -> Any:

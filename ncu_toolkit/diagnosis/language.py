@@ -71,7 +71,7 @@ def language(profile: Profile) -> Language:
     parameters, and Numba, Warp and the DSL of CUTLASS give names of their own. XLA's kernels have
     plain names and no source."""
     kernel = profile.launch.kernel
-    named = _by_name(kernel)
+    named = made_by(kernel)
     if named not in (None, "xla") or not kernel.isidentifier():
         return named or "cuda"
     files = {*profile.sources, *(row.file for row in profile.instructions if row.file)}
@@ -81,8 +81,9 @@ def language(profile: Profile) -> Language:
     return "triton" if python and not kernel.startswith("kernel_cutlass_") else "cuda"
 
 
-@lru_cache(maxsize=64)
-def _by_name(kernel: str) -> Language | None:
+@lru_cache(maxsize=4096)
+def made_by(kernel: str) -> Language | None:
+    """What a kernel was written in or made by, if its name proves it; else None."""
     if _TAKES_CODE.match(kernel) and _CALLERS_OWN.search(kernel):
         return "cuda"
     return next((name for name, pattern in _NAMES.items() if pattern.search(kernel)), None)

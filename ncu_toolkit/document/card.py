@@ -86,8 +86,8 @@ class CodeLine:
 
     @property
     def cost(self) -> str:
-        """`31 % of the samples`."""
-        return f"{whole_percent(self.share)} of {self.of}"
+        """`31 % of the samples`; empty where its share is not known."""
+        return f"{whole_percent(self.share)} of {self.of}" if self.of else ""
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,10 @@ class Card:
     called: str = ""
     """The line of the user's code that launched it, and the calls above; empty where the report has
     no call stack."""
+    then: tuple[tuple[str, ...], ...] = ()
+    """Of a program: the next causes, each with its saving and its line; last what all save."""
+    of: str = "busy"
+    """What the bars show, in a word or two."""
 
     @property
     def time(self) -> str:

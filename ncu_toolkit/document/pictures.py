@@ -4,6 +4,7 @@ Times are in microseconds. Text is safe to show, as in views.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -90,6 +91,23 @@ class RoofPicture:
 
 
 @dataclass(frozen=True)
+class Course:
+    """Values in their order, for a line in a table's cell. The line's axis has `places` places and
+    goes from `low` to `high`, or as far as its values do."""
+
+    values: tuple[float, ...]
+    words: str
+    """Shown on hover, and read out."""
+    low: float = math.inf
+    high: float = -math.inf
+    places: int = 0
+    band: tuple[float, float] | None = None
+    """Where the last value may lie by chance."""
+    changes: tuple[int, ...] = ()
+    """Values at which something changed."""
+
+
+@dataclass(frozen=True)
 class Segment:
     """A part of a bar, in percent of the axis: `sizes` has one for each of the chart's views."""
 
@@ -133,3 +151,38 @@ class BarMark:
     at: float
     words: str
     dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block of an icicle: a part of the whole, which has the parts of that below it. `start` and
+    `part` are of the whole (0-1)."""
+
+    name: str
+    figure: str
+    """Its time, after the name."""
+    level: int
+    """0 for the whole."""
+    start: float
+    part: float
+    words: str
+    """Shown on hover."""
+    kind: str = ""
+    """A key of `Icicle.kinds`; empty for what holds several kinds."""
+    saved: tuple[float, ...] = ()
+    """The part of it (0-1) that each of `Icicle.causes` would save; empty for none."""
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class Icicle:
+    """Where a step's time goes: tiles by depth, each before those within it."""
+
+    tiles: tuple[Tile, ...]
+    kinds: Mapping[str, BarKind]
+    causes: tuple[str, ...]
+    """What would save time; the first is shown first."""
+
+    @property
+    def levels(self) -> int:
+        return 1 + max(tile.level for tile in self.tiles)

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, RoofPicture, Savings
+from ncu_toolkit.document.pictures import (
+    BarKind,
+    BarMark,
+    BarRow,
+    Course,
+    Icicle,
+    RoofPicture,
+    Savings,
+)
 
 Item = TypeVar("Item")
 Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
@@ -47,6 +55,8 @@ class Cell:
     code: bool = False
     plain: str = ""
     """What stands in place of the text where nothing can be pointed at for the title."""
+    course: Course | None = None
+    """What pages draw in place of the text."""
 
     def __post_init__(self) -> None:
         _make_visible(self, "text", "title")
@@ -82,6 +92,11 @@ class Spec(Column, Generic[Item]):
     """A column that knows an item's cell; `table` makes a table of items from several."""
 
     cell: Callable[[Item], Cell | str] = field(kw_only=True)
+
+    @property
+    def column(self) -> Column:
+        """The column alone, which can be pickled."""
+        return Column(**{each.name: getattr(self, each.name) for each in fields(Column)})
 
 
 @dataclass(frozen=True)
@@ -121,7 +136,7 @@ def table(
     """A table of items. Without a `key`, by which pages know it, a column that is empty in every row
     is left out."""
     rows = tuple(tuple(_cell(spec.cell(item)) for spec in specs) for item in items)
-    whole = Table(key, caption, tuple(specs), rows, note=note)
+    whole = Table(key, caption, tuple(spec.column for spec in specs), rows, note=note)
     return whole.only(lambda at, _: bool(key) or not rows or any(row[at].text for row in rows))
 
 
@@ -177,6 +192,16 @@ class BarChart:
     views: tuple[str, ...] = ()
     """Names of the ways to draw it, where there are several."""
     wide: bool = False
+
+
+@dataclass(frozen=True)
+class RoofPlot:
+    """Launches under the roofs of the last of them, and the table of what it draws."""
+
+    title: str
+    summary: str
+    pictures: tuple[RoofPicture, ...]
+    table: Table
 
 
 @dataclass(frozen=True)
@@ -385,8 +410,7 @@ class PageView:
     """Time, rate and share of the baseline without the profiler."""
     siblings: tuple[Fact, ...] = ()
     """The same rung at other sizes, and its other launches."""
-    roofs: RoofPicture | None = None
-    roof_table: Table | None = None
+    roofs: RoofPlot | None = None
     previous: Cell | None = None
     following: Cell | None = None
 
@@ -445,6 +469,8 @@ class Answer:
     """The closing line, where there is one."""
     next: str = ""
     """The command to run next."""
+    charts: tuple[BarChart | RoofPlot, ...] = ()
+    """Pictures, on pages only; one whose table is among `tables` is shown in its place."""
 
     @property
     def line(self) -> str:
@@ -470,7 +496,7 @@ class RunView:
     launches: Table | None
     """Launches that are no rung, grouped by kernel; None where there are none."""
     order: Mapping[str, Any] | None
-    """Each of these launches as data for the page's script, in the report's order (`in_order`)."""
+    """Each of these launches as data for the page's script, in the report's order."""
     skipped: Table | None
     calibration: tuple[Table, ...]
     predictions: Chart | None
@@ -481,6 +507,35 @@ class RunView:
     pages: tuple[PageView, ...]
     records: tuple[Mapping[str, Any], ...]
     """Each launch with its verdict as plain data, for JSON."""
+
+
+@dataclass(frozen=True)
+class ProgramView:
+    """The page of a program's step. `findings` are what costs it time, each with its saving; the
+    first of them are the causes of the icicle, in the same order."""
+
+    title: str
+    facts: tuple[str, ...]
+    """What is known of the step, in words: its GPU, its launches."""
+    whole: str
+    """What the times are parts of: `step` or `run`."""
+    card: Card
+    """The answer's first."""
+    icicle: Icicle
+    findings: tuple[FindingView, ...]
+    together: str
+    """What all findings save; empty for fewer than two."""
+    account: BarChart
+    launches: Table | None
+    order: Mapping[str, Any]
+    """Each launch of the step as data for the page's script (`in_order`)."""
+    folds: tuple[Fold, ...]
+    remarks: tuple[str, ...]
+    """What no finding explains, and what the trace does not tell, a sentence each."""
+    notes: tuple[str, ...]
+    """What went wrong while the trace was recorded or read."""
+    pages: tuple[PageView, ...] = ()
+    """Of launches that a report tells more of."""
 
 
 @lru_cache(maxsize=1 << 13)  # half of a report's cells are labels and headings

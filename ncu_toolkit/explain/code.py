@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
@@ -21,8 +21,10 @@ from ncu_toolkit.diagnosis.static import (
     code_of,
 )
 from ncu_toolkit.document.card import NAME, Card, CodeLine, kernel_name
+from ncu_toolkit.document.pictures import BarKind, BarRow, Segment
 from ncu_toolkit.document.views import (
     Answer,
+    BarChart,
     Cell,
     Fact,
     Listing,
@@ -66,10 +68,12 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
     texts = {name: text.splitlines() for name, text in (sources or {}).items()}
     tables: list[Table] = []
     code: list[Listing] = []
+    charts: list[BarChart] = []
     for kernel in found.kernels:
         of = f"{kernel_name(kernel.name)}: " if len(found.kernels) > 1 else ""
         tables += [each for each in _tables(kernel, of) if each.rows]
         code += _listings(kernel, of, texts)
+        charts += filter(None, [_costs(kernel, of)])
     head = f"{found.subject} for {found.target}" if found.target else found.subject
     parts = [head, f"size {found.size}" if found.size else "", found.dtype]
     parts += [f"{name}={value}" for name, value in found.parameters.items()]
@@ -81,6 +85,7 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
         tables=tuple(tables),
         code=tuple(code),
         points=_open_questions(found),
+        charts=tuple(charts),
     )
 
 
@@ -233,6 +238,58 @@ def _loops(kernel: KernelAnalysis, of: str) -> Table:
     )  # fmt: skip
     note = "Per thread and pass, without inner loops."
     return table(f"{of}{name}", columns, kernel.regions, note)
+
+
+def _costs(kernel: KernelAnalysis, of: str) -> BarChart | None:
+    """What a pass of each loop costs by unit; None for code that costs nothing."""
+    most = max((n for region in kernel.regions for _, n in _by_unit(region)), default=0.0)
+    if not most:
+        return None
+    bars: list[BarRow] = []
+    for region in kernel.regions:
+        ranked = _by_unit(region)
+        depth = f", depth {region.depth}" if region.depth > 1 else ""
+        bars.append(
+            BarRow(f"{'loop' if region.depth else 'code'} at {_span(region)}{depth}", ("",))
+        )
+        for unit, cycles in ranked:
+            kind = "own" if unit == _OWN else "limit" if cycles == ranked[0][1] else "other"
+            part = Segment(kind, (100 * cycles / most,))
+            bars.append(BarRow(unit, (units.significant(cycles),), (part,), minor=True))
+    kinds = {
+        "limit": BarKind("the busiest unit", "var(--worse)"),
+        "other": BarKind("other units", "var(--ours)"),
+        "own": BarKind("dependencies of the warp itself", "var(--library)"),
+    }
+    drawn = {part.kind for row in bars for part in row.segments}
+    specs = (
+        Spec[BarRow]("unit", "Loop and unit", numeric=False, cell=lambda row: row.name),
+        Spec[BarRow]("cycles", "SM cycles", cell=lambda row: row.figures[0]),
+    )
+    return BarChart(
+        slug(f"{of}costs"),
+        f"{of}What does a pass of each loop cost?",
+        "",
+        "Least SM cycles of a warp's pass, without inner loops. Units work side by side: the busiest one is the loop's bound. "
+        "Other warps can hide a warp's dependencies.",
+        {key: kind for key, kind in kinds.items() if key in drawn},
+        ("Loop and unit", "", "", "SM cycles"),
+        tuple(bars),
+        table("", specs, bars, key=slug(f"{of}costs-data")),
+    )
+
+
+#: Units of a loop that are drawn, those with most cycles first, and what its own dependencies are
+#: called among them.
+_UNITS_DRAWN: Final = 4
+_OWN: Final = "dependencies"
+
+
+def _by_unit(region: Region) -> list[tuple[str, float]]:
+    """The busiest units of a loop, most cycles first, then its dependencies."""
+    busy = sorted(((n, unit) for unit, n in region.cycles.items() if n), reverse=True)
+    found = [(UNITS.get(unit, unit), n) for n, unit in busy[:_UNITS_DRAWN]]
+    return found + ([(_OWN, region.dependency_cycles)] if region.dependency_cycles else [])
 
 
 def _span(region: Region) -> str:

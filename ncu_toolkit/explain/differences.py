@@ -6,11 +6,13 @@ split among causes, since part of it is the GPU's."""
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
+import operator
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -20,7 +22,8 @@ from ncu_toolkit.diagnosis.compare import Change, TimeCause, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.card import MOST, Card, kernel_name, whole_percent
-from ncu_toolkit.document.views import Cell, Listing, Spec, Table, Tone, table
+from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Segment
+from ncu_toolkit.document.views import BarChart, Cell, Listing, Spec, Table, Tone, table
 from ncu_toolkit.explain.verdict import CODE, extents
 from ncu_toolkit.ladder.header import split
 from ncu_toolkit.model import Profile
@@ -40,6 +43,8 @@ _UNCHANGED: Final = 0.02
 SAME: Final = "="
 #: Counts from here on get a prefix.
 _LARGE: Final = 1e6
+#: Room on both ends of the axis of times, as a factor.
+_MARGIN: Final = 1.1
 _CONTEXT: Final = 3
 _LONGEST_DIFF: Final = 600
 _BYTES: Final = (
@@ -55,11 +60,13 @@ _LAUNCH: Final = (
 
 @dataclass(frozen=True)
 class Differences:
-    """What changed, for an answer: sentences, tables, and the difference of the source."""
+    """What changed, for an answer: sentences, tables, the difference of the source, and its time by
+    cause as a picture."""
 
     points: tuple[str, ...]
     tables: tuple[Table, ...]
     code: tuple[Listing, ...]
+    waterfall: BarChart | None = None
 
 
 def headline(name: str, old: float | None, new: float | None) -> str:
@@ -151,8 +158,10 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
     if most:
         moved += [*instructions[:1], *changes(before, after, _LAUNCH)]
         moved = sorted(filter(_moved, moved), key=_by_ratio)[:most]
+    causes = _causes(before, after, most or _ROWS) if same_gpu else []
+    time = _time(before, after, causes) if causes else None
     found = [
-        _time(before, after, most or _ROWS) if same_gpu else None,
+        time,
         _waiting(before, after, most),
         _figures("Figures that moved most" if most else "Memory", moved),
         *([] if most else [_figures("Instructions", instructions), _launch(before, after)]),
@@ -171,21 +180,26 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
         tuple(points),
         tuple(each for each in found if each is not None and each.rows),
         (difference,) if difference and not most else (),
+        _waterfall(before, after, causes, time) if time else None,
     )
 
 
-def _time(before: Profile, after: Profile, most: int) -> Table | None:
-    """The causes of the difference in time as factors that multiply to it; None without a
-    difference. Parts in milliseconds could exceed the time itself where two causes offset each
-    other."""
+def _causes(before: Profile, after: Profile, most: int) -> list[TimeCause]:
+    """The causes of the difference in time as factors that multiply to it, those beyond `most` as
+    one, and what none explains; empty without a difference. Parts in milliseconds could exceed the
+    time itself where two causes offset each other."""
     old, new = before.duration_us, after.duration_us
     if not old or not new or abs(new / old - 1) < _UNCHANGED:
-        return None
+        return []
     *causes, residual = compare.attribute(before, after)
     named = [each for each in causes if abs(each.microseconds) >= _PART * abs(new - old)][:most]
     rest = [each for each in causes if each not in named]
     product = math.prod(each.factor for each in rest)
     smaller = [TimeCause("rest", "smaller causes", 0.0, factor=product)] if rest else []
+    return [*named, *smaller, residual]
+
+
+def _time(before: Profile, after: Profile, causes: Sequence[TimeCause]) -> Table:
     columns: tuple[Spec[TimeCause], ...] = (
         Spec("cause", cell=_cause, numeric=False, shortest=16),
         Spec("time", cell=_factor),
@@ -196,8 +210,49 @@ def _time(before: Profile, after: Profile, most: int) -> Table | None:
         "Each cause multiplies (×) or divides (÷) the time; all of them together give the whole. "
         "Cycles are per instruction of a warp."
     )
+    old, new = before.duration_us or 0.0, after.duration_us or 0.0
     title = f"Time: {units.duration(old)} → {units.duration(new)} ({_times(new / old)}), by cause"
-    return table(title, columns, [*named, *smaller, residual], note)
+    return replace(table(title, columns, causes, note), key="time-by-cause")
+
+
+def _waterfall(
+    before: Profile, after: Profile, causes: Sequence[TimeCause], listed: Table
+) -> BarChart:
+    """The old time, what each cause makes of it, and the new time, on a logarithmic axis: there a
+    factor has one length wherever it starts."""
+    old, new = before.duration_us or 0.0, after.duration_us or 0.0
+    times = [*itertools.accumulate((each.factor for each in causes), operator.mul, initial=old)]
+    low, high = min(times) / _MARGIN, max(times) * _MARGIN
+
+    def at(us: float) -> float:
+        return 100 * math.log(us / low) / math.log(high / low)
+
+    def whole(name: str, us: float) -> BarRow:
+        return BarRow(name, (units.duration(us),), points=(Segment("time", (at(us),)),))
+
+    rows = [whole("old", old)]
+    for each, start, end in zip(causes, times, times[1:], strict=False):
+        (left, right), factor = sorted((at(start), at(end))), _times(each.factor)
+        bar = Segment("slower" if end > start else "faster", (max(right - left, 0.3),))
+        words = f"{_cause(each)}: {units.duration(start)} {factor} = {units.duration(end)}"
+        rows.append(BarRow(_cause(each), (factor,), (Segment("", (left,)), bar), words=words))
+    rows.append(whole("new", new))
+    kinds = {
+        "time": BarKind("time", "var(--library)"),
+        "faster": BarKind("makes it faster", "var(--ours)"),
+        "slower": BarKind("makes it slower", "var(--worse)"),
+    }
+    return BarChart(
+        "waterfall",
+        "What made the difference?",
+        "",
+        f"From {units.duration(old)} to {units.duration(new)}. Each bar starts at the time that the causes above it leave.",
+        kinds,
+        ("Cause", "", "", "Time"),
+        tuple(rows),
+        listed,
+        (BarMark(at(old), "", dashed=True),),
+    )
 
 
 def _cause(cause: TimeCause) -> str:

@@ -125,6 +125,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """How it was found, a sentence: `The program marks it by the NVTX range "step".`"""
     spread: float = 0.0
     """Half of the range that holds the middle 80 % of the steps' times, over the median."""
+    process: int | None = None
+    """The process whose step it is, in a trace of several; else None."""
+    device: int | None = None
+    """The GPU whose step it is, by its place in `Trace.devices`, in a trace of several; else None."""
 
     @property
     def window(self) -> Window:
@@ -138,7 +142,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ops(self) -> tuple[Op, ...]:
         """What the GPU did in the typical step, by start."""
-        return self.trace.ops[self.window.first : self.window.last]
+        ops = self.trace.ops[self.window.first : self.window.last]
+        if self.process is None and self.device is None:
+            return ops
+        return tuple(op for op in ops if (op.process, op.device) == (self.process, self.device))
 
     @property
     def launches(self) -> int:

@@ -1,5 +1,6 @@
-"""What commands found, for machines: a run, an analysis and a comparison as JSON, and an analysis as
-CSV. The analysis' schema is schemas/analysis-1.json in the package."""
+"""What commands found, for machines: a run, an analysis, programs and a comparison as JSON, an
+analysis and a program's kernels as CSV. Schemas of an analysis and of programs are
+schemas/analysis-1.json and schemas/program-1.json in the package."""
 
 from __future__ import annotations
 
@@ -15,13 +16,25 @@ from ncu_toolkit import __version__
 from ncu_toolkit.core.safe import csv_rows, visible
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, Profile, finite
+from ncu_toolkit.model import (
+    Diagnosis,
+    Evidence,
+    Finding,
+    Frame,
+    Location,
+    NoFinding,
+    Profile,
+    finite,
+)
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
     from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference
+    from ncu_toolkit.analysis.program import Programs
     from ncu_toolkit.document.views import Answer, Cell, RunView, Table
     from ncu_toolkit.explain.probed import Probed
+    from ncu_toolkit.explain.program import Known
+    from ncu_toolkit.model.program import ProgramDiagnosis
     from ncu_toolkit.model.trace import KernelTimes
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
@@ -33,6 +46,7 @@ _FIELDS: Final[Mapping[type, str]] = {
     Evidence: "metric label value unit comparison threshold meaning",
     Location: "file line address sass share what",
     Frame: "function file line? module python",
+    NoFinding: "bottleneck outcome reason missing",
 }
 
 
@@ -140,11 +154,11 @@ def launch_of_run(profile: Profile, found: Diagnosis, page: str) -> dict[str, An
 
 
 @cache
-def schema() -> dict[str, Any]:
-    """The published JSON schema of an analysis."""
+def schema(name: str = "analysis") -> dict[str, Any]:
+    """The published JSON schema of an `analysis`, or of a `program`."""
     text = (
         resources.files("ncu_toolkit")
-        .joinpath(f"schemas/analysis-{VERSION}.json")
+        .joinpath(f"schemas/{name}-{VERSION}.json")
         .read_text(encoding="utf-8")
     )
     loaded = json.loads(text)
@@ -172,6 +186,97 @@ def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
             for chain, launches in file.chains
         ],
     )
+
+
+def program_document(programs: Programs, top: int | None = None) -> str:
+    """Programs by their traces, with the `top` kernels of each step."""
+    from ncu_toolkit.analysis.program import notes_of
+
+    return _document(
+        "program",
+        files=[
+            {
+                "file": visible(each.path),
+                "status": "unreadable" if each.error else "complete",
+                "error": visible(each.error.message) if each.error else None,
+                "remedy": visible(each.error.remedy) if each.error else None,
+            }
+            for each in programs.traces
+        ],
+        reports=[_file(file) for file in programs.reports.files],
+        unjoined=[visible(str(each)) for each in programs.strangers],
+        programs=[
+            {
+                "file": visible(each.path),
+                **_program(found, each.known, top),
+                "notes": _plain(notes_of(each, found)),
+            }
+            for each, found in programs.found
+        ],
+    )
+
+
+_STEP_FINDING: Final = "rule title summary confidence good ceiling_us expected_us measured_us where advice arithmetic evidence switch?"
+
+
+def _program(found: ProgramDiagnosis, known: Known, top: int | None) -> dict[str, Any]:
+    from ncu_toolkit.explain.program import step_kernels
+
+    step, account = found.step, found.account
+    kernels = step_kernels(step, account, known)
+    return {
+        **_fields(step.trace, "program? recorder=source lacks"),
+        "gpus": [visible(device.name) for device in step.trace.devices],
+        "step": {
+            **_fields(step, "how said wall_us spread launches"),
+            "seen": len(step.windows),
+            "times_us": [window.us for window in step.windows],
+        },
+        "account": {
+            **_fields(account, "wall_us busy"),
+            "parts": [
+                {**_fields(part, "key label us count"), "share": part.us / account.wall_us if account.wall_us else 0.0}
+                for part in account.parts
+            ],
+        },
+        "findings": [
+            {**_fields(each, _STEP_FINDING), "launches": len(each.ops), "gaps": len(each.gaps)} for each in found.findings
+        ],
+        "together_us": finite(found.together_us),
+        "considered": _plain(found.considered),
+        "omitted_kernels": max(0, len(kernels) - (len(kernels) if top is None else top)),
+        "kernels": [
+            {
+                **_fields(each, "kernel=launch.kernel function=launch.function class=kind grid=launch.grid block=launch.block"),
+                **_fields(each, "launches total_us=us share line?"),
+                "diagnosis": diagnosis(each.verdict) if each.verdict else None,
+            }
+            for each in kernels[:top]
+        ],
+    }  # fmt: skip
+
+
+def program_csv(programs: Programs, top: int | None = None) -> str:
+    """One row for each kernel of each program's step. Unreadable traces get a row too."""
+    from ncu_toolkit.explain.program import step_kernels
+
+    shown = _parsed(
+        "kernel=launch.kernel class=kind grid=launch.grid block=launch.block launches total_us=us share line "
+        "bottleneck=verdict.primary.bottleneck predicted_speedup=verdict.primary.speedup"
+    )
+    rows: list[list[object]] = [["file", *(key for key, _, _ in shown)]]
+    for each, found in programs.found:
+        for kernel in step_kernels(found.step, found.account, each.known)[:top]:
+            known = shown if kernel.verdict else shown[:-2]
+            values = [get(kernel) for _, get, _ in known] + [None] * (len(shown) - len(known))
+            cells = ("x".join(map(str, x)) if isinstance(x, tuple) else x for x in values)
+            rows.append([each.path, *cells])
+    rows += [
+        [each.path, f"unreadable: {each.error.message}"]
+        for each in programs.unreadable
+        if each.error
+    ]
+    return csv_rows(rows)
 
 
 def _document(name: str, **content: Any) -> str:
@@ -233,7 +338,8 @@ def diagnosis(found: Diagnosis) -> dict[str, Any]:
 def card(shown: Card) -> dict[str, Any]:
     """A card as plain data. Shares are fractions of 1, times microseconds."""
     plain = {**asdict(shown), "headroom_text": shown.room}
-    del plain["file"]  # that of the launch
+    for name in ("file", "then", "of"):  # that of the launch; of programs alone
+        del plain[name]
     return plain
 
 

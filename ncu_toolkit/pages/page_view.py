@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 import shlex
 from collections import Counter
@@ -36,6 +35,7 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.busy import resource_name, uses
 from ncu_toolkit.explain.code import registers, static_parts
+from ncu_toolkit.explain.pictures import over_time, roof_plot
 from ncu_toolkit.explain.sections import fact_cell, spec
 from ncu_toolkit.model import (
     Diagnosis,
@@ -45,7 +45,6 @@ from ncu_toolkit.model import (
     Location,
     NoFinding,
     Profile,
-    Series,
 )
 from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.model.run import Run
@@ -67,12 +66,9 @@ from ncu_toolkit.pages.page_tables import (
     rules_table,
     stall_fold,
 )
-from ncu_toolkit.pages.pictures import roof_picture, roof_table
 from ncu_toolkit.pages.step_view import step_fold
 from ncu_toolkit.pages.tune_view import differs
 
-#: Columns of a load over time.
-_COLUMNS: Final = 40
 Neighbours = tuple[Cell | None, Cell | None]
 
 
@@ -87,11 +83,6 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
     once = entry is not None and entry.timing is not None and not which
     step = step_fold(entry) if entry and profile is entry.main else None
     folds = _folds(book, profile, entry, step, facts)
-    roofs = (
-        roof_picture(profile, shown, uses(profile, diagnosis.bounds))
-        if profile.launch.single
-        else None
-    )
     return PageView(
         slug=book.slugs[id(profile)],
         title=visible(_title(profile, entry)),
@@ -107,8 +98,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         guess=_guess(shown, diagnosis) if entry else None,
         measured=tuple(measured),
         siblings=tuple(_siblings(book, profile, entry)) if entry else (),
-        roofs=roofs,
-        roof_table=roof_table(roofs) if roofs else None,
+        roofs=roof_plot((profile, shown, diagnosis.bounds)) if profile.launch.single else None,
         previous=previous,
         following=following,
     )
@@ -127,6 +117,9 @@ def _folds(
     if launch.complete:
         yield memory_fold(profile, shown, uses(profile, diagnosis.bounds))
         yield stall_fold(profile)
+        if loads := over_time(profile):
+            line = units.listed([row[0].text for row in loads.rows])
+            yield Fold("over-time-section", "Over its time", line, (("bare", loads),), open=True)
     yield instruction_fold(profile, static_parts(profile, diagnosis) if launch.single else ())
     if launch.complete and launch.single:
         yield occupancy_fold(profile)
@@ -314,25 +307,12 @@ def _of_report(profile: Profile) -> Iterator[Fact]:
     launch, version = profile.launch, profile.origin.ncu_version
     yield Fact("GPU", text(profile.device.name))
     yield Fact("Nsight Compute", text(version) if version else missing("not in the report"))
-    yield from map(_over_time, profile.timeline)
     if launch.stack:
         yield Fact("Call stack", text(" ← ".join(map(_call, launch.stack))))
     if launch.process:
         yield Fact("Process", text(str(launch.process)))
     if launch.nvtx:
         yield Fact("NVTX ranges", text(" › ".join(launch.nvtx)))
-
-
-def _over_time(series: Series) -> Fact:
-    """The course of a load, each column the mean of its part of the time."""
-    values = series.values
-    columns = min(_COLUMNS, len(values))
-    bounds = [len(values) * at // columns for at in range(columns + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(bounds)]
-    lasts = units.duration(len(values) * series.step_us)
-    course = f"{units.sparkline([0.0, *means])[1:]} up to {units.percent(max(means), 2)}"
-    how = f"{lasts} of PM sampling, a sample each {units.duration(series.step_us)}"
-    return Fact(f"{series.label[:1].upper()}{series.label[1:]} over time", text(course, how))
 
 
 def _call(frame: Frame) -> str:

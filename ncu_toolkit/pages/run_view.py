@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit.analysis.answers import chained, told_apart
 from ncu_toolkit.core import units
@@ -26,6 +26,7 @@ from ncu_toolkit.document.views import (
     plain_table,
     text,
 )
+from ncu_toolkit.explain.pictures import saved_us, savings
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
@@ -44,7 +45,6 @@ from ncu_toolkit.pages.page_view import (
     page_view,
     plural,
 )
-from ncu_toolkit.pages.pictures import common, in_order, saved_us, savings
 from ncu_toolkit.render.text import RunText
 from ncu_toolkit.report import missed
 
@@ -101,7 +101,7 @@ def run_summary(book: Book) -> RunView:
         card_pages[: len(answered.cards) if answered else 0],
         families,
         _launches(book, linked),
-        in_order(book, linked, GROUPS_SHOWN),
+        _in_order(book, linked),
         skipped(book),
         (judged,) if judged else (),
         predictions(judged) if judged else None,
@@ -348,12 +348,40 @@ def _kind(
     yield number(times[len(times) // 2] if times else None, "us", why, title=spread)
     yield text("") if launch.complete else text("incomplete", launch.status, tone="bad")
     yield text(next((line.short for line in shown.where), ""), code=True)
-    yield text(common([" › ".join(each.launch.nvtx) for each in members], "ranges"))
-    yield text(common([str(each.launch.stream) for each in members], "streams") if streams else "")
+    yield text(_common([" › ".join(each.launch.nvtx) for each in members], "ranges"))
+    yield text(_common([str(each.launch.stream) for each in members], "streams") if streams else "")
     yield text(names[profile.origin.file])
     yield from (text(" × ".join(map(str, extents))) for extents in (launch.grid, launch.block))
     yield from (fact_cell(profile, each) for each in ("registers_per_thread", "achieved_occupancy"))
     yield from (fact_cell(profile, each, bar=True) for each in ("dram_utilization", "issue_active"))
+
+
+def _in_order(book: Book, linked: Mapping[int, str]) -> dict[str, Any] | None:
+    """Each launch that is no rung in the report's order, for the page's script: its row in the table
+    of kinds, place, time, page, stream and NVTX range, the latter as a place in
+    `ranges`. None for a single launch."""
+    rows = {id(each): row for row, alike in enumerate(book.groups[:GROUPS_SHOWN]) for each in alike}
+    shown = [profile for profile in book.strangers if id(profile) in rows]
+    if len(shown) < 2:
+        return None
+    ranges = [visible(" › ".join(profile.launch.nvtx)) for profile in shown]
+    streams = [profile.launch.stream for profile in shown]
+    names = {name: at for at, name in enumerate(dict.fromkeys(ranges))}
+    return {
+        "row": [rows[id(profile)] for profile in shown],
+        "place": [book.places[id(profile)][0] for profile in shown],
+        # with the digits that are shown, and some
+        "us": [None if (us := each.duration_us) is None else float(f"{us:.6g}") for each in shown],
+        "page": [linked.get(id(profile), "").removesuffix(".html") for profile in shown],
+        "range": [names[name] for name in ranges],
+        "ranges": list(names) if any(names) else [],
+        "stream": streams if len(set(streams)) > 1 else [],
+    }
+
+
+def _common(values: Sequence[str], what: str) -> str:
+    """What all have in common, else how many there are: `3 ranges`."""
+    return values[0] if len(set(values)) == 1 else f"{len(set(values))} {what}"
 
 
 def _costs(book: Book) -> Table | None:

@@ -33,6 +33,8 @@ TERMS: Final = "terms.js"
 EARLY: Final = ("theme.js",)
 LATE: Final = ("report.js", "hotspots.js", "launches.js")
 STYLE: Final = "report.css"
+#: Of the page of a program's step.
+PROGRAM: Final = ("icicle.js", "icicle.css")
 #: Styles of parts that others take too: they follow the report's own in one file.
 PARTS: Final = ("card.css",)
 # Styles may be inline because Plotly makes style rules as it draws; they cannot run anything, and
@@ -95,11 +97,26 @@ def term_note(known: Definitions, term: Definition) -> Markup:
     return Markup(' <span class="muted">{}</span>').format(note) if note else Markup("")
 
 
-def packed(data: bytes, sample: bytes = b"") -> str:
-    """For the page's script to unpack: base64 of a raw deflate stream (RFC 1951) that may look back
-    into `sample`, which the script must have too. No letter of it is markup."""
-    stream = zlib.compressobj(7, zlib.DEFLATED, -zlib.MAX_WBITS, 9, zdict=sample)
-    return base64.b64encode(stream.compress(data) + stream.flush()).decode()
+def packed(data: bytes, sample: bytes = b"") -> Markup:
+    """For the page's script to unpack: letters of a raw deflate stream (RFC 1951) that may look back
+    into `sample`, which the script must have too. None of them ends an element or a string."""
+    stream = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, zdict=sample)
+    return Markup(lettered(stream.compress(data) + stream.flush()))
+
+
+#: Letters of packed text, and pairs of them for 13 bits: 6.5 bits a letter, where base64 has 6.
+_LETTERS: Final = "".join(chr(at) for at in range(33, 127) if chr(at) not in '"<\\')
+_PAIRS: Final = tuple(a + b for a in _LETTERS for b in _LETTERS)
+
+
+def lettered(data: bytes) -> str:
+    """Bytes as text: a pair of letters for each 13 bits, lowest first, then how many bytes too many
+    they hold."""
+    pairs, found = -(-8 * len(data) // 13), []
+    for start in range(0, len(data), 13):
+        word = int.from_bytes(data[start : start + 13], "little")
+        found += [_PAIRS[word >> bit & 8191] for bit in range(0, 104, 13)]
+    return f"{''.join(found[:pairs])}{13 * pairs // 8 - len(data)}"
 
 
 def linked(up: str, also: Sequence[str] = ()) -> dict[str, str | Markup]:
@@ -118,23 +135,28 @@ def linked(up: str, also: Sequence[str] = ()) -> dict[str, str | Markup]:
     }
 
 
-def inlined(*, charts: bool, pages: bool = True) -> dict[str, str | Markup]:
+def inlined(
+    *, charts: bool, pages: bool = True, also: Sequence[str] = (), style: str = ""
+) -> dict[str, str | Markup]:
     """Policy and tags of a single file: every script is inline and allowed by its hash alone.
 
     Args:
         charts: some part of it is drawn by Plotly, which is most of a file that holds it.
-        pages: it holds pages of launches, and not one answer."""
-    scripts = LATE if pages else ("report.js",)
+        pages: it holds pages of launches, and not one answer.
+        also: further scripts.
+        style: a further style sheet."""
+    scripts = (*(LATE if pages else ("report.js",)), *also)
     hashes = " ".join(map(content_hash, (*EARLY, *scripts, *([PLOTLY] if charts else []))))
     early = "".join(f"<script>{_script(name)}</script>\n" for name in EARLY)
     late = "".join(f"<script>{_script(name)}</script>\n" for name in scripts)
     if charts:
         plotly = packed(_script(PLOTLY).encode())
         late = f'<script type="text/plain" id="charts">{plotly}</script>\n{late}'
-    style = content(STYLE).decode().replace("</", "<\\/")
+    styles = b"".join(map(content, filter(None, (STYLE, style))))
+    rules = styles.decode().replace("</", "<\\/")
     return {
         "policy": _POLICY.format(scripts=hashes, styles="").replace("  ", " "),
-        "head": Markup(f"{early}<style>{style}</style>"),
+        "head": Markup(f"{early}<style>{rules}</style>"),
         "tail": Markup(late),
         "glossary": "#page-glossary" if pages else "",
         "assets": "",

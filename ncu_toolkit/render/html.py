@@ -23,9 +23,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.glossary import Definitions
-from ncu_toolkit.document.views import Answer, Cell, Column, Fact, RunView, Table
-from ncu_toolkit.render.assets_out import inlined, packed, term_note
-from ncu_toolkit.render.pictures import roofline, stairs
+from ncu_toolkit.document.views import Answer, Cell, Column, Fact, ProgramView, RunView, Table
+from ncu_toolkit.render.assets_out import PROGRAM, inlined, packed, term_note
+from ncu_toolkit.render.pictures import course, icicle, roofline, stairs
 
 NARROW_NO_BREAK: Final = "\u202f"
 _VARIANT: Final = '<tr class="variant">'
@@ -71,6 +71,8 @@ class Writer:
             body = body.replace("_", "_<wbr>")
         if cell.code:
             body = f"<code>{body}</code>"
+        if cell.course:
+            body = course(cell.course)
         if known and not cell.href and not cell.missing:
             body = self._opener(known, body, cell.tone)
         elif cell.href:
@@ -228,14 +230,25 @@ def answer_page(
 ) -> str:
     """An answer as a page that needs nothing else. `crumbs` are labels and addresses above it."""
     parts = {**inlined(charts=False, pages=False), "glossary": "#page-glossary"}
-    above = [*crumbs, (title, "")]
-    return drawn("answer.html", known, shown=shown, title=title, crumbs=above, **parts)
+    values = {"shown": shown, "title": title, "crumbs": [*crumbs, (title, "")]}
+    return drawn("answer.html", known, **values, pack=lambda _, body: body, **parts)
 
 
 #: What the pages of a folder have in common, beside them.
 SHARED: Final = "shared.js"
 #: Bytes that a deflate stream can look back (RFC 1951), less some room.
 _WINDOW: Final = 32_000
+
+
+def packed_part(body: Markup, key: str = "", sample: str = "") -> Markup:
+    """A part of a page as text that the page's script unpacks, by the sample with a key."""
+    return Markup('<script type="text/plain" class="part" data-key="{}">{}</script>').format(
+        key, packed(_bytes(body), sample.encode())
+    )
+
+
+def _bytes(body: Markup) -> bytes:
+    return str(_finalize(body)).encode("utf-8", "backslashreplace")
 
 
 class Shared:
@@ -253,14 +266,11 @@ class Shared:
     def pack(self, key: str, body: Markup) -> Markup:
         """A folded section as text that the page's script unpacks; those with a `key` by its
         sample."""
-        text = str(_finalize(body)).encode("utf-8", "backslashreplace")
         if key and not self.sampled:
-            self._samples[key] = text[:_WINDOW].decode("utf-8", "ignore")
+            self._samples[key] = _bytes(body)[:_WINDOW].decode("utf-8", "ignore")
             return Markup("")
         sample = self._samples.get(key, "") if key else ""
-        return Markup('<script type="text/plain" class="part" data-key="{}">{}</script>').format(
-            key if sample else "", packed(text, sample.encode())
-        )
+        return packed_part(body, key if sample else "", sample)
 
     def hot(self, data: Mapping[str, Any]) -> str:
         """The code of a page, its source as places in SHARED."""
@@ -273,11 +283,8 @@ class Shared:
     def script(self) -> str:
         """The content of SHARED."""
         sources = [list(source) for source in self._sources]
-        shared = {
-            "samples": packed(msgspec.json.encode(self._samples)),
-            "sources": packed(msgspec.json.encode(sources)),
-        }
-        return f"window.ncuShared={script_json(shared)};\n"
+        samples, texts = (packed(msgspec.json.encode(each)) for each in (self._samples, sources))
+        return f'window.ncuShared={{"samples":"{samples}","sources":"{texts}"}};\n'
 
 
 #: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte
@@ -294,7 +301,7 @@ class Leaves:
         self.packed = 0
 
     def __call__(self, name: str, body: str) -> Markup:
-        data = str(_finalize(Markup(body))).encode("utf-8", "backslashreplace")
+        data = _bytes(Markup(body))
         self._plain += len(data)
         if self._plain <= PLAIN_BYTES:
             return Markup('<div class="leaf" id="page-{}">{}</div>').format(name, Markup(body))
@@ -358,8 +365,12 @@ def _environment() -> Environment:
     made.globals.update(
         whole_percent=whole_percent,
         duration=units.duration,
+        course=course,
         roofline=roofline,
         stairs=stairs,
+        icicle=icicle,
+        packed_part=packed_part,
+        packed_text=lambda text: packed(text.encode()),
         packed_json=lambda data: packed(msgspec.json.encode(data)),
         PLAIN_ROWS=PLAIN_ROWS,
         term_note=term_note,
@@ -378,23 +389,43 @@ def drawn(template: str, known: Definitions, **values: Any) -> str:
 
 def standalone_page(view: RunView, known: Definitions) -> str:
     """A run as one page that holds those of its launches."""
+    return drawn(
+        "standalone.html",
+        known,
+        **_whole(view, sortable(view)),
+        **inlined(charts=bool(view.families or view.predictions)),
+    )
+
+
+def program_page(view: ProgramView, known: Definitions) -> str:
+    """The page of a program's step, with those of its launches that a report tells of. Without any
+    it needs no glossary."""
+    script, style = PROGRAM
+    late = (script,) if view.pages else ("launches.js", script)
+    return drawn(
+        "program.html",
+        known if view.pages else Definitions({}, {}, {}),
+        **_whole(view, [view.launches] if view.launches else []),
+        **inlined(charts=False, pages=bool(view.pages), also=late, style=style),
+    )
+
+
+def _whole(view: RunView | ProgramView, tables: Sequence[Table]) -> dict[str, Any]:
+    """What a page needs that holds those of launches: their addresses, and the tables' CSV."""
     pages = {page.slug for page in view.pages}
 
     def link(href: str) -> str:
         name = href.removesuffix(".html")
         return f"#page-{name}" if name in pages else _link(href)
 
-    return drawn(
-        "standalone.html",
-        known,
-        view=view,
-        title=view.title,
-        crumbs=[(view.title, "")],
-        link=link,
-        csv=lambda table: f"#{slug(table.key)}",
-        pack=lambda _, body: body,
-        hot=lambda data: packed(msgspec.json.encode(data)),
-        leaf=Leaves(),
-        csvs={table.key: table_csv(table) for table in sortable(view)},
-        **inlined(charts=bool(view.families or view.predictions)),
-    )
+    return {
+        "view": view,
+        "title": view.title,
+        "crumbs": [(view.title, "")],
+        "link": link,
+        "csv": lambda table: f"#{slug(table.key)}",
+        "pack": lambda _, body: body,
+        "hot": lambda data: packed(msgspec.json.encode(data)),
+        "leaf": Leaves(),
+        "csvs": {table.key: table_csv(table) for table in tables},
+    }

@@ -81,24 +81,26 @@ def _listing(shown: Listing) -> Iterator[str]:
 
 
 def _card(card: Card, label: str) -> Iterator[str]:
-    name, *rest = card.head
+    names, rest = card.head[:1], card.head[1:]
     yield f"### {md(label)}{': ' if label else ''}{md(card.title)}: {md(card.gain)}"
     yield ""
-    yield " · ".join(filter(None, [code(name), *map(md, rest), card.sureness]))
-    yield ""
+    if about := " · ".join(filter(None, [*map(code, names), *map(md, rest), card.sureness])):
+        yield from (about, "")
     yield md(card.summary)
     yield ""
     if card.bars:
-        yield f"- **busy** {md(card.busy)}{md(f'. {card.basis}' if card.basis else '')}"
+        yield f"- **{card.of}** {md(card.busy)}{md(f'. {card.basis}' if card.basis else '')}"
     if card.waits:
         yield f"- **waiting** {md(card.waiting)}"
     for line in card.where:
         parts = [code(part) for part in (line.place, line.text, line.sass) if part]
-        yield f"- **where** {' '.join(parts)} {md(line.cost)}"
+        yield f"- **where** {' '.join(parts)} {md(line.cost)}".rstrip()
     if card.called:
         yield f"- **called** {md(card.called)}"
     for step in card.do:
         yield f"- **do** {md(step)}"
+    for row in card.then:
+        yield f"- **then** {md(' · '.join(filter(None, row)))}"
     for label, text in card.said:
         yield f"- **{label}** {md(text)}"
     if card.next:
@@ -120,17 +122,23 @@ def brief(shown: Answer) -> str:
 
 
 def _brief_card(rank: int, card: Card) -> Iterator[str]:
-    yield f"{rank}. {' · '.join(card.head)}"
-    yield f"   {card.title} ({card.bottleneck}): {', '.join(filter(None, (card.gain, card.sureness)))}"
+    found = (
+        f"{card.title} ({card.bottleneck}): {', '.join(filter(None, (card.gain, card.sureness)))}"
+    )
+    yield f"{rank}. {' · '.join(card.head) or found}"
+    if card.head:
+        yield f"   {found}"
     yield f"   why: {card.summary}"
     if card.bars:
-        yield f"   busy: {card.busy}{f'. {card.basis}' if card.basis else ''}"
+        yield f"   {card.of}: {card.busy}{f'. {card.basis}' if card.basis else ''}"
     if card.waits:
         yield f"   waiting: {card.waiting}"
     for line in card.where:
         parts = "  ".join(filter(None, (line.place, line.text, line.sass)))
-        yield f"   where: {parts} ({line.cost})"
+        yield f"   where: {parts}{f' ({line.cost})' if line.cost else ''}"
     if card.do:
         yield f"   do: {' '.join(card.do)}"
+    for row in card.then:
+        yield f"   then: {' · '.join(filter(None, row))}"
     for label, text in card.said:
         yield f"   {label}: {text}"

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import whole_percent
-from ncu_toolkit.document.pictures import Reach, RoofPicture
+from ncu_toolkit.document.pictures import Course, Icicle, Reach, RoofPicture, Tile
 from ncu_toolkit.document.views import StepChart
 
 #: A roofline's size, and the room around its plot, in pixels.
@@ -22,9 +22,9 @@ _NAMES: Final = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 
 
 def roofline(*pictures: RoofPicture) -> Markup:
-    """Launches under their roofs on logarithmic axes: the first one's roofs, and the points of all,
-    those of the first hollow where there are two."""
-    first = pictures[0]
+    """Launches under their roofs on logarithmic axes: the last one's roofs, and the points of all,
+    hollow where there is a later launch."""
+    first = pictures[-1]
     points = [(each, reach) for each in pictures for reach in each.points]
     slopes = {
         reach.level: first.rate / (reach.intensity or 1.0) / reach.busy for reach in first.points
@@ -110,7 +110,7 @@ def _points(
     for at, picture in enumerate(pictures):
         y = down(picture.rate)
         ends: list[float] = []
-        old = len(pictures) > 1 and at == 0
+        old = at < len(pictures) - 1
         for reach in sorted(picture.points, key=lambda reach: reach.intensity or 0.0):
             x = across(reach.intensity or 1.0)
             label = f"{_NAMES[reach.level]} {whole_percent(reach.busy)}"
@@ -142,7 +142,7 @@ def _words(picture: RoofPicture, reach: Reach) -> str:
 
 
 def _line(cls: str, x: float, y: float, to_x: float, to_y: float) -> str:
-    return f'<line class="{cls}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
+    return f'<path class="{cls}" d="M{x:.4g} {y:.4g}L{to_x:.4g} {to_y:.4g}"/>'
 
 
 def _axes(
@@ -155,19 +155,43 @@ def _axes(
     down: Callable[[float], float],
 ) -> Iterator[str]:
     """Grid lines at powers of ten, with their labels."""
-    every = max(1, round((high - low) / 5))
+    every, grid = max(1, round((high - low) / 5)), ""
     for power in range(math.ceil(low), math.floor(high) + 1):
         x = across(10.0**power)
-        yield _line("grid", x, _TOP, x, _HIGH - _BOTTOM)
+        grid += f"M{x:.4g} {_TOP}V{_HIGH - _BOTTOM}"
         if power % every == 0:
             yield f'<text x="{x:.0f}" y="{_HIGH - _BOTTOM + 14}" text-anchor="middle">{units.power_of_ten(power)}</text>'
     for power in range(math.ceil(bottom), math.floor(top) + 1):
         y = down(10.0**power)
-        yield _line("grid", _LEFT, y, _WIDE - _RIGHT, y)
+        grid += f"M{_LEFT} {y:.4g}H{_WIDE - _RIGHT}"
         if power >= 0:
             yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{units.power_of_ten(power)}</text>'
+    yield f'<path class="grid" d="{grid}"/>'
     yield f'<text x="{_WIDE - _RIGHT}" y="{_HIGH - 5}" text-anchor="end">{escape(work)} per byte</text>'
     yield f'<text x="2" y="11">{escape(work)}/s</text>'
+
+
+def course(shown: Course) -> Markup:
+    """A line as wide as its place in a table, over the band of its last value."""
+    ends = (*shown.values, *(shown.band or ()))
+    low, high = min(shown.low, *ends), max(shown.high, *ends)
+    step = 148 / (max(shown.places, len(shown.values)) - 1 or 1)
+
+    def down(value: float) -> float:
+        part: float = (high - value) / ((high - low) or 1.0)
+        return 2 + 24 * part
+
+    line = " ".join(f"{1 + step * at:.1f},{down(y):.1f}" for at, y in enumerate(shown.values))
+    parts = [f'<polyline points="{line}"/>']
+    if shown.band:
+        top, bottom = down(shown.band[1]), down(shown.band[0])
+        band = f'<rect width="150" y="{top:.1f}" height="{max(1.0, bottom - top):.1f}"/>'
+        end = f'<circle cx="{1 + step * (len(shown.values) - 1):.1f}" cy="{down(shown.values[-1]):.1f}" r="2"/>'
+        parts = [band, *parts, end]
+    parts += [_line("change", x, 0, x, 28) for x in (1 + step * (at - 0.5) for at in shown.changes)]
+    return Markup(
+        '<svg class="nc-course" viewBox="0 0 150 28" preserveAspectRatio="none" role="img" title="{}" aria-label="{}">{}</svg>'
+    ).format(shown.words, shown.words, Markup("".join(parts)))
 
 
 def stairs(chart: StepChart) -> Markup:
@@ -209,3 +233,28 @@ def stairs(chart: StepChart) -> Markup:
     return Markup(
         '<svg class="stairs" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
     ).format(_WIDE, high, _WIDE, high, chart.summary, Markup("".join(parts)))
+
+
+def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup:
+    """Tiles in rows by depth. Places are style variables, so that the page's script can zoom and
+    choose the cause that is shown."""
+    tiles = "".join(_tile(tile, link) for tile in picture.tiles)
+    colours = "".join(f".q-{key}{{--k:{kind.colour}}}" for key, kind in picture.kinds.items())
+    shown = "".join(
+        f'.icicle[data-shown="{at}"] .tile{{--s:var(--s{at},0)}}'
+        for at in range(len(picture.causes))
+    )
+    return Markup(
+        '<style>{}{}</style><div class="icicle" role="tree" aria-label="{}" data-shown="0" style="--n:{}">{}</div>'
+    ).format(Markup(colours), Markup(shown), question, picture.levels, Markup(tiles))
+
+
+def _tile(tile: Tile, link: Callable[[str], str]) -> str:
+    saved = "".join(f";--s{n}:{part:.3g}" for n, part in enumerate(tile.saved) if part)
+    tag, href = ("a", f' href="{escape(link(tile.href))}"') if tile.href else ("div", "")
+    kind = f" q-{tile.kind}" if tile.kind else ""
+    return (
+        f'<{tag}{href} class="tile{kind}" role="treeitem"'
+        f' style="--x:{tile.start:.6g};--w:{tile.part:.6g};--l:{tile.level}{saved}" title="{escape(tile.words)}">'
+        f"{'<i></i>' if saved else ''}<b>{escape(tile.name)}</b> <span>{escape(tile.figure)}</span></{tag}>\n"
+    )

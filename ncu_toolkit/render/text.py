@@ -73,6 +73,19 @@ class AnswerText:
         yield from lines(self._shown, width, ascii_only=narrow, links=console.is_terminal)
 
 
+class AnswersText:
+    """Answers one below the other."""
+
+    def __init__(self, shown: Sequence[Answer]) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for at, each in enumerate(self._shown):
+            if at:
+                yield Text()
+            yield AnswerText(each)
+
+
 class RunText:
     """A run for a terminal: its ladders at their main size, the cards of some rungs, and the answer
     to other launches."""
@@ -306,12 +319,14 @@ def card_lines(
 ) -> Iterator[Text]:
     """The lines of one card."""
     width = min(width, _WIDEST)
-    yield from _head(card, width)
-    yield Text()
+    if card.head:
+        yield from (*_head(card, width), Text())
     yield from _verdict(card, width)
     yield from _wrapped(Text(card.summary), width)
     if card.bars or card.waits:
         yield Text()
+        if card.of != Card.of:
+            yield Text(card.of, style="dim")
         yield from _figures(card, width, ascii_only)
     yield Text()
     for at, place in enumerate(card.where):
@@ -320,6 +335,8 @@ def card_lines(
         yield from _labelled("called", Text(card.called), width)
     for number, step in enumerate(card.do, 1):
         yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
+    for at, line in enumerate(_columns(card.then, width - _LABEL)):
+        yield from _labelled("" if at else "then", line, width)
     for label, said in card.said:
         yield from _labelled(label, Text(said, style="yellow" if label == "note" else ""), width)
     if card.next:
@@ -454,6 +471,19 @@ def _labelled(label: str, text: Text, width: int, hanging: int = 0) -> Iterator[
     """A text after its label, wrapped under its own start."""
     for at, line in enumerate(_wrapped(text, max(20, width - _LABEL), hanging)):
         yield Text.assemble(((label if at == 0 else "").ljust(_LABEL), "dim"), line)
+
+
+def _columns(rows: Sequence[Sequence[str]], width: int) -> list[Text]:
+    """Rows with their cells below each other; the first cell is cut where that is too wide."""
+    wide = [max(map(len, cells)) for cells in zip_longest(*rows, fillvalue="")]
+    if wide:
+        wide[0] = min(wide[0], max(SHORTEST, width - sum(wide[1:]) - _GAP * (len(wide) - 1)))
+    found = []
+    for first, *rest in rows:
+        cells = (in_the_middle(first, wide[0]), *rest)
+        padded = (cell.ljust(size) for cell, size in zip(cells, wide, strict=False))
+        found.append(Text((" " * _GAP).join(padded).rstrip()))
+    return found
 
 
 def _wrapped(text: Text, width: int, hanging: int = 0) -> list[Text]:

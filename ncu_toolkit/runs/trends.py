@@ -7,7 +7,7 @@ import datetime
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ncu_toolkit.core import units
@@ -15,6 +15,7 @@ from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.document.card import NAME, factor_text, kernel_name, short_name
+from ncu_toolkit.document.pictures import Course
 from ncu_toolkit.document.views import (
     Answer,
     Cell,
@@ -88,18 +89,20 @@ _SERIES: Final = """
         GROUP BY name, size, dtype, gpu),
     timed AS (
         SELECT name, size, dtype, gpu, min(date) AS date, median(CASE WHEN by_events THEN time_us ELSE profiled_us END) AS time,
+               coalesce(arg_max(launches.verdict, coalesce(profiled_us, 0)) FILTER (launches.verdict <> ''), '') AS verdict,
                CASE WHEN any_value(by_events) THEN median(spread)
                     WHEN count(profiled_us) > 1 THEN (max(profiled_us) - min(profiled_us)) / median(profiled_us) END AS spread
         FROM launches JOIN last USING (name, size, dtype, gpu)
         WHERE status = 'complete' AND date >= recent GROUP BY name, size, dtype, gpu, run),
     times AS (
-        SELECT name, size, dtype, gpu, list_reverse(arg_max(time, date, {spark})) AS times, list_reverse(arg_max(spread, date, 2)) AS spreads
+        SELECT name, size, dtype, gpu, list_reverse(arg_max(time, date, {spark})) AS times, list_reverse(arg_max(spread, date, 2)) AS spreads,
+               list_reverse(arg_max(verdict, date, {spark}) FILTER (time IS NOT NULL)) AS verdicts
         FROM timed GROUP BY name, size, dtype, gpu),
     words AS (
         SELECT name, size, dtype, gpu, arg_max(title, coalesce(profiled_us, 0)) AS title, arg_max(gain, coalesce(profiled_us, 0)) AS gain
         FROM launches JOIN last USING (name, size, dtype, gpu)
         WHERE status = 'complete' AND run = judged AND launches.verdict <> '' GROUP BY name, size, dtype, gpu)
-    SELECT every.*, by_events, times, spreads, verdict, title, gain
+    SELECT every.*, by_events, times, spreads, verdicts, last.verdict, title, gain
     FROM every JOIN last USING (name, size, dtype, gpu)
     LEFT JOIN times USING (name, size, dtype, gpu) LEFT JOIN words USING (name, size, dtype, gpu)
     ORDER BY latest DESC, name, size, dtype, gpu
@@ -152,6 +155,8 @@ class KernelSeries:
     title: str
     gain: float | None
     since: datetime.datetime | None
+    verdicts: tuple[str, ...]
+    """Of each of `times`; empty where its run has none."""
 
     @property
     def last_us(self) -> float | None:
@@ -168,6 +173,22 @@ class KernelSeries:
     def noise(self) -> float:
         """The larger spread of the last two runs."""
         return max((spread or 0.0 for spread in self.spreads), default=0.0)
+
+    @property
+    def course(self) -> Course | None:
+        """The times with the noise of the last one; None for fewer than two."""
+        if len(self.times) < 2 or not all(map(math.isfinite, self.times)):
+            return None
+        changes, before = [], ""
+        for at, verdict in enumerate(self.verdicts):
+            if before and verdict and verdict != before:
+                changes.append(at)
+            before = verdict or before
+        last, half = self.times[-1], self.times[-1] * self.noise / 2
+        words = f"{len(self.times)} runs, {units.duration(min(self.times))} to {units.duration(max(self.times))}"
+        words += f"; the verdict changed {counted(len(changes), 'time')}" if changes else ""
+        band = (last - half, last + half)
+        return Course(self.times, words, band=band, changes=tuple(changes))
 
     @property
     def heading(self) -> str:
@@ -238,14 +259,15 @@ def _series(history: History, chosen: str, values: Sequence[object]) -> list[Ker
         KernelSeries(
             row["name"], row["size"], row["dtype"], row["gpu"], row["runs"], row["launches"], row["latest"],
             row["by_events"], tuple(row["times"] or ()), tuple(row["spreads"] or ()), row["verdict"] or "",
-            row["title"] or "", row["gain"], row["since"],
+            row["title"] or "", row["gain"], row["since"], tuple(row["verdicts"] or ()),
         )
         for row in rows
     ]  # fmt: skip
 
 
-def of_all(found: Sequence[KernelSeries]) -> Answer:
-    """Every kernel with its last time, how it changed, and its verdict."""
+def of_all(found: Sequence[KernelSeries], page: bool = False) -> Answer:
+    """Every kernel with its last time, how it changed, and its verdict: KERNELS of them, on a `page`
+    all, with their times drawn."""
     if not found:
         return Answer(
             "The history is empty.",
@@ -264,24 +286,38 @@ def of_all(found: Sequence[KernelSeries]) -> Answer:
             shortest=24,
             name=True,
         ),
-        Spec("size", cell=lambda one: one.size, gives_way=4),
+        Spec("size", cell=lambda one: Cell(one.size, one.size), gives_way=4),
         Spec("dtype", cell=lambda one: one.dtype, numeric=False, gives_way=2),
         Spec("GPU", cell=lambda one: one.gpu if len(gpus) > 1 else "", numeric=False, gives_way=3),
-        Spec("runs", cell=lambda one: str(one.runs), gives_way=6),
-        Spec("time", cell=lambda one: _time(one.last_us)),
-        Spec("change", cell=lambda one: Cell(_signed(one.change), tone=_tone(one))),
-        Spec("trend", cell=lambda one: units.sparkline(one.times), numeric=False, gives_way=7),
+        Spec("runs", cell=lambda one: Cell(str(one.runs), one.runs), gives_way=6),
+        Spec("time", cell=lambda one: Cell(_time(one.last_us), one.last_us)),
+        Spec("change", cell=lambda one: Cell(_signed(one.change), one.change, tone=_tone(one))),
+        Spec(
+            "trend",
+            cell=lambda one: Cell(units.sparkline(one.times), course=one.course),
+            numeric=False,
+            gives_way=7,
+        ),
         Spec("verdict", cell=lambda one: one.title, numeric=False, shortest=16),
-        Spec("since", cell=lambda one: f"{one.since:%Y-%m-%d}" if one.since else "", gives_way=5),
-        Spec("gain", cell=lambda one: _gain(one.gain), gives_way=1),
+        Spec("since", cell=_since, gives_way=5),
+        Spec("gain", cell=lambda one: Cell(_gain(one.gain), one.gain), gives_way=1),
     )
-    left = len(found) - KERNELS
+    most = len(found) if page else KERNELS
+    left = len(found) - most
     rest = f"{counted(left, 'more kernel')}; --format csv lists all." if left > 0 else ""
-    shown = table("", columns, found[:KERNELS], _clock(found[:KERNELS]))
+    shown = table("", columns, found[:most], _clock(found[:most]))
+    if page:
+        said = f"{shown.note} A trend's band is the noise of its last time; at a dashed line the verdict changed."
+        shown = replace(shown, key="kernels", sortable=True, note=said)
     headline = f"{counted(len(found), 'kernel')}, {counted(sum(each.launches for each in found), 'launch', 'launches')}{span}"
     return Answer(
         headline, shown, rest, next=f"ncu-toolkit history {_short(found[0].name).partition('<')[0]}"
     )
+
+
+def _since(one: KernelSeries) -> Cell:
+    day = f"{one.since:%Y-%m-%d}" if one.since else ""
+    return Cell(day, day or None)
 
 
 def of_kernels(found: Sequence[tuple[KernelSeries, list[KernelRun]]]) -> Answer:

@@ -12,7 +12,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.agents import digest
-from ncu_toolkit.agents.digest import Digest, Mark, encoded, lay_out
+from ncu_toolkit.agents.digest import Digest, LaunchIds, encoded, lay_out
 from ncu_toolkit.agents.reports import ServedReport
 from ncu_toolkit.agents.tools import analysed
 from ncu_toolkit.analysis import answers
@@ -167,7 +167,7 @@ def test_a_finding_is_explained(launches: tuple[LaunchResult, ...]) -> None:
             if finding is launch.diagnosis.primary:
                 assert card.gain == launch.card.gain
                 assert card.where[: len(launch.card.where)] == launch.card.where
-            shown = lay_out(whole, digest.DEFAULT, (Mark("a"),))
+            shown = lay_out(whole, digest.DEFAULT, (LaunchIds("a"),))
             assert tokens(encoded(shown)) <= digest.DEFAULT
             assert not shown.left_out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from click.testing import CliRunner
 from ncu_toolkit.build.toolchain import find_tool
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.static import StaticAnalysis, analyse_source
+from ncu_toolkit.document.views import BarChart
 from ncu_toolkit.explain.code import of_code
+from ncu_toolkit.render.html import answer_page
 from ncu_toolkit.render.markdown import markdown
 from ncu_toolkit.render.text import plain_text
 
@@ -96,3 +100,24 @@ def test_a_file_without_code_says_so() -> None:
     found = of_code(StaticAnalysis("x.cubin", "sm_90", "", {}, "", "", (), "the file is empty"))
     assert found.headline == "x.cubin for sm_90, the file is empty."
     assert (found.cards, found.tables) == ((), ())
+
+
+def test_bars_show_what_a_pass_of_each_loop_costs(source: Path) -> None:
+    found = analyse_source(source, "sm_90", block=128)
+    (kernel,) = found.kernels
+    (chart,) = of_code(found).charts
+    assert isinstance(chart, BarChart)
+    loops = [row.name for row in chart.rows if not row.segments]
+    assert len(loops) == len(kernel.regions) > 1
+    region = kernel.regions[0]
+    units = itertools.takewhile(lambda row: row.segments, chart.rows[1:])
+    first = {row.name: row for row in units}
+    assert first.pop("dependencies").figures == (str(region.dependency_cycles),)
+    assert next(row.segments[0].kind for row in first.values()) == "limit"
+    sizes = [row.segments[0].sizes[0] for row in first.values()]
+    assert sizes == sorted(sizes, reverse=True)
+    most = max(max(each.cycles.values()) for each in kernel.regions)
+    longest = max([most, *(each.dependency_cycles for each in kernel.regions)])
+    assert sizes[0] == pytest.approx(100 * max(region.cycles.values()) / longest)
+    assert [row[0].text for row in chart.table.rows] == [row.name for row in chart.rows]
+    assert "What does a pass of each loop cost?" in answer_page(of_code(found), "C", definitions())

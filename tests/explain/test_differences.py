@@ -14,10 +14,11 @@ from browser import Browser, require_chromium
 from rich.console import Console
 
 from ncu_toolkit.analysis import answers, gate
+from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.document.views import Answer, Table
-from ncu_toolkit.explain import differences
+from ncu_toolkit.explain import differences, pictures
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages import json as documents
@@ -308,3 +309,52 @@ def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -
     assert len(shown) == differences.SHORT
     assert max(map(abs, shown)) >= max(map(abs, moved))
     assert all(len(table.rows) <= differences.SHORT + 3 for table in found.tables)
+
+
+def test_a_waterfall_goes_from_the_old_time_to_the_new_one(
+    launches: tuple[Profile, Profile],
+) -> None:
+    """Bar for bar: each cause of the table, from where the one above ends, by its factor."""
+    old, new = launches
+    found = differences.between(old, new)
+    drawn = found.waterfall
+    assert drawn
+    assert drawn.table is found.tables[0]
+    first, *causes, last = drawn.rows
+    assert [(row.name, *row.figures) for row in causes] == [
+        (name, values[0]) for name, values in rows(drawn.table).items()
+    ]
+    assert (first.figures, last.figures) == tuple(
+        (units.duration(launch.duration_us or 0.0),) for launch in launches
+    )
+    at = first.points[0].sizes[0]
+    for row in causes:
+        gap, bar = (part.sizes[0] for part in row.segments)
+        assert at == pytest.approx(gap if row.segments[1].kind == "slower" else gap + bar, abs=0.4)
+        at = gap + bar if row.segments[1].kind == "slower" else gap
+    assert at == pytest.approx(last.points[0].sizes[0], abs=0.5)
+    assert differences.between(old, old).waterfall is None
+    elsewhere = replace(new, device=replace(new.device, name="Another GPU"))
+    assert differences.between(old, elsewhere).waterfall is None
+
+
+def test_a_picture_of_two_launches_is_of_one_kind_of_work(
+    launches: tuple[Profile, Profile],
+) -> None:
+    verdicts = [diagnose(profile) for profile in launches]
+    shown = [card(*each, "a.ncu-rep") for each in zip(launches, verdicts, strict=True)]
+    sides = [(p, c, v.bounds) for p, c, v in zip(launches, shown, verdicts, strict=True)]
+    both = pictures.roof_plot(*sides)
+    assert both
+    assert [row[0].text for row in both.table.rows][:: len(both.table.rows) - 1] == [
+        "old",
+        "new",
+    ]
+    single = pictures.roof_plot(sides[0])
+    assert single
+    assert single.table.columns[0].label == "Roof"
+    assert not single.summary
+    busy = {bar.label: bar.busy for bar in shown[1].bars}
+    assert any(busy.get(reach.unit) == reach.busy for reach in both.pictures[1].reaches)
+    untimed = replace(launches[1], readings={})
+    assert pictures.roof_plot(sides[0], (untimed, shown[1], {})) is None

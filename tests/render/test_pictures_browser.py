@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import history_rows
 import pytest
 import recorded
 import render_fixture
 from browser import Browser, require_chromium
 
+from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import short_gain
 from ncu_toolkit.pages.analysis_run import write_standalone
 from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_run
+from ncu_toolkit.pages.html import write_answer, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -300,4 +303,101 @@ def test_bars_of_a_ladder_are_its_table(browser: Browser, tmp_path: Path) -> Non
     assert max(before) - min(before) > 0.2
     browser.evaluate(f"{stalls}.querySelector('[value=\"1\"]').click()")
     assert min(browser.evaluate(ends)) > 0.97
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [1440, 375])
+def test_a_comparison_is_drawn(
+    browser: Browser, program: tuple[Any, Path], tmp_path: Path, width: int
+) -> None:
+    """Bars join, the causes have their table once, and both rooflines have the cards' numbers."""
+    sides = gate.sides_of(program[0])
+    found = gate.compare(sides, sides, ({}, {}), [], [("n02_a", "n02_b")])
+    page = write_answer(answers.of_comparison(found), "Comparison", tmp_path / "pair.html")
+    browser.open(page, width=width)
+    browser.wait_for("document.documentElement.dataset.ready")
+    ends = browser.evaluate(
+        "[...document.querySelectorAll('#waterfall .track > :is(i:last-child, u)')].map(bar => { const at = bar.getBoundingClientRect();"
+        " return bar.tagName === 'U' ? [at.left + at.width / 2, at.left + at.width / 2] : [at.left, at.right]; })"
+    )
+    assert len(ends) > 4
+    for before, after in pairwise(ends):
+        assert min(abs(a - b) for a in before for b in after) < 2
+    captions = browser.evaluate(
+        "[...document.querySelectorAll('caption')].map(caption => caption.textContent)"
+    )
+    assert sum("by cause" in caption for caption in captions) == 1
+    told = browser.evaluate("document.querySelector('.roofline').getAttribute('aria-label')")
+    busy = browser.evaluate(
+        "[...document.querySelectorAll('.nc-beside .nc-limit')].map(row => [row.cells[0].innerText, row.cells[2].innerText])"
+    )
+    assert len(busy) == 2
+    for unit, percent in busy:
+        assert f"{unit} {plain(percent).removesuffix(' limit')} busy" in plain(told)
+    above = browser.evaluate(
+        "document.querySelector('.charts').getBoundingClientRect().top < document.querySelector('.nc-beside').getBoundingClientRect().top"
+    )
+    assert above == (width > 1000)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+
+
+def test_the_history_is_drawn_and_sorted_by_keyboard(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb")
+    from ncu_toolkit.runs import history, trends
+
+    monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))
+    times = {"steady": (100.0, 101.0, 100.0), "faster": (300.0, 302.0, 150.0), "once": (20.0,)}
+    history.add(
+        [
+            replace(
+                history_rows.day(at, name=name, time_us=us),
+                launch=name,
+                verdict="dram-bandwidth" if us == 150.0 else "memory-latency",
+            )
+            for name, course in times.items()
+            for at, us in enumerate(course, 1)
+        ]
+    )
+    with history.opened(trends.COLUMNS) as found:
+        shown = trends.of_all(trends.all_series(found), page=True)
+    browser.open(write_answer(shown, "History", tmp_path / "history.html"), width=1440)
+    browser.wait_for("document.documentElement.dataset.ready")
+    names = "[...document.querySelectorAll('#kernels tbody tr')].map(row => row.cells[0].innerText)"
+    browser.evaluate("document.querySelector('#kernels [data-key=time] button').focus()")
+    browser.press("Enter", 13, "\r")
+    assert browser.evaluate(names) == ["faster", "steady", "once"]
+    browser.press("Enter", 13, "\r")
+    assert browser.evaluate(names) == ["once", "steady", "faster"]
+    assert "sort=kernels.time.ascending" in browser.evaluate("location.hash")
+    drawn = browser.evaluate(
+        "[...document.querySelectorAll('#kernels tbody tr')].map(row => "
+        "['polyline', 'rect', '.change'].map(part => row.querySelectorAll('.nc-course ' + part).length))"
+    )
+    assert drawn == [[0, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [1440, 375])
+def test_loads_over_the_launch_s_time(browser: Browser, tmp_path: Path, width: int) -> None:
+    """As high as the table says, and as long as it was sampled."""
+    report = recorded.ROOT / "tests" / "origins" / "reports" / "pm-sampling.ncu-rep.xz"
+    browser.open(
+        write_standalone(analyze([report], Options(profiles=True)), tmp_path / "pm.html"),
+        width=width,
+    )
+    browser.wait_for("document.documentElement.dataset.ready")
+    drawn = browser.evaluate(
+        "[...document.querySelectorAll('[id$=over-time] tbody tr')].map(row => { const svg = row.querySelector('svg').getBoundingClientRect(),"
+        " line = row.querySelector('polyline').getBoundingClientRect(); return [(svg.bottom - line.top) / svg.height, line.width / svg.width,"
+        " row.cells[3].innerText, row.cells[4].innerText]; })"
+    )
+    assert len(drawn) == 5
+    for height, length, most, sampled in drawn:
+        assert height == pytest.approx(2 / 28 + 24 / 28 * float(plain(most)[:-2]) / 100, abs=0.12)
+        time, unit = plain(sampled).split()
+        assert length == pytest.approx(float(time) * (1e-3 if unit == "µs" else 1) / 1.56, abs=0.03)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import os
 import resource
 import signal
@@ -302,6 +303,35 @@ def test_a_change_of_verdict_is_dated() -> None:
     assert one.times == (10.0, 20.0, 30.0, 40.0, 50.0)
     assert one.change == pytest.approx(0.25)
     assert [run.before for run in kept] == ["", "dram-bandwidth", "memory-latency", "", ""]
+
+
+def test_a_course_has_every_change_of_verdict_among_its_times() -> None:
+    """Also where a run between has no time, or no verdict."""
+    runs = [(10.0, "a"), (None, "b"), (12.0, "b"), (11.0, ""), (11.0, "b"), (9.0, "a")]
+    history.add([day(n, time_us=t, verdict=v, spread=0.1) for n, (t, v) in enumerate(runs, 1)])
+    history.add([day(1, name="once", launch="1", verdict="a")])
+    with history.opened(trends.COLUMNS) as found:
+        one, once = sorted(trends.all_series(found), key=lambda each: each.name)
+    course = one.course
+    assert course
+    assert (course.values, course.changes) == ((10.0, 12.0, 11.0, 11.0, 9.0), (1, 4))
+    assert course.band == pytest.approx((8.55, 9.45))
+    assert course.words == "5 runs, 9.00\u2009µs to 12.0\u2009µs; the verdict changed 2 times"
+    assert once.course is None
+    assert replace(one, times=(1.0, math.inf)).course is None
+
+
+def test_a_page_of_the_history_has_every_kernel() -> None:
+    history.add([day(1, name=f"k{n}", launch=str(n)) for n in range(trends.KERNELS + 2)])
+    with history.opened(trends.COLUMNS) as found:
+        series = trends.all_series(found)
+    page, said = trends.of_all(series, page=True), trends.of_all(series)
+    assert page.kernels
+    assert said.kernels
+    assert (len(page.kernels.rows), page.rest) == (trends.KERNELS + 2, "")
+    assert (len(said.kernels.rows), said.rest[:14]) == (trends.KERNELS, "2 more kernels")
+    assert page.kernels.sortable
+    assert not said.kernels.sortable
 
 
 def test_of_many_runs_the_last_are_shown_and_the_words_of_the_last_verdict() -> None:

@@ -6,9 +6,18 @@
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
 
-  // Packed text: base64 of a raw deflate stream, which may look back into a sample that comes first as a stored block.
+  // Packed text: a raw deflate stream, 13 bits in a pair of letters; it may look back into a sample that comes first as a stored block.
+  const values = Array.from({ length: 127 }, (_, code) => code - 33 - (code > 34) - (code > 60) - (code > 92));
+  function bytes(text) {
+    const pairs = text.length >> 1, found = new Uint8Array((13 * pairs >> 3) - text[2 * pairs]);
+    for (let pair = 0, at = 0, held = 0, bits = 0; pair < pairs; pair++) {
+      held |= (91 * values[text.charCodeAt(2 * pair)] + values[text.charCodeAt(2 * pair + 1)]) << bits;
+      for (bits += 13; bits >= 8; bits -= 8, held >>>= 8) found[at++] = held & 255;
+    }
+    return found;
+  }
   async function unpack(text, sample) {
-    const body = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), before = new TextEncoder().encode(sample || ""), n = before.length;
+    const body = bytes(text), before = new TextEncoder().encode(sample || ""), n = before.length;
     const parts = n ? [Uint8Array.of(0, n & 255, n >> 8, ~n & 255, (~n >> 8) & 255), before, body] : [body];
     const found = await new Response(new Blob(parts).stream().pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer();
     return new TextDecoder().decode(new Uint8Array(found, n));
@@ -24,7 +33,7 @@
     if (value === null) chosen.delete(name); else chosen.set(name, value);
     if (!single || !named() || named() === "page-index") history[step ? "pushState" : "replaceState"](null, "", `#${chosen}`);
   }
-  window.ncuChoices = { get: (name) => chosen.get(name) || "", set: (name, value) => remember(name, value || null) };
+  window.ncuChoices = { get: (name) => chosen.get(name) || "", set: (name, value, step) => remember(name, value || null, step) };
 
   // Charts. Specifications hold no colours of text, grid or paper: they follow the theme. Plotly is fetched and unpacked for the first of them.
   let plotly = null;
@@ -166,14 +175,14 @@
   }
   // A click goes from the direction that is of use, to the other, to the order that was. The address remembers it.
   window.ncuSorts = function (table, sort) {
-    const heads = all("thead th", table), name = table.closest(".table").id;
+    const heads = all("thead th", table), name = (table.closest(".table") || table).id;
     function turn(head, next) {
       heads.forEach((other) => other.setAttribute("aria-sort", "none"));
       head.setAttribute("aria-sort", next);
       sort(heads.indexOf(head), next);
     }
     heads.forEach((head) => head.querySelector("button").addEventListener("click", () => {
-      const ways = head.classList.contains("n") ? ["descending", "ascending", "none"] : ["ascending", "descending", "none"];
+      const ways = head.matches(".n, .nc-n") ? ["descending", "ascending", "none"] : ["ascending", "descending", "none"];
       const next = ways[(ways.indexOf(head.getAttribute("aria-sort")) + 1) % 3];
       turn(head, next);
       remember("sort", next === "none" ? null : `${name}.${head.dataset.key}.${next}`);
@@ -209,9 +218,9 @@
   function widens(button) {
     button.addEventListener("click", () => { button.setAttribute("aria-pressed", button.closest(".table").classList.toggle("all")); });
   }
-  function downloads(anchor) {
+  async function downloads(anchor) {
     const block = document.getElementById(`csv-${anchor.dataset.csv}`);
-    if (block) anchor.href = URL.createObjectURL(new Blob([JSON.parse(block.textContent)], { type: "text/csv" }));
+    if (block) anchor.href = URL.createObjectURL(new Blob([block.type === "text/plain" ? await unpack(block.textContent) : JSON.parse(block.textContent)], { type: "text/csv" }));
   }
 
   // A word of the glossary links its entry there; here it opens in place.

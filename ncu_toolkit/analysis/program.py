@@ -1,0 +1,297 @@
+"""Traces of programs, alone or beside reports of the same program: read, joined, judged.
+
+A report's launch is joined to a trace's by its whole name, grid and block; by its function's name
+where that leaves one choice. Nothing is left out in silence: traces that cannot be read, and reports
+that are of another program, are part of the result."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, FileResult, Group, Options
+from ncu_toolkit.analysis.analyze import analyze as analyze_reports
+from ncu_toolkit.analysis.answers import told_apart
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, for_user
+from ncu_toolkit.core.files import REPORT_SUFFIXES
+from ncu_toolkit.core.safe import shell_word, visible
+from ncu_toolkit.core.units import counted, shortlist
+from ncu_toolkit.diagnosis.program import diagnose_program
+from ncu_toolkit.document.answer import CARDS, TOP
+from ncu_toolkit.document.card import kernel_name
+from ncu_toolkit.document.views import Answer
+from ncu_toolkit.explain.program import Known, program_answer
+from ncu_toolkit.model import Diagnosis, Launch, Profile
+from ncu_toolkit.model.program import ProgramDiagnosis, Trace
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.files import is_trace, read_trace
+from ncu_toolkit.program.step import find_step
+
+_TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
+#: Kernels of a report that are named where the trace lacks them.
+_NAMED: Final = 3
+#: A cast before a number in a list of templates' arguments, which not all demanglers write.
+_CAST: Final = re.compile(r"\((?:unsigned )?(?:int|long|bool|char|short)\)(?=[-\d])")
+#: Name, grid and block.
+_Key = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class TraceResult:
+    """One trace: what was found, or why it could not be read."""
+
+    path: str
+    found: ProgramDiagnosis | None = None
+    known: Known = field(default_factory=dict)
+    """What the reports beside it say of its kernels, by place in `Trace.shapes`."""
+    notes: tuple[str, ...] = ()
+    """What could not be joined, a sentence each."""
+    error: ToolkitError | None = None
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Traces in the order in which they were named, and the reports beside them."""
+
+    traces: tuple[TraceResult, ...]
+    reports: Analysis = field(default_factory=lambda: Analysis(()))
+    strangers: tuple[InputProblem, ...] = ()
+    """Of each report of which no launch is in a trace."""
+
+    @property
+    def found(self) -> tuple[tuple[TraceResult, ProgramDiagnosis], ...]:
+        """Traces that could be read, each with what was found."""
+        return tuple((each, each.found) for each in self.traces if each.found is not None)
+
+    @property
+    def unreadable(self) -> tuple[TraceResult, ...]:
+        return tuple(each for each in self.traces if each.error is not None)
+
+
+def traces_among(paths: Iterable[Path]) -> list[Path]:
+    """The paths that are traces. Folders are searched for reports alone."""
+    return [
+        path
+        for path in paths
+        if not path.name.lower().endswith(REPORT_SUFFIXES)
+        and not os.path.isdir(path)
+        and is_trace(path)
+    ]
+
+
+def diagnosed(trace: Trace, path: str, known: Known | None = None) -> ProgramDiagnosis:
+    """What costs a trace's step.
+
+    Raises:
+        InputProblem: the trace holds no kernel.
+    """
+    if not any(op.kind == "kernel" for op in trace.ops):
+        raise InputProblem(
+            f"'{path}' holds no kernel",
+            "Record the program while it uses the GPU, with CUDA among what is traced",
+        )
+    step = find_step(trace)
+    return diagnose_program(step, account_of(step), known or {})
+
+
+def analyze_programs(
+    paths: Sequence[Path],
+    options: Options | None = None,
+    *,
+    jobs: int | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> Programs:
+    """Read and judge traces, with the reports among `paths` joined to them.
+
+    Raises:
+        UsageProblem: as `analyze`.
+    """
+    options = replace(options or Options(), profiles=True)
+    traces = traces_among(paths)
+    others = [path for path in paths if path not in traces]
+    reports = Analysis((), options)
+    if others:
+        reports = analyze_reports(others, options, jobs=jobs, timeout=timeout, progress=progress)
+    joined: set[str] = set()
+    results = []
+    for path in dict.fromkeys(traces):
+        results.append(_read(path, reports, joined))
+        if progress is not None:
+            progress(str(path))
+    readable = [each for each in results if each.found is not None]
+    strangers = [
+        _stranger(file, readable)
+        for file in reports.files
+        if file.launches and file.path not in joined
+    ]
+    return Programs(tuple(results), reports, tuple(strangers) if readable else ())
+
+
+def _read(path: Path, reports: Analysis, joined: set[str]) -> TraceResult:
+    """One trace; the reports with launches of it are added to `joined`."""
+    try:
+        trace = read_trace(path)
+        known, notes = join(trace, reports, joined)
+        return TraceResult(str(path), diagnosed(trace, str(path), known), known, tuple(notes))
+    except UsageProblem:
+        raise
+    except (ToolkitError, OSError, MemoryError) as error:
+        return TraceResult(str(path), error=for_user(error))
+
+
+def join(
+    trace: Trace, reports: Analysis, joined: set[str] | None = None
+) -> tuple[Known, list[str]]:
+    """What reports say of a trace's kernels, and a sentence for each report that was joined in part.
+
+    Of launches alike the typical one stands for all. A report of another GPU is not joined."""
+    gpus = _gpus(trace)
+    known: dict[int, tuple[Profile, Diagnosis]] = {}
+    notes: list[str] = []
+    for file in reports.files:
+        groups = [group for group in reports.judged if group.typical.file == file.path]
+        if gpus and not any(_gpu(group) in gpus for group in groups):
+            continue
+        found = _matches(trace.shapes, groups)
+        for at, group in found.items():
+            if group.typical.profile is not None:
+                known.setdefault(at, (group.typical.profile, group.typical.diagnosis))
+        if found and joined is not None:
+            joined.add(file.path)
+        there = {id(group) for group in found.values()}
+        missing = [kernel_name(g.typical.function) for g in groups if id(g) not in there]
+        if found and missing:
+            which = shortlist(list(dict.fromkeys(missing)), _NAMED)
+            notes.append(
+                f"{visible(file.path)}: {counted(len(missing), 'kernel')} of {len(groups)} "
+                f"{'is' if len(missing) == 1 else 'are'} not in the trace with that grid and block: {which}."
+            )
+    return known, notes
+
+
+def _gpus(trace: Trace) -> set[str]:
+    """Names of the trace's GPUs, as far as it tells them."""
+    names = {device.name for device in trace.devices}
+    return {name for name in names if name and not name.startswith("an unknown")}
+
+
+def _gpu(group: Group) -> str:
+    return re.sub(r" \(GPU \d+\)$", "", group.typical.gpu)
+
+
+def _matches(shapes: Sequence[Launch], groups: Sequence[Group]) -> Mapping[int, Group]:
+    """The group of each shape, by its place."""
+
+    def key(name: str, launch: Launch) -> _Key:
+        return name, launch.grid, launch.block
+
+    by_kernel: dict[_Key, Group] = {}
+    by_function: defaultdict[_Key, list[Group]] = defaultdict(list)
+    for group in groups:
+        launch = group.typical.profile.launch if group.typical.profile else None
+        if launch is not None:
+            by_kernel.setdefault(key(_signature(launch.kernel), launch), group)
+            by_function[key(launch.function, launch)].append(group)
+    alike: defaultdict[_Key, list[int]] = defaultdict(list)
+    found = {}
+    for at, shape in enumerate(shapes):
+        alike[key(shape.function, shape)].append(at)
+        if exact := by_kernel.get(key(_signature(shape.kernel), shape)):
+            found[at] = exact
+    for name, places in alike.items():
+        if len(places) == len(by_function[name]) == 1:
+            found.setdefault(places[0], by_function[name][0])
+    return found
+
+
+def _signature(kernel: str) -> str:
+    """A kernel's demangled name as all demanglers would write it."""
+    name = _CAST.sub("", kernel.removeprefix("void ")).replace("<unnamed>", "(anonymous namespace)")
+    return "".join(name.split())
+
+
+def _stranger(file: FileResult, traces: Sequence[TraceResult]) -> InputProblem:
+    names = shortlist([f"'{each.path}'" for each in traces], 2)
+    gpus = {name for each in traces if each.found for name in _gpus(each.found.step.trace)}
+    gpu = file.launches[0].gpu
+    why = f" (it is of {gpu})" if gpus and gpu not in gpus else ""
+    return InputProblem(
+        f"'{file.path}' holds no launch of {names}{why}",
+        "Name a report of the same program, or analyze it alone",
+    )
+
+
+def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
+    """One trace with reports of its program.
+
+    Raises:
+        InputProblem: one of them cannot be read, or a report is of another program.
+    """
+    programs = analyze_programs([path, *reports], Options())
+    if not programs.traces:
+        raise InputProblem(f"'{path}' is no trace that can be read", _TRACES)
+    for error in (
+        *(each.error for each in programs.unreadable),
+        *(file.error for file in programs.reports.unreadable),
+        *programs.strangers,
+    ):
+        if error is not None:
+            raise error
+    return programs.traces[0]
+
+
+def answers_of(programs: Programs, top: int | None = None, *, page: bool = True) -> list[Answer]:
+    """The answer of each trace that could be read. `page`: with the command that writes its page."""
+    names = told_apart([each.path for each in programs.traces])
+    found = []
+    for each, _ in programs.found:
+        shown = answer_of(each, top, page=page)
+        name = names[each.path]
+        headline = f"{name}: {shown.headline}" if name else shown.headline
+        found.append(replace(shown, headline=headline))
+    return found
+
+
+def answer_of(
+    each: TraceResult,
+    top: int | None = None,
+    cards: int = CARDS,
+    *,
+    flags: bool = True,
+    page: bool = True,
+) -> Answer:
+    """The answer of a trace that could be read."""
+    assert each.found is not None
+    return program_answer(
+        each.found,
+        each.known,
+        top=top or TOP,
+        cards=cards,
+        notes=notes_of(each, each.found),
+        next_command=f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else "",
+        flags=flags,
+    )
+
+
+def notes_of(each: TraceResult, found: ProgramDiagnosis) -> tuple[str, ...]:
+    """How much of the kernels' time reports tell of, and what of them could not be joined."""
+    if not each.known:
+        return each.notes
+    step, times = found.step, found.account.exclusive_us
+    kernels = [
+        (op.shape, time) for op, time in zip(step.ops, times, strict=True) if op.kind == "kernel"
+    ]
+    total = sum(time for _, time in kernels)
+    told = sum(time for shape, time in kernels if shape in each.known)
+    share = units.percent(told / total, 2) if total else "none"
+    return (
+        f"The reports tell of kernels that take {share} of all kernels' time.",
+        *each.notes,
+    )

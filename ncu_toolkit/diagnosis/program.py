@@ -1,0 +1,222 @@
+"""What limits a program's step: every rule of the step, and what reports say of its kernels, by the
+time of the step that each can save.
+
+Order: by ceiling, weighted by how sure the cause is (SURE). A ceiling is the most that can go, and a
+cause that may not hold reaches it less often: one called possible goes before a clear one only with
+more than twice its ceiling.
+
+A finding nearly all of whose time belongs to findings before it (COVERED) is not shown, since its fix
+would find nothing left to save. What all fixes save together counts each launch and each gap once,
+with the largest part that a fix takes of it: fixes of the same time do not add up."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules import step_rules
+from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
+from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.model.program import Account, GapCause, ProgramDiagnosis, Step, StepFinding
+
+#: What a ceiling counts in the order, by how sure its cause is.
+SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
+COVERED: Final = Threshold(
+    0.8, "with a fifth of its own time left, a finding would save little beside those before it"
+)
+_STEP: Final = re.compile(r"\b(the|The|each|Each) step\b")
+#: Idle time that no finding explains is told from this part of the step on.
+TOLD: Final = Threshold(
+    0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
+)
+#: Why such time has no finding, by what the account says of it.
+_WHY: Final[Mapping[GapCause, str]] = {
+    "host late": "the host launches late, or a launch itself takes long (code is loaded, a profiler writes its records)",
+    "sync": "the host waited for the GPU",
+    "copy": "the host waited for copies",
+    "allocation": "memory is allocated or freed",
+    "between": "work is queued and does not start: it waits for another stream, an event, or another program on this GPU",
+    "unknown": "the trace does not tell why",
+}
+#: Findings of kernels that are shown: more is what the table of kernels is for.
+_KERNELS: Final = 8
+
+
+def diagnose_program(
+    step: Step, account: Account, known: Mapping[int, tuple[Profile, Diagnosis]] = {}
+) -> ProgramDiagnosis:
+    """The causes that a step shows, the one that can save most first. `known`: what a report's
+    counters say of a kernel, by its place in `Trace.shapes`.
+
+    No finding's ceiling is above the time that the account gives to its work and gaps, and what all
+    save together is never above the step's wall time."""
+    s = StepFacts(step, account)
+    found: list[StepFinding] = []
+    considered: list[NoFinding] = []
+    for name, rule in step_rules().items():
+        try:
+            outcome = rule.find(s)
+        except ArithmeticError as error:
+            outcome = s.abstain(f"The trace's figures contradict each other ({error}).")
+        if isinstance(outcome, StepFinding) and not s.worth(outcome.ceiling_us):
+            said = f"It would save at most {s.of_step(outcome.ceiling_us)}."
+            outcome = s.ruled_out(said, *outcome.evidence)
+        if isinstance(outcome, NoFinding):
+            considered.append(replace(outcome, bottleneck=name))
+        else:
+            found.append(
+                msgspec.structs.replace(outcome, rule=name, title=rule.TITLE, switch=rule.SWITCH)
+            )
+    found += _kernels(s, known)
+    shown, covered = _uncovered(ordered(found), s)
+    considered += covered
+    if not s.steady:
+        shown = [
+            msgspec.structs.replace(
+                each,
+                summary=_run(each.summary),
+                evidence=_meant(each.evidence),
+                arithmetic=tuple(map(_run, each.arithmetic)),
+            )
+            for each in shown
+        ]
+        considered = [
+            replace(each, reason=_run(each.reason), evidence=_meant(each.evidence))
+            for each in considered
+        ]
+    return ProgramDiagnosis(
+        step=step,
+        account=account,
+        findings=tuple(shown),
+        considered=tuple(considered),
+        together_us=together(shown, account),
+        notes=tuple(_unexplained(s, shown)),
+    )
+
+
+def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
+    """What is not known of idle time that no finding has, a sentence for each cause."""
+    explained = {at for finding in shown for at in finding.gaps}
+    idle: dict[GapCause, float] = defaultdict(float)
+    for at, gap in enumerate(s.gaps):
+        if at not in explained:
+            idle[gap.cause] += gap.us
+    for cause, us in sorted(idle.items(), key=lambda each: -each[1]):
+        if s.worth(us, TOLD):
+            why = _WHY[cause]
+            if cause == "host late" and not s.steady:
+                why = "the host launches late. How much of that is the program's start is not known, since no step was found"
+            what = "step" if s.steady else "run"
+            yield f"For {units.percent(s.share(us), 2)} of the {what} the GPU is idle: {why}."
+
+
+def _run(text: str) -> str:
+    """A sentence with "the run" in place of "the step", for a program without a step."""
+    return _STEP.sub(r"\1 run", text)
+
+
+def _meant(facts: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    return tuple(replace(fact, meaning=_run(fact.meaning)) for fact in facts)
+
+
+def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
+    """Findings by ceiling and how sure they are; what has nothing to gain last."""
+    return sorted(
+        findings, key=lambda f: (f.good, -f.ceiling_us * SURE[f.confidence], f.rule, f.title)
+    )
+
+
+def together(findings: Iterable[StepFinding], account: Account) -> float:
+    """The most that all findings save together, in microseconds. Each takes the same part of all
+    its launches and gaps; of each launch and gap the largest part counts."""
+    best: dict[tuple[str, int], float] = defaultdict(float)
+    for finding in findings:
+        own = _own(finding, account)
+        whole = sum(own.values())
+        if finding.good or not whole:
+            continue
+        part = min(1.0, finding.ceiling_us / whole)
+        for place, us in own.items():
+            best[place] = max(best[place], part * us)
+    return min(sum(best.values()), account.wall_us)
+
+
+def _own(finding: StepFinding, account: Account) -> dict[tuple[str, int], float]:
+    """The time of a finding's launches and gaps."""
+    own = {("op", at): account.exclusive_us[at] for at in finding.ops}
+    own.update({("gap", at): account.gaps[at].us for at in finding.gaps})
+    return own
+
+
+def _uncovered(
+    findings: Sequence[StepFinding], s: StepFacts
+) -> tuple[list[StepFinding], list[NoFinding]]:
+    """Findings with enough time of their own, and what is said of the others."""
+    shown: list[StepFinding] = []
+    left_out: list[NoFinding] = []
+    taken: dict[tuple[str, int], StepFinding] = {}
+    for finding in findings:
+        own = _own(finding, s.account)
+        whole = sum(own.values())
+        covered = sum(us for place, us in own.items() if place in taken)
+        if whole and covered >= COVERED.value * whole:
+            names = dict.fromkeys(f'"{taken[at].title}"' for at in own if at in taken)
+            said = f"{finding.title}: its time is that of {units.listed([*names])}, which can save more."
+            left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
+            continue
+        shown.append(finding)
+        for place in own:
+            taken.setdefault(place, finding)
+    return shown, left_out
+
+
+def _kernels(s: StepFacts, known: Mapping[int, tuple[Profile, Diagnosis]]) -> list[StepFinding]:
+    """What counters say of the step's kernels: each kernel's first cause, with the part of the
+    kernel's time in the step that it can save. Shapes of one kernel with one cause are one finding."""
+    ops: dict[int, list[int]] = defaultdict(list)
+    for at, op in enumerate(s.ops):
+        if op.kind == "kernel" and op.shape in known:
+            ops[op.shape].append(at)
+    groups: dict[tuple[str, str], list[tuple[Finding, list[int], float]]] = defaultdict(list)
+    for shape, places in ops.items():
+        finding = known[shape][1].primary
+        if finding.good or not finding.saved:
+            continue
+        launch = s.trace.shapes[shape]
+        saved = finding.saved * s.us(places)
+        groups[finding.bottleneck, launch.function or launch.kernel].append(
+            (finding, places, saved)
+        )
+    made = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
+    worth = [each for each in made if s.worth(each.ceiling_us)]
+    return sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS]
+
+
+def _of_kernel(
+    s: StepFacts, name: str, function: str, group: Sequence[tuple[Finding, list[int], float]]
+) -> StepFinding:
+    first, _, _ = max(group, key=lambda each: each[2])
+    places = sorted(at for _, ops, _ in group for at in ops)
+    us, saved = s.us(places), sum(each[2] for each in group)
+    times = units.counted(len(places), "launch", "launches")
+    made = s.finding(
+        f"{function}, {times}, {s.of_step(us)}: {first.summary}",
+        first.confidence,
+        saved,
+        ops=places,
+        evidence=first.evidence,
+        arithmetic=(
+            *first.arithmetic,
+            f"Of {units.duration(us)} in the step, {units.percent(saved / us, 2)} is {units.duration(saved)}.",
+        ),
+        advice=first.advice,
+    )
+    return msgspec.structs.replace(made, rule=name, title=f"{title(name)} in {function}")

@@ -1,0 +1,151 @@
+"""Matrix products in FP32 run on CUDA cores, where tensor cores could take them.
+
+What it is
+Since Ampere, tensor cores multiply FP32 matrices rounded to TF32 (a mantissa of 10 bits, sums in
+FP32): at 8 times the rate of the CUDA cores on A100 and H100, 16 on B200, 2 on professional cards of
+GA10x, Ada and RTX Blackwell, and no faster on their GeForce cards. PyTorch computes products in full
+FP32 unless it is told otherwise.
+
+Why it costs time
+The products take the time that the CUDA cores need, with the tensor cores idle.
+
+How to confirm
+The kernels' names say so: sgemm, simt or ffma. Under a profiler the tensor pipe is idle.
+
+What to change
+Allow TF32 for FP32 products. Or compute in BF16 or FP16 by automatic mixed precision, which halves
+the bytes as well.
+
+When the advice is wrong
+Results need all 23 bits: some solvers, and losses of very small differences. Compare the results.
+Products of a few rows are limited by memory, and gain little.
+
+Source
+NVIDIA A100, H100 and GA102 architecture white papers (rates by type); PyTorch documentation, "CUDA
+semantics: TensorFloat-32".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.hardware.specs import spec
+from ncu_toolkit.model import Device
+
+ID: Final = "fp32-matmul"
+TITLE: Final = "FP32 matrix products on CUDA cores"
+SWITCH: Final = ""
+#: A matrix times a vector reads each element once: memory limits it.
+_VECTOR: Final = re.compile(r"(?i)gemv|dot_kernel|gevm|_dot_")
+_GEFORCE: Final = re.compile(r"(?i)geforce|titan|\bRTX [2-5]0[5-9]0\b")
+#: TF32 since this compute capability.
+_TF32: Final = (8, 0)
+#: Flops of a multiply-add.
+_FMA: Final = 2
+
+
+def rates(device: Device) -> tuple[str, float] | None:
+    """The type that tensor cores take in place of FP32 with the least change of results, and how
+    many times faster they are than the CUDA cores by the data sheet. None where it is not known.
+
+    TF32 has half the rate of 16-bit types. `Sm.tensor` of CC 8.6, 8.9 and 12.0 is that with 16-bit
+    sums, of which GeForce cards do half with 32-bit sums; their TF32 is a quarter of the half
+    (GA102 white paper: 35.6 TFLOPS of TF32 and of FP32 for the RTX 3090; 74.8 and 37.4 for the A40)."""
+    fp32, tensor = spec(device.cc, "fp32"), spec(device.cc, "tensor")
+    agreed = spec(device.cc, "tensor_fp32")
+    if not fp32 or not tensor:
+        return None
+    wide = agreed or (tensor / 2 if _GEFORCE.search(device.name) else tensor)
+    if device.cc < _TF32:
+        return "FP16", wide / (_FMA * fp32)
+    return "TF32", wide / 2 / (_FMA * fp32)
+
+
+def find(s: StepFacts) -> StepOutcome:
+    products = s.of_class("product", "convolution")
+    if not products:
+        return s.ruled_out("The step has no matrix product of a library.")
+    plain = [
+        at
+        for at in products
+        if s.arithmetic[at] == "fp32" and not _VECTOR.search(getattr(s.launches[at], "kernel", ""))
+    ]
+    us, others = s.us(plain), s.us(products)
+    evidence = (
+        s.part(
+            "fp32_products",
+            "FP32 products",
+            us,
+            "Part of the step in products whose names prove FP32 on CUDA cores.",
+        ),
+        fact(
+            "products",
+            "All products",
+            s.share(others),
+            "fraction",
+            "Part of the step in matrix products and convolutions.",
+        ),
+    )
+    if not s.worth(us):
+        proven = any(s.arithmetic[at] for at in products)
+        said = (
+            "Products use tensor cores, or take little of the step."
+            if proven or not s.worth(others)
+            else "No product's name proves FP32 on CUDA cores."
+        )
+        return s.ruled_out(said, *evidence)
+    if s.device is None or (rate := rates(s.device)) is None:
+        return s.abstain("The rates of this GPU's tensor cores are not known.", "device")
+    kind, ratio = rate
+    if ratio <= 1:
+        return s.ruled_out(
+            f"Tensor cores of this GPU are no faster in {kind} than its CUDA cores in FP32.",
+            *evidence,
+        )
+    saved = us * (1 - 1 / ratio)
+    convolutions = s.us(at for at in plain if s.classes[at] == "convolution")
+    mixed = 'with torch.autocast("cuda", dtype=torch.float16): forward and loss, with torch.amp.GradScaler'
+    return s.finding(
+        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.",
+        "high" if kind == "TF32" and convolutions < us / 2 else "medium",
+        saved,
+        ops=plain,
+        evidence=(
+            *evidence,
+            fact(
+                "tensor_ratio",
+                f"{kind} over FP32",
+                ratio,
+                "x",
+                f"Rate of {kind} on tensor cores over that of FP32 on CUDA cores, by the data sheet.",
+            ),
+        ),
+        arithmetic=(
+            f"{kind} on tensor cores has {units.ratio(ratio)} the rate of FP32 on CUDA cores. The products take {units.duration(us)} now "
+            f"and at least "
+            f"{units.duration(us)} / {units.significant(ratio)} = {units.duration(us / ratio)} then.",
+        ),
+        advice=s.advice(
+            "Allow TF32: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or compute type CUBLAS_COMPUTE_32F_FAST_TF32."
+            if kind == "TF32"
+            else "Compute in FP16 with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",
+            torch=(
+                'torch.set_float32_matmul_precision("high") at the start of the program allows TF32.',
+                'Faster still: with torch.autocast("cuda", dtype=torch.bfloat16) around forward and loss.',
+                *(
+                    ("For convolutions, leave torch.backends.cudnn.allow_tf32 = True.",)
+                    if convolutions
+                    else ()
+                ),
+            )
+            if kind == "TF32"
+            else (f"Mixed precision: {mixed}.",),
+            xla=(
+                'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16 inputs.',
+            ),
+            cupy=("Set CUPY_TF32=1 in the environment, or convert the inputs to float16.",),
+        ),
+    )

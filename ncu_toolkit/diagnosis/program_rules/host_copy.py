@@ -1,0 +1,132 @@
+"""Copies between host and device hold up the step.
+
+What it is
+Memory that `malloc` or NumPy gives is pageable. The driver copies it to a buffer of its own first, and
+the call waits for that. Pinned memory is copied by the GPU directly, while the host goes on.
+
+Why it costs time
+Nothing runs beside a pageable copy of the same thread, and it has a third to a half of the link's
+rate. The GPU computes nothing meanwhile.
+
+How to confirm
+The trace says pageable, or the rate is far below the link's. No kernel runs while the copy does.
+
+What to change
+Pin the memory, copy asynchronously on a stream of its own, and copy the next batch while this one is
+computed. Copy less: narrower types (uint8 images, converted on the GPU), or data that stay on the GPU.
+
+When the advice is wrong
+Pinned memory cannot be swapped out: gigabytes of it starve the host. Grace Hopper's link is another.
+
+Source
+CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Express rates:
+hardware/specs.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.hardware.specs import host_link
+
+ID: Final = "host-copy"
+TITLE: Final = "Copies between host and device"
+SWITCH: Final = ""
+SLOW: Final = Threshold(
+    0.25,
+    "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
+)
+
+
+def find(s: StepFacts) -> StepOutcome:
+    copies = [
+        at for at, op in enumerate(s.ops) if op.kind == "copy" and op.path in ("HtoD", "DtoH")
+    ]
+    if not copies:
+        return s.ruled_out("The step copies nothing between host and device.")
+    link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
+    # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.
+    pageable = [
+        at
+        for at in copies
+        if s.ops[at].pinned is False
+        or (s.ops[at].pinned is None and link and _rate(s, at) < link.bandwidth * SLOW.value)
+    ]
+    # Copies of pinned memory can run beside kernels, as far as there are kernels.
+    kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
+    gaps = s.idle("copy")
+    waited = {s.gaps[at].call for at in gaps}
+    held = (
+        copies
+        if s.us(copies) > kernels
+        else sorted({*pageable, *(at for at in copies if s.ops[at].call in waited)})
+    )
+    us = s.us(held) + s.idle_us(gaps)
+    size = sum(s.ops[at].size for at in held)
+    evidence = (
+        s.part(
+            "copies_exposed",
+            "Copies that nothing hides",
+            us,
+            "Part of the step in which the GPU copied from or to the host, or waited for that, and computed nothing.",
+        ),
+        fact(
+            "pageable_copies",
+            "Pageable copies",
+            len(pageable),
+            "count",
+            "Copies from or to memory that is not pinned, or too slow to be.",
+        ),
+        fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved."),
+    )
+    if not s.worth(us):
+        return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
+    took = sum(s.ops[at].us for at in held)
+    rate = f", at {units.si(size / took * 1e6, 'B/s')}" if took and size else ""
+    beside = (
+        f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link and rate else ""
+    )
+    if len(pageable) and s.us(pageable) >= s.us(held) / 2:
+        proven = all(s.ops[at].pinned is False for at in pageable)
+        which = (
+            "from or to pageable memory"
+            if proven
+            else "from or to memory that seems to be pageable"
+        )
+        sure: Confidence = "high" if proven else "medium"
+        advice = s.advice(
+            "Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",
+            torch=(
+                'DataLoader(pin_memory=True) and batch.to("cuda", non_blocking=True), one batch ahead on a side stream.',
+                "Copy narrow types (uint8, float16) and convert them on the GPU.",
+            ),
+            cupy=("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
+        )
+    else:
+        which, sure = "between host and device", "medium"
+        advice = (
+            "Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
+            "Copy both directions at a time, on two streams: the link takes both.",
+        )
+    return s.finding(
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)} with the waiting for copies, {units.si(size, 'B')}{rate}{beside}.",
+        sure,
+        us,
+        ops=held,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(
+            f"The copies alone take {units.duration(s.us(held))} of the step, waiting for them {units.duration(s.idle_us(gaps))}. All of it goes "
+            "if they are not needed, or run beside kernels.",
+        ),
+        advice=advice,
+    )
+
+
+def _rate(s: StepFacts, at: int) -> float:
+    """Bytes a second of a copy; without bound for one too small to tell."""
+    op = s.ops[at]
+    return op.size / op.us * 1e6 if op.size >= 1 << 20 and op.us else float("inf")

@@ -1,0 +1,113 @@
+"""The host waits for the GPU inside the step, and the GPU then waits for the host.
+
+What it is
+A call that returns only when the GPU is done: a value read back (`.item()`, `print(loss)`, a test on
+a tensor's values), a copy to pageable memory, `cudaDeviceSynchronize`, sizes that depend on data
+(`nonzero`, boolean indexing).
+
+Why it costs time
+The queue runs empty. After it, the GPU is idle until the host has returned from the call and
+launched the next work.
+
+How to confirm
+Idle time follows the end of a synchronising call. Without the call the same launches follow each
+other without gaps.
+
+What to change
+Keep the value on the GPU and read it back every hundredth step; use functions whose result's size is
+known (`where` in place of a boolean index); wait for an event in place of the whole device.
+
+When the advice is wrong
+The value decides what is launched next, and no form of it can stay on the GPU. A benchmark
+synchronises to take the time, which costs its own loop only.
+
+Source
+PyTorch documentation, "Performance Tuning Guide": avoid unnecessary CPU-GPU synchronization; CUDA C++
+Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+
+ID: Final = "host-sync"
+TITLE: Final = "Synchronisation inside the step"
+SWITCH: Final = ""
+#: What to do in place of a PyTorch operator that waits, by a part of its name.
+_INSTEAD: Final = (
+    (("item", "_local_scalar_dense", "is_nonzero"),
+     "Do not read values back in each step (.item(), float(), print, if): sum them on the GPU, and read them every hundred steps."),
+    (("nonzero", "index", "masked_select", "unique"),
+     "Replace boolean indexing and nonzero, whose size the host must know, by torch.where or a multiplication with the mask."),
+    (("copy_", "to", "_to_copy", "cpu"),
+     "Copy results to pinned memory with non_blocking=True, and wait for an event where they are used."),
+)  # fmt: skip
+
+
+def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time", "host calls"):
+        return s.abstain("The trace does not tell when the host waited.", *missing)
+    gaps = s.idle("sync")
+    us = s.idle_us(gaps)
+    calls = [call for call in s.calls if call.kind == "sync"]
+    evidence = (
+        s.part(
+            "idle_sync",
+            "Idle after synchronising",
+            us,
+            "Part of the step in which the GPU had nothing to do because the host had waited for it.",
+        ),
+        fact(
+            "sync_calls",
+            "Synchronising calls",
+            len(calls),
+            "count",
+            "Calls in the step that wait for the GPU.",
+        ),
+    )
+    if not s.worth(us):
+        said = (
+            "No call waits for the GPU in the step."
+            if not calls
+            else "The GPU is hardly ever idle after the host waited."
+        )
+        return s.ruled_out(said, *evidence)
+    causes = [
+        s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
+    ]
+    named = Counter(chain[-1].partition(" ")[0] for chain in s.within(causes) if chain)
+    names = Counter(s.name(call) for call in causes)
+    by = [name for name, _ in (named or names).most_common(3) if name]
+    by_text = f", by {units.listed(by)}" if by else ""
+    words = {name.partition("::")[2] for name in named}
+    instead = tuple(text for parts, text in _INSTEAD if words & set(parts))
+    each = us / len(gaps)
+    return s.finding(
+        f"The host waits for the GPU {units.counted(len(gaps), 'time')} in the step{by_text}. The GPU is idle for {s.of_step(us)} after that.",
+        "high" if s.steady else "medium",
+        us,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(
+            f"{units.counted(len(gaps), 'gap')} of {units.duration(each)} on average: {units.duration(us)}. None is left if work is queued "
+            f"before the host waits.",
+        ),
+        advice=s.advice(
+            "Queue the next work before waiting, or wait for an event of a stream (cudaStreamWaitEvent), not for the device.",
+            torch=instead
+            or (
+                _INSTEAD[0][1],
+                'torch.cuda.set_sync_debug_mode("warn") names each line that waits.',
+            ),
+            xla=(
+                "Do not read results in each step (float(), print, numpy): return them from the jitted loop.",
+            ),
+            cupy=(
+                "Do not read results in each step (float(), .get(), print): keep them on the GPU.",
+            ),
+        ),
+    )

@@ -1,0 +1,100 @@
+"""Grids that fill a small part of the GPU leave the rest of it idle.
+
+What it is
+A launch with fewer blocks than half of the SMs leaves most of the GPU idle. On one stream the next one
+waits for it, even where it needs nothing of it.
+
+Why it costs time
+The time of the launches adds up, while most SMs have nothing to do.
+
+How to confirm
+Launches with few blocks take a large part of the step, and no other work runs beside them.
+
+What to change
+Split the work of each launch into more blocks, or give it more work: a larger batch, or requests
+served together. Launch independent work on several streams, or capture it in a graph whose branches run
+side by side.
+
+When the advice is wrong
+The work of a launch cannot be split, and each needs the result of the one before: a trace does not
+tell. Then only more work for each launch helps.
+
+Source
+CUDA C++ Best Practices Guide, "Occupancy" (more blocks than SMs); CUDA C++ Programming Guide,
+"Concurrent Kernel Execution".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules import _patterns
+from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.thresholds import Threshold
+
+ID: Final = "idle-streams"
+TITLE: Final = "Grids that do not fill the GPU"
+SWITCH: Final = ""
+FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
+LONG: Final = Threshold(
+    10.0, "us: a shorter launch takes as long to start and end, however many blocks it has"
+)
+SHARE: Final = Threshold(
+    0.2, "every program has some small launches: reductions' ends, parameters of small layers"
+)
+
+
+def find(s: StepFacts) -> StepOutcome:
+    sms = s.device.sm_count if s.device else 0
+    if not sms:
+        return s.abstain("The number of the GPU's SMs is not known.", "device")
+    update = _patterns.optimizer(s)
+    taken = set(update.ops) if update else set()
+    small = [
+        at
+        for at, launch in enumerate(s.launches)
+        if launch is not None
+        and at not in taken
+        and s.classes[at] != "collective"
+        and launch.blocks < FILLS.value * sms
+        and s.ops[at].us >= LONG.value
+    ]
+    us = s.us(small)
+    stays = sum(
+        s.account.exclusive_us[at] * launch.blocks / sms
+        for at in small
+        if (launch := s.launches[at])
+    )
+    evidence = (
+        s.part(
+            "small_grids",
+            "In small grids",
+            us,
+            "Part of the step in launches of fewer blocks than half of the SMs, with nothing beside them.",
+            SHARE,
+        ),
+        fact("small_launches", "Such launches", len(small), "count", "Launches of so few blocks."),
+    )
+    if not s.worth(us, SHARE):
+        return s.ruled_out(
+            "Launches that fill less than half of the GPU take little of the step.", *evidence
+        )
+    return s.finding(
+        f"{units.counted(len(small), 'launch', 'launches')} of fewer blocks than half of the {sms} SMs: {s.of_step(us)}. The other SMs "
+        f"are idle meanwhile.",
+        "low",
+        us - stays,
+        ops=small,
+        evidence=evidence,
+        arithmetic=(
+            f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
+        ),
+        advice=s.advice(
+            "Split the work of each launch into more blocks, or launch independent work on several streams.",
+            torch=(
+                "Use a larger batch, or serve requests together.",
+                "Independent parts of the model can run on streams of their own (torch.cuda.Stream) or in one CUDA graph.",
+            ),
+        ),
+    )

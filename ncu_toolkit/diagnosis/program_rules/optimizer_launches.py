@@ -1,0 +1,119 @@
+"""The optimizer updates each parameter by launches of its own.
+
+What it is
+Adam as its formula has it is ten to fourteen elementwise launches for each parameter tensor, a thousand
+for a small model. The "foreach" form takes all parameters in each launch, and still passes over them
+ten times; the "fused" form passes over them once.
+
+Why it costs time
+Small parameters cost a launch each time; large ones are read and written by each of the launches.
+
+How to confirm
+Launches with addcmul, sqrt and addcdiv (Adam) in their names follow each other at the end of the step,
+a few for each parameter.
+
+What to change
+Construct the optimizer with fused=True.
+
+When the advice is wrong
+An optimizer that has no fused form, or that a wrapper (sharding, offloading) replaces.
+
+Source
+PyTorch documentation, "torch.optim": fused is faster than foreach, and foreach than the loop.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules import _patterns
+from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.diagnosis.time_model import FLOOR_US
+
+ID: Final = "optimizer-launches"
+TITLE: Final = "Optimizer in many launches"
+SWITCH: Final = ""
+#: Words that Adam reads and writes for each parameter in one pass: the parameter, its gradient and two
+#: moments read, all but the gradient written.
+_FUSED: Final = 7
+#: The same of addcdiv, the launch that moves most, and of all launches of the foreach form (multiply,
+#: lerp, multiply, addcmul, sqrt, divide, add, addcdiv).
+_LARGEST, _FOREACH = 4, 20
+MANY: Final = Threshold(
+    24.0, "a fused optimizer takes a launch for a few dozen tensors of one type"
+)
+
+
+def find(s: StepFacts) -> StepOutcome:
+    update = _patterns.optimizer(s)
+    if update is None:
+        return s.ruled_out("No launches of an optimizer are in the step.")
+    ops = update.ops
+    us = s.us(ops)
+    name = update.name or "the optimizer"
+    evidence = [
+        s.part("optimizer", "Optimizer", us, "Part of the step in launches of the optimizer."),
+        fact(
+            "optimizer_launches",
+            "Its launches",
+            len(ops),
+            "count",
+            "Launches of the optimizer in the step.",
+        ),
+    ]
+    if update.foreach:
+        kernels = {launch.kernel for at in ops if (launch := s.launches[at])}
+        if any("fused" in kernel.lower() for kernel in kernels) or len(kernels) < 4:
+            return s.ruled_out("The optimizer is fused.", *evidence)
+        left = us * _FUSED / _FOREACH
+        gaps: list[int] = []
+        said = f"The optimizer passes over the parameters in {len(kernels)} kinds of launches and takes {s.of_step(us)}."
+        how = f"A fused Adam moves {_FUSED} words for each parameter, these launches about {_FOREACH}: {units.duration(us)} × "
+        f"{_FUSED}/{_FOREACH} = {units.duration(left)} stay."
+    else:
+        if len(ops) < MANY.value:
+            return s.ruled_out("The optimizer takes few launches.", *evidence)
+        left = sum(_stays(s, group) for group in update.each)
+        gaps = [
+            s.gap_before[at]
+            for at in ops[1:]
+            if at in s.gap_before and s.gaps[s.gap_before[at]].cause in ("host late", "between")
+        ]
+        said = f"{name[:1].upper() + name[1:]} updates the parameters in {len(ops)} launches, which take {s.of_step(us + s.idle_us(gaps))} "
+        "with the gaps between them."
+        how = f"One pass moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay of "
+        f"{units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
+    saved = us + s.idle_us(gaps) - left
+    if not s.worth(saved):
+        return s.ruled_out("The optimizer takes little of the step.", *evidence)
+    return s.finding(
+        said,
+        "high" if update.name else "medium",
+        saved,
+        ops=ops,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(how,),
+        advice=s.advice(
+            "Update all parameters in one launch.",
+            torch=(
+                f"Construct the optimizer with fused=True: torch.optim.{update.name if update.name.isidentifier() else 'AdamW'}(..., fused=True).",
+                "Where it has no fused form, foreach=True takes all parameters in each launch.",
+            ),
+            xla=("Put the update into the jitted step, so that XLA fuses it.",),
+        ),
+    )
+
+
+def _stays(s: StepFacts, group: tuple[int, ...]) -> float:
+    """What one pass over the parameters of a group takes at least: its longest launches without what
+    launching costs, for all words."""
+    words = {s.operations[at] for at in group}
+    parameters = sum(s.operations[at] == "addcdiv" for at in group) or round(
+        len(group) / max(1, len(words))
+    )
+    longest = sorted((s.account.exclusive_us[at] for at in group), reverse=True)
+    passes = sum(max(0.0, us - FLOOR_US) for us in longest[: max(1, parameters)])
+    return min(sum(longest), passes * _FUSED / _LARGEST)

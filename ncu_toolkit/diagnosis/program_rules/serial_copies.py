@@ -1,0 +1,88 @@
+"""Copies from pinned memory wait in line with kernels that they could run beside.
+
+What it is
+Copies have engines of their own. On the stream of the kernels, each runs when the kernel before it has
+ended, and the next kernel waits for it.
+
+Why it costs time
+The step takes the sum of copying and computing, where it could take the larger of both.
+
+How to confirm
+The copies are asynchronous and from pinned memory, and no kernel runs beside them.
+
+What to change
+Copy on a second stream, one batch ahead, into a second buffer; order both by an event.
+
+When the advice is wrong
+The first kernel needs what was just computed on the host, so that nothing can be copied ahead.
+
+Source
+CUDA C++ Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+
+ID: Final = "serial-copies"
+TITLE: Final = "Copies in line with the kernels"
+SWITCH: Final = ""
+
+
+def find(s: StepFacts) -> StepOutcome:
+    pinned = [
+        at
+        for at, op in enumerate(s.ops)
+        if op.kind == "copy" and op.path in ("HtoD", "DtoH") and op.pinned
+    ]
+    if not pinned:
+        if s.lacks("memory kinds"):
+            return s.abstain(
+                "The trace does not tell which copies are from pinned memory.", "memory kinds"
+            )
+        return s.ruled_out("The step copies nothing from or to pinned memory.")
+    kernels = {(op.process, op.device, op.stream) for op in s.ops if op.kind == "kernel"}
+    inline = [
+        at for at in pinned if (s.ops[at].process, s.ops[at].device, s.ops[at].stream) in kernels
+    ]
+    us = s.us(inline)
+    beside = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
+    evidence = (
+        s.part(
+            "copies_inline",
+            "Copies in line",
+            us,
+            "Part of the step in which the GPU copied pinned memory and computed nothing, on a stream that has kernels.",
+        ),
+        fact(
+            "inline_bytes",
+            "Bytes",
+            sum(s.ops[at].size for at in inline),
+            "B",
+            "Bytes that they moved.",
+        ),
+    )
+    saved = min(us, beside)
+    if not s.worth(saved):
+        return s.ruled_out(
+            "Copies from or to pinned memory run beside kernels, or are short.", *evidence
+        )
+    return s.finding(
+        f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory: {s.of_step(us)} on a stream of kernels, with no kernel beside them.",
+        "medium",
+        saved,
+        ops=inline,
+        evidence=evidence,
+        arithmetic=(
+            f"Beside {units.duration(beside)} of kernels, at most {units.duration(saved)} of copying is hidden.",
+        ),
+        advice=s.advice(
+            "Copy on a second stream into a second buffer, one step ahead, and order both by events.",
+            torch=(
+                "Copy the next batch with non_blocking=True under torch.cuda.stream(side), and call wait_stream before it is used.",
+            ),
+        ),
+    )

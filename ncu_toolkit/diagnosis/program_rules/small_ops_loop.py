@@ -1,0 +1,148 @@
+"""The same few small kernels are launched again and again, once for each item of a loop.
+
+What it is
+A loop over items, heads, time steps or small matrices launches the same kernels with the same small
+grid each time. Each launch fills a part of the GPU.
+
+Why it costs time
+A grid of fewer blocks than the GPU has SMs leaves the others idle, and the next launch waits for its
+end.
+
+How to confirm
+The same sequence of at most four kernels, with the same grids, repeats without anything between. The
+grids have fewer blocks than the GPU has SMs.
+
+What to change
+Give all items to one launch: a batched routine, vmap, a dimension more.
+
+When the advice is wrong
+Each pass of the loop needs the result of the one before (a recurrence, an iterative solver): then a
+fused kernel or a CUDA graph helps, and no batch.
+
+Source
+CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules import _patterns
+from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.thresholds import Threshold
+
+ID: Final = "small-ops-loop"
+TITLE: Final = "Loop of small launches"
+SWITCH: Final = ""
+PERIOD: Final = Threshold(
+    4.0, "a layer of a network has more kernels than that, and layers cannot be batched"
+)
+TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small network")
+
+
+def find(s: StepFacts) -> StepOutcome:
+    sms = s.device.sm_count if s.device else 0
+    if not sms:
+        return s.abstain("The number of the GPU's SMs is not known.", "device")
+    loops = list(_loops(s, sms))
+    places = [at for loop in loops for at in loop]
+    gaps = [
+        s.gap_before[at]
+        for loop in loops
+        for at in loop[1:]
+        if at in s.gap_before and s.gaps[s.gap_before[at]].cause in ("host late", "between")
+    ]
+    us, idle = s.us(places), s.idle_us(gaps)
+    stays = sum(_stays(s, loop, sms) for loop in loops)
+    saved = us + idle - stays
+    evidence = (
+        s.part(
+            "small_loops",
+            "In such loops",
+            us + idle,
+            "Part of the step in loops of small launches, with the gaps between them.",
+        ),
+        fact(
+            "loop_passes",
+            "Longest loop",
+            max(map(len, loops), default=0),
+            "count",
+            "Launches of the longest loop.",
+            ">=",
+            TIMES,
+        ),
+    )
+    if not s.worth(saved):
+        return s.ruled_out("No small launches repeat back to back.", *evidence)
+    first = max(loops, key=len)
+    launch = s.launches[first[0]]
+    blocks = launch.blocks if launch else 0
+    name = launch.function if launch else ""
+    return s.finding(
+        f"{units.counted(len(loops), 'loop')} of {len(places)} small launches ({name} with {units.counted(blocks, 'block')}, {sms} SMs) "
+        f"take {s.of_step(us + idle)}. "
+        f"If the passes do not need each other's results, one launch can do them all.",
+        "low",
+        saved,
+        ops=places,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(
+            f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
+            f"gaps between them "
+            f"({units.duration(idle)}) go.",
+        ),
+        advice=s.advice(
+            "Batch the loop: a grid dimension for the items, or a batched library routine (cublasGemmStridedBatched, ...).",
+            torch=(
+                "Replace the loop by one call with a dimension more: torch.bmm, torch.vmap, torch.stack before the operator.",
+            ),
+            xla=("Replace the loop by jax.vmap.",),
+            cupy=("Replace the loop by one call over an array with a dimension more.",),
+        ),
+    )
+
+
+def _stays(s: StepFacts, loop: tuple[int, ...], sms: int) -> float:
+    """The time of a loop's blocks side by side: each launch holds its part of the SMs; one pass of
+    the loop takes its time all the same."""
+    work = sum(
+        s.account.exclusive_us[at] * min(1.0, launch.blocks / sms)
+        for at in loop
+        if (launch := s.launches[at])
+    )
+    return max(work, max(s.account.exclusive_us[at] for at in loop))
+
+
+def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:
+    """Runs of launches with grids below the SMs, in which each is of the shape PERIOD or fewer
+    launches before, TIMES passes or more. What an optimizer does is no loop of the user's."""
+    update = _patterns.optimizer(s)
+    taken = set(update.ops) if update else set()
+    for queue in s.queues:
+        small = [
+            (launch := s.launches[at]) is not None and launch.blocks < sms and at not in taken
+            for at in queue
+        ]
+        at = 0
+        while at < len(queue):
+            end = at
+            for period in range(1, int(PERIOD.value) + 1):
+                stop = at
+                while (
+                    stop < len(queue)
+                    and small[stop]
+                    and (
+                        stop < at + period
+                        or s.ops[queue[stop]].shape == s.ops[queue[stop - period]].shape
+                    )
+                ):
+                    stop += 1
+                if stop - at >= TIMES.value * period:
+                    end = stop
+                    break
+            if end > at:
+                yield queue[at:end]
+            at = max(end, at + 1)

@@ -1,0 +1,84 @@
+"""A norm, an activation, a softmax or a loss is computed step by step, a launch for each.
+
+What it is
+Mean, difference, square, mean, root, product: a layer norm as its formula has it is eight launches.
+The same is true of GELU by its tanh, softmax by exp and sum, cross-entropy by log and gather.
+
+Why it costs time
+Each launch reads the whole tensor from memory and writes it again, where one kernel reads it once.
+
+How to confirm
+The launches follow each other in the order of the formula, and their names say what each computes.
+
+What to change
+Call the framework's function, which is one kernel forward and one or two backward: layer_norm,
+rms_norm, gelu, softmax, cross_entropy. Or compile the model.
+
+When the advice is wrong
+The formula differs from the function's (another epsilon's place, another axis). Small tensors gain
+launches, not bytes.
+
+Source
+PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.program_rules import _patterns
+from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
+
+ID: Final = "spelled-out"
+TITLE: Final = "Norm, activation, softmax or loss written out"
+SWITCH: Final = ""
+_CALLS: Final = {
+    "norm": "torch.nn.functional.layer_norm or rms_norm",
+    "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',
+    "softmax": "torch.softmax",
+    "cross-entropy": "torch.nn.functional.cross_entropy",
+}  # fmt: skip
+
+
+def find(s: StepFacts) -> StepOutcome:
+    found = _patterns.composed(s)
+    groups = [group for each in found.values() for group in each]
+    places = [at for group in groups for at in group]
+    us = s.us(places)
+    stays = sum(max(s.account.exclusive_us[at] for at in group) for group in groups)
+    evidence = (
+        s.part(
+            "written_out",
+            "Written out",
+            us,
+            "Part of the step in launches that compute a known function step by step.",
+        ),
+    )
+    if not s.worth(us - stays):
+        return s.ruled_out(
+            "No norm, GELU, softmax or loss is written out, or they take little of the step.",
+            *evidence,
+        )
+    told = [units.counted(len(each), name) for name, each in found.items()]
+    return s.finding(
+        f"{units.listed(told)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
+        f"{s.of_step(us)} as written.",
+        "medium",
+        us - stays,
+        ops=places,
+        evidence=evidence,
+        arithmetic=(
+            f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all. "
+            f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
+        ),
+        advice=s.advice(
+            "Compute each in one kernel.",
+            torch=(
+                f"Call {units.listed([_CALLS[name] for name in found])}.",
+                "Or torch.compile the model, which fuses these launches.",
+            ),
+            cupy=("Write each as one cupy.fuse function or RawKernel.",),
+            xla=("Put them into one jax.jit function.",),
+        ),
+    )

@@ -1,0 +1,450 @@
+"""What costs a program's step, as an answer: the first cause on a card with where the step goes, the
+next ones, and the step's kernels by time. Times are in microseconds."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import counted
+from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.document.answer import CARDS, TOP
+from ncu_toolkit.document.card import (
+    NAME,
+    Card,
+    CodeLine,
+    UnitBar,
+    factor_text,
+    in_the_middle,
+)
+from ncu_toolkit.document.views import Answer, Cell, Spec, Table, table
+from ncu_toolkit.explain.verdict import extents
+from ncu_toolkit.model import Diagnosis, Launch, Profile
+from ncu_toolkit.model.finding import shown_step
+from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
+from ncu_toolkit.program.choice import groups
+from ncu_toolkit.program.classes import kernel_class
+
+#: What reports said of a trace's kernels, by place in `Trace.shapes`.
+Known = Mapping[int, tuple[Profile, Diagnosis]]
+#: Bars of a step, the last for all that is left.
+_BARS: Final = 6
+#: Part of the step (0-1) below which time is no bar of its own.
+_SMALL: Final = 0.01
+#: Lines of the user's code that a card names.
+_LINES: Final = 2
+#: Part of the step (0-1) without work from which a step without a finding is no healthy one.
+_MUCH_IDLE: Final = 0.05
+#: Spread of the steps' times above which the shortest and the longest are told.
+_STEADY: Final = 0.2
+_IDLE: Final = "idle: "
+#: Functions of which each instance does something else, which the name of a functor tells.
+_GENERIC: Final = re.compile(
+    r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
+)
+_FUNCTOR: Final = re.compile(
+    r"\bCUDAFunctor(?:On\w+?)?_(\w+)(?=<)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
+)
+_ALL: Final = {2: "both", 3: "all three", 4: "all four", 5: "all five", 6: "all six"}
+#: A function around the lambda that a template runs.
+_LAMBDA: Final = re.compile(r"<\s*(?:[\w:]*::)?(\w+)\([^()]*\)::[\[{]lambda")
+#: CUTLASS's functions that run the kernel that their template names.
+_WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
+_NO_FUNCTOR: Final = re.compile(
+    r"(?:A?B?Unary|Binary|gpu|reduce|.*elementwise|multi_tensor_apply)$"
+)
+#: What is not known without it; what is not here changes no answer.
+_UNKNOWN: Final[Mapping[Lack, str]] = {
+    "wall time": "how long the GPU idles",
+    "host calls": "why the GPU idles",
+    "lines": "which line launches a kernel",
+    "memory kinds": "whether the host's memory is pinned",
+}
+
+
+@dataclass(frozen=True)
+class StepKernel:
+    """Launches of a step with one kernel, grid and block: their time that nothing else accounts for,
+    its share (0-1) of the step, and the line that launches most of them."""
+
+    launch: Launch
+    kind: str
+    launches: int
+    us: float
+    share: float
+    line: str = ""
+    verdict: Diagnosis | None = None
+    """What a report says of the kernel."""
+
+
+def step_kernels(
+    step: Step, account: Account, known: Known | None = None
+) -> tuple[StepKernel, ...]:
+    """The kernels of a step, those with most time first."""
+    trace, ops = step.trace, step.ops
+    found = []
+    for group in groups(step, account):
+        launch = trace.shapes[group.shape]
+        times: Counter[str] = Counter()
+        for at in group.ops:
+            times[line_of(trace, ops[at].call)] += ops[at].end - ops[at].start
+        line = max(times, key=times.__getitem__, default="")
+        verdict = (known or {}).get(group.shape)
+        found.append(
+            StepKernel(
+                launch,
+                kernel_class(launch).label,
+                len(group.ops),
+                group.us,
+                group.us / account.wall_us if account.wall_us else 0.0,
+                line,
+                verdict[1] if verdict else None,
+            )
+        )
+    return tuple(found)
+
+
+def line_of(trace: Trace, call: int) -> str:
+    """The user's line that made a call; empty if unknown."""
+    line = trace.calls[call].line if call >= 0 else -1
+    return trace.lines[line] if line >= 0 else ""
+
+
+def kernel_label(launch: Launch) -> str:
+    """A kernel's name as short as tells it from others: `tanh: vectorized_elementwise_kernel`."""
+    name = visible(launch.function or launch.kernel, 400)
+    short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
+    short = short.partition("(")[0].rpartition("::")[2] or name
+    if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", launch.kernel)):
+        return in_the_middle(visible(inside[1]), NAME)
+    told = ""
+    if _GENERIC.search(short):
+        found = (match[1] or match[2] for match in _FUNCTOR.finditer(launch.kernel))
+        told = next((x for x in found if not short.startswith(x) and not _NO_FUNCTOR.match(x)), "")
+    elif around := _LAMBDA.search(launch.kernel):
+        told = around[1]
+    short = f"{visible(told)}: {short}" if told else short
+    return in_the_middle(short, NAME)
+
+
+def program_answer(
+    found: ProgramDiagnosis,
+    known: Known | None = None,
+    *,
+    top: int = TOP,
+    cards: int = CARDS,
+    notes: Sequence[str] = (),
+    next_command: str = "",
+    flags: bool = True,
+) -> Answer:
+    """The answer to a program's step.
+
+    Args:
+        known: what reports said of its kernels.
+        top: kernels in the table; `cards`: findings with a card.
+        notes: faults of the input, a sentence each.
+        flags: name options of the command line for what is left out.
+    """
+    step, account = found.step, found.account
+    costly = [each for each in found.findings if not each.good]
+    shown = costly[: min(cards, top)]
+    first = _card(found, shown[0]) if shown else _healthy(found)
+    first = replace(
+        first,
+        bars=_bars(account),
+        of=f"where the {_whole_of(step)} goes",
+        basis=_idle(account),
+        then=_then(found, costly),
+        missing=lacking(step.trace),
+        next=next_command,
+    )
+    return Answer(
+        headline(found),
+        cards=(first, *(_card(found, each) for each in shown[1:])),
+        points=(visible(step.said),) if step.said else (),
+        tables=(_kernels(step_kernels(step, account, known), top, flags, _whole_of(step)),),
+        notes=tuple(map(visible, (*step.trace.notes, *found.notes, *notes))),
+    )
+
+
+def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
+    """One finding: its card with all its lines, how its ceiling is computed, and its evidence."""
+    from ncu_toolkit.explain import code  # it is not needed for the answer
+
+    card = _card(found, finding, len(finding.where))
+    return Answer(
+        "",
+        cards=(card,),
+        points=tuple(map(visible, finding.arithmetic)),
+        tables=(code.evidence("Evidence", finding.evidence),) if finding.evidence else (),
+    )
+
+
+def headline(found: ProgramDiagnosis) -> str:
+    """`train.py · step of 46.6 ms (9 seen, ±0.4 %) · NVIDIA H200 · 820 launches, GPU busy 94 %`."""
+    step, trace = found.step, found.step.trace
+    wall = units.duration(step.wall_us)
+    seen = f"{len(step.windows)} seen"
+    if len(step.windows) > 1 and step.spread <= _STEADY:
+        seen += f", ±{units.percent(step.spread, 1)}"
+    elif len(step.windows) > 1:
+        times = [window.us for window in step.windows]
+        seen += f", {units.duration(min(times))} to {units.duration(max(times))}"
+    gpus = [each.name.removeprefix("an unknown GPU") for each in trace.devices]
+    names = list(dict.fromkeys(filter(None, gpus)))
+    gpu = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
+    if len(gpus) > 1 and step.device is not None:
+        gpu = f"{gpus[step.device] or 'a GPU'}, one of {len(gpus)}"
+    elif len(gpus) > 1:
+        gpu = f"{len(gpus)} × {gpu}" if gpu else f"{len(gpus)} GPUs"
+    work = f"{units.count(step.launches)} launch{'es' * (step.launches != 1)}"
+    if "wall time" not in trace.lacks:
+        work += f", GPU busy {units.percent(found.account.busy, 2)}"
+    parts = (
+        trace.program,
+        f"whole run of {wall}" if step.how == "whole" else f"step of {wall} ({seen})",
+        gpu,
+        work,
+    )
+    return " · ".join(visible(part) for part in parts if part)
+
+
+def _whole_of(step: Step) -> str:
+    return "run" if step.how == "whole" else "step"
+
+
+def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
+    """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`; without the `whole`,
+    `saves at most 31 ms`."""
+    if found.good:
+        return "nothing to gain"
+    wall = units.duration(wall_us)
+    of = f" of {wall}" if whole else f"{units.THIN_SPACE}{_unit(wall_us)}"
+    if found.measured_us is not None:
+        return f"saved {_in_unit(found.measured_us, wall_us)}{of} when tried"
+    most = _in_unit(found.ceiling_us, wall_us)
+    if found.expected_us is not None:
+        return f"saves about {_in_unit(found.expected_us[1], wall_us)}{of} (at most {most})"
+    return f"saves at most {most}{of}"
+
+
+def _in_unit(part_us: float, wall_us: float) -> str:
+    """A time without its unit, in that of the whole: two digits, and all before the point."""
+    scale = next((scale for scale in (1e6, 1e3, 1.0) if wall_us >= scale * 0.9995), 1e-3)
+    value = part_us / scale
+    return units.count(value) if value >= 100 else units.significant(value, 2)
+
+
+def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
+    return Card(
+        kernel="",
+        time_us=None,
+        gpu="",
+        shape="",
+        state="roof" if finding.good else "slow",
+        bottleneck=visible(finding.rule),
+        title=visible(finding.title),
+        gain=saving(finding, found.account.wall_us),
+        factor=None,
+        confidence=finding.confidence,
+        summary=visible(finding.summary),
+        where=_where(found, finding, lines),
+        do=tuple(shown_step(step, visible) for step in finding.advice),
+    )
+
+
+def _healthy(found: ProgramDiagnosis) -> Card:
+    """The card of a step of which no finding would save time."""
+    good = next((each for each in found.findings if each.good), None)
+    if good is not None:
+        return replace(_card(found, good), summary=f"Nothing stands out: {visible(good.summary)}")
+    ruled = sum(each.outcome == "ruled out" for each in found.considered)
+    told = [
+        f"{counted(ruled, 'known cause')} of lost time {'is' if ruled == 1 else 'are'} ruled out"
+    ]
+    if left := len(found.considered) - ruled:
+        told.append(f"for {counted(left, 'more', 'more')} the trace holds too little")
+    summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
+    head, gain = "Nothing stands out", "no known cause"
+    wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
+    if wall and idle >= _MUCH_IDLE * wall:
+        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {_whole_of(found.step)}"
+        gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
+        summary = f"{_longest_gap(found)} {summary}"
+    return Card(
+        kernel="",
+        time_us=None,
+        gpu="",
+        shape="",
+        state="together",
+        bottleneck="none",
+        title=head,
+        gain=gain,
+        factor=None,
+        confidence="medium",
+        summary=summary,
+    )
+
+
+def _longest_gap(found: ProgramDiagnosis) -> str:
+    """The longest idle time, and what ended it."""
+    trace, ops = found.step.trace, found.step.ops
+    gap = max(found.account.gaps, key=lambda gap: gap.us)
+    said = f"The longest time without work is {units.duration(gap.us)}"
+    if not 0 <= gap.before < len(ops):
+        return f"{said}."
+    op = ops[gap.before]
+    what = kernel_label(trace.shapes[op.shape]) if op.kind == "kernel" else f"a {op.kind}"
+    line = line_of(trace, op.call)
+    return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
+
+
+def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
+    """The finding's lines with the part of the step that their launches take."""
+    step, account, ops = found.step, found.account, found.step.ops
+    times: Counter[str] = Counter()
+    for at in finding.ops:
+        times[line_of(step.trace, ops[at].call)] += account.exclusive_us[at]  # type: ignore[assignment]
+    lines = []
+    for place in finding.where[:most]:
+        share = times[place] / account.wall_us if account.wall_us else 0.0
+        of = f"the {_whole_of(step)}" if share else ""
+        path, _, line = visible(place).rpartition(":")
+        if path and line.isdecimal():
+            lines.append(CodeLine(path, int(line), "", "", share, of))
+        else:
+            lines.append(CodeLine("", 0, "", visible(place), share, of))
+    return tuple(lines)
+
+
+def _then(found: ProgramDiagnosis, costly: Sequence[StepFinding]) -> tuple[tuple[str, ...], ...]:
+    """The two causes after the first, and what all of them save together."""
+    wall = found.account.wall_us
+    rows = [
+        (visible(each.title), saving(each, wall, whole=False), _first(each))
+        for each in costly[1:CARDS]
+    ]
+    if len(costly) > 1 and found.together_us > 0:
+        left = _in_unit(max(0.0, wall - found.together_us), wall)
+        every = _ALL.get(len(costly), f"all {len(costly)}")
+        now, space, unit = units.duration(wall).rpartition(units.THIN_SPACE)
+        rows.append((every, f"{now} → {left}{space}{unit} at best", ""))
+    return tuple(rows)
+
+
+def _unit(wall_us: float) -> str:
+    return units.duration(wall_us).rpartition(units.THIN_SPACE)[2]
+
+
+def _first(finding: StepFinding) -> str:
+    return visible(finding.where[0]) if finding.where else ""
+
+
+def _bars(account: Account) -> tuple[UnitBar, ...]:
+    """The account as bars whose whole percents add up to 100. Idle time is one bar."""
+    wall = account.wall_us
+    if not wall:
+        return ()
+    times: dict[str, float] = {}
+    labels = {}
+    for part in account.parts:
+        key = _IDLE if part.key.startswith(_IDLE) else part.key
+        labels[key] = "GPU idle" if key == _IDLE else visible(part.label)
+        times[key] = times.get(key, 0.0) + part.us
+    ordered = sorted(times, key=lambda key: -times[key])
+    large = [key for key in ordered if times[key] >= _SMALL * wall]
+    most = _BARS if len(ordered) <= _BARS and len(large) == len(ordered) else _BARS - 1
+    named = large[:most]
+    shown = [(labels[key], times[key] / wall) for key in named]
+    left = sum(times[key] for key in ordered if key not in named)
+    if left > 0:
+        shown.append(("other", left / wall))
+    rounded = _whole([share for _, share in shown])
+    return tuple(
+        UnitBar(label, label, 0.0, busy=share)
+        for (label, _), share in zip(shown, rounded, strict=True)
+    )
+
+
+def _whole(shares: Sequence[float]) -> list[float]:
+    """Shares as whole percents that add up to all of them: the largest remainders are rounded up."""
+    parts = [share * 100 for share in shares]
+    found = [int(part) for part in parts]
+    up = sorted(range(len(parts)), key=lambda at: found[at] - parts[at])
+    for at in up[: round(sum(parts)) - sum(found)]:
+        found[at] += 1
+    return [each / 100 for each in found]
+
+
+def _idle(account: Account) -> str:
+    """What the GPU waits for, where that is worth a word."""
+    wall = account.wall_us
+    parts = [
+        part for part in account.parts if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
+    ]
+    if not parts:
+        return ""
+    said = (
+        f"{visible(part.label).removeprefix('Idle: ')} {units.percent(part.us / wall, 2)}"
+        for part in parts
+    )
+    return f"Idle: {', '.join(said)}."
+
+
+def lacking(trace: Trace) -> str:
+    """What a trace does not tell, in a sentence; empty where it lacks nothing."""
+    unknown = [words for lack, words in _UNKNOWN.items() if lack in trace.lacks]
+    if "wall time" in trace.lacks and len(unknown) > 1:
+        unknown = [each for each in unknown if each != _UNKNOWN["host calls"]]
+    either = " or ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
+    return f"The trace does not tell {either}." if unknown else ""
+
+
+def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, whole: str) -> Table:
+    """A row for each kernel of one name, whatever its grids."""
+    alike: dict[str, list[StepKernel]] = {}
+    for each in kernels:
+        alike.setdefault(each.launch.kernel, []).append(each)
+    rows = sorted(alike.values(), key=lambda row: -_time(row))
+
+    def grid(row: Sequence[StepKernel]) -> str:
+        return extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids"
+
+    def share(row: Sequence[StepKernel]) -> str:
+        return units.percent(sum(each.share for each in row), 2)
+
+    columns: tuple[Spec[Sequence[StepKernel]], ...] = (
+        Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True, shortest=24),
+        Spec("grid", cell=grid, numeric=False, gives_way=1),
+        Spec("class", cell=lambda row: visible(row[0].kind), numeric=False, gives_way=3),
+        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row)), gives_way=2),
+        Spec("time", cell=lambda row: units.duration(_time(row))),
+        Spec("share", cell=lambda row: Cell(share(row), tone="strong")),
+        Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=4, shortest=16),
+        Spec("verdict", cell=_verdict, numeric=False, gives_way=5, shortest=12),
+    )  # fmt: skip
+    left = rows[top:]
+    note = ""
+    if left:
+        more = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
+        note = f"{more} {units.duration(sum(map(_time, left)))}"
+        note += f"; --top {len(rows)} shows all." if flags else "."
+    return table(f"Kernels of the {whole}", columns, rows[:top], note)
+
+
+def _time(row: Sequence[StepKernel]) -> float:
+    return sum(each.us for each in row)
+
+
+def _verdict(row: Sequence[StepKernel]) -> str:
+    """Of the grid with most time that a report tells of."""
+    first = next((each.verdict.primary for each in row if each.verdict), None)
+    if first is None:
+        return ""
+    gain = f", {factor_text(first.speedup)}" if first.speedup and not first.good else ""
+    return f"{title(first.bottleneck)}{gain}"

@@ -1,0 +1,109 @@
+"""The launches of a step that are worth profiling: the fewest that stand for most of its kernels'
+time, and how to find them in another run of the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ncu_toolkit.model.program import Account, Step
+from ncu_toolkit.program.classes import kernel_class
+
+
+@dataclass(frozen=True)
+class LaunchGroup:
+    """Launches of one kernel with one grid, block and shared memory in the typical step."""
+
+    shape: int
+    """The place of one of them in `Trace.shapes`."""
+    ops: tuple[int, ...]
+    """Places in `Step.ops`."""
+    us: float
+    """Wall time that they alone account for."""
+    share: float
+    """Part of the step's wall time, 0-1."""
+
+
+@dataclass(frozen=True)
+class ChosenLaunch:
+    """A launch that stands for its group. Numbers are from 0, in the order in which the process
+    launched."""
+
+    group: LaunchGroup
+    op: int
+    """Its place in `Step.ops`: of median time in its group."""
+    number: int
+    """Its number among all kernels of the process."""
+    of_function: int
+    """Its number among the process's launches of the same function."""
+    in_graph: bool
+    """Whether it is launched as part of a CUDA graph, which ncu must take apart to see it."""
+
+
+def groups(step: Step, account: Account) -> tuple[LaunchGroup, ...]:
+    """The launches of the typical step by kernel, grid, block and shared memory, those with most
+    time first."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for place, op in enumerate(step.ops):
+        if op.kind == "kernel":
+            shape = step.trace.shapes[op.shape]
+            shared = shape.shared_static + shape.shared_dynamic
+            alike.setdefault((shape.kernel, shape.grid, shape.block, shared), []).append(place)
+    ops = step.ops
+    found = (
+        (sum(account.exclusive_us[place] for place in places), places) for places in alike.values()
+    )
+    return tuple(
+        LaunchGroup(
+            ops[places[0]].shape, tuple(places), us, us / step.wall_us if step.wall_us else 0.0
+        )
+        for us, places in sorted(found, key=lambda each: (-each[0], each[1]))
+    )
+
+
+def choose(
+    step: Step, account: Account, most: int = 24, cover: float = 0.95
+) -> tuple[ChosenLaunch, ...]:
+    """One launch of each of the fewest groups that hold `cover` (0-1) of the step's kernel time, at
+    most `most` of them, those with most time first.
+
+    Collectives are left out, and so is their time: replaying one waits for a partner that never
+    comes. Numbers count the kernels that the trace has."""
+    can = [
+        group
+        for group in groups(step, account)
+        if kernel_class(step.trace.shapes[group.shape]).id != "collective"
+    ]
+    total = sum(group.us for group in can)
+    taken: list[LaunchGroup] = []
+    held = 0.0
+    for group in can[:most]:
+        if held >= cover * total and taken:
+            break
+        taken.append(group)
+        held += group.us
+    ops = step.ops
+    typical = [
+        sorted(group.ops, key=lambda place: ops[place].us)[(len(group.ops) - 1) // 2]
+        for group in taken
+    ]
+    numbers = _numbers(step, {id(ops[place]) for place in typical})
+    return tuple(
+        ChosenLaunch(group, place, *numbers[id(ops[place])], ops[place].node > 0)
+        for group, place in zip(taken, typical, strict=True)
+    )
+
+
+def _numbers(step: Step, wanted: set[int]) -> dict[int, tuple[int, int]]:
+    """Numbers of launches, by `id`, in the process and of their function."""
+    process = step.ops[0].process
+    kernels = [op for op in step.trace.ops if op.kind == "kernel" and op.process == process]
+    if all(op.call >= 0 for op in kernels):  # as the host queued them; nodes of a graph by start
+        kernels.sort(key=lambda op: op.call)
+    found: dict[int, tuple[int, int]] = {}
+    counts: dict[str, int] = {}
+    for number, op in enumerate(kernels):
+        function = step.trace.shapes[op.shape].function
+        if id(op) in wanted:
+            found[id(op)] = number, counts.get(function, 0)
+        counts[function] = counts.get(function, 0) + 1
+    return found

@@ -1,0 +1,425 @@
+"""The step of a program: what its author marked, else what repeats, else all of it.
+
+A step is a stretch of time: it begins with its first work and lasts until the next step's first
+work begins, so that idle time belongs to it. Of several processes or GPUs, the one with the most
+kernel time has the step.
+
+Repetition is sought in the order in which the host queued the work, where the trace knows it:
+streams that run side by side change the order of starts, not of calls."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.model.program import Mark, Step, Trace, Window
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+#: Part of a step's work that must be that of the step after it.
+ALIKE: Final = 0.95
+#: Fewest repeats that make a step.
+REPEATS: Final = 3
+#: Part of the kernel time that the steps must hold; less is enough at the end of the run.
+MOST: Final = 0.5
+AT_END: Final = 0.3
+#: A window that shares less of its kernels' names with the others does other work.
+SAME_WORK: Final = 0.7
+#: A window in which modules are loaded is left out if it takes this many times the median.
+SLOWED: Final = 1.2
+#: The first step prepares (memory, compilers) if it takes this many times the median.
+FIRST: Final = 3.0
+#: A whole run begins after the loading of modules that leaves this part of the kernel time.
+LEFT: Final = 0.8
+#: Numbers in names of ranges, and names of parts of a step.
+_NUMBER: Final = re.compile(r"\d+")
+_PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
+
+
+def find_step(trace: Trace) -> Step:
+    """The step of a program.
+
+    Marks of kind "step" come first, then an NVTX range that repeats at least 3 times and holds most
+    of the kernel time, then the shortest sequence of kernels and copies that repeats at least 3
+    times, 95 % alike, over most of the kernel time. Else it is the whole run without the loading of
+    modules at its start. Takes about 2 s for a million operations.
+
+    Raises UsageProblem for a trace without kernels."""
+    if not any(op.kind == "kernel" for op in trace.ops):
+        raise UsageProblem(
+            "the trace has no kernels",
+            "Record the part of the program that uses the GPU, with CUDA among the activities",
+        )
+    return _Run(trace).step()
+
+
+class _Run:
+    """The work of the process and GPU that has the most kernel time, as arrays."""
+
+    def __init__(self, trace: Trace) -> None:
+        import numpy
+
+        self.np, self.trace = numpy, trace
+        ops = trace.ops
+
+        def column(name: str, of: Sequence[Any] = ops) -> Array:
+            return numpy.fromiter(map(operator.attrgetter(name), of), numpy.int64, len(of))
+
+        start, end, code = column("start"), column("end"), column("shape")
+        kernel = numpy.fromiter((op.kind == "kernel" for op in ops), bool, len(ops))
+        codes: dict[str, int] = {}
+        for i in numpy.flatnonzero(~kernel):  # copies and sets, by direction
+            code[i] = -1 - codes.setdefault(ops[i].path or ops[i].kind, len(codes))
+        self.to_device = -1 - codes["HtoD"] if "HtoD" in codes else None
+        time = numpy.where(kernel, end - start, 0)
+        process, device = column("process"), column("device")
+        places, where = numpy.unique(process << 16 | device, return_inverse=True)
+        most = numpy.flatnonzero(where == numpy.argmax(numpy.bincount(where, time)))
+        self.process, self.device = int(process[most[0]]), int(device[most[0]])
+        processes, devices = len(numpy.unique(places >> 16)), len(numpy.unique(device))
+        self.others = [units.counted(processes, "process", "processes")] * (processes > 1)
+        self.others += [units.counted(devices, "GPU")] * (devices > 1)
+        self.starts, self.start, self.end = start, start[most], end[most]
+        self.code, self.time, self.kernel = code[most], time[most], kernel[most]
+        self.call, self.stream = column("call")[most], column("stream")[most]
+        streams, on = numpy.unique(self.stream, return_inverse=True)
+        self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
+        self.known = bool((self.call >= 0).all())
+        calls = column("start", trace.calls)
+        self.queued = calls[self.call] if self.known else self.start
+
+    def step(self) -> Step:
+        steps = self._groups("step")
+        if steps:
+            return self._of_marks(steps[0], "The program marks its steps")
+        ranges = self._groups("range")
+        repeat = self._repeats()
+        for marks in ranges:
+            names = {self.trace.names[mark.name] for mark in marks}
+            # a range that repeats within the step is no step, nor is one that holds many
+            if repeat is None or abs(len(marks) / len(repeat[1]) - 1) < 0.2:
+                if len(names) > 1 and _PARTS.search(min(names)):
+                    return self._whole()  # layer 0, layer 1, ...: of one pass
+                name = min(names) if len(names) == 1 else _NUMBER.sub("N", min(names))
+                return self._of_marks(marks, f'The program marks it by the NVTX range "{name}"')
+        if repeat is None:
+            return self._whole()
+        period, times, stop = repeat
+        alike = "operation" if period == 1 else units.counted(period, "operation")
+        said = f"The program does the same {alike} {len(times)} times"
+        step = self._step(times, stop, "repeats", said)
+        return step if len(step.windows) >= 5 or step.spread <= 1 else self._whole()
+
+    # ---- marks
+
+    def _groups(self, kind: str) -> list[list[Mark]]:
+        """Marks of a kind by thread and name without numbers (iteration 7), those with the most
+        kernel time first; ranges only where they can be steps."""
+        names = [_NUMBER.sub("N", name) if kind == "range" else "" for name in self.trace.names]
+        groups: dict[tuple[int, str], list[Mark]] = {}
+        for mark in self.trace.marks:
+            if mark.kind == kind and mark.process == self.process:
+                group = groups.setdefault((mark.thread, names[mark.name]), [])
+                if not group or mark.start >= group[-1].end:
+                    group.append(mark)
+        able = [group for group in groups.values() if kind == "step" or len(group) >= REPEATS]
+        able.sort(key=lambda group: -sum(mark.end - mark.start for mark in group))
+        found = []
+        for group in able[:32]:
+            inside = self._inside(group)
+            held = self.time[inside >= 0].sum() / max(int(self.time.sum()), 1)
+            if held >= (MOST if kind == "range" else 1e-9):
+                found.append((-round(float(held), 2), len(group), group))
+        return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
+
+    def _inside(self, marks: Sequence[Mark]) -> Array:
+        """For each operation the mark in which the host queued it, -1 for none."""
+        np = self.np
+        starts = np.array([mark.start for mark in marks])
+        ends = np.array([mark.end for mark in marks])
+        at = np.searchsorted(starts, self.queued, "right") - 1
+        inside: Array = np.where((at >= 0) & (self.queued <= ends[at]), at, -1)
+        return inside
+
+    def _of_marks(self, marks: Sequence[Mark], said: str) -> Step:
+        np = self.np
+        inside = self._inside(marks)
+        main = np.flatnonzero((inside >= 0) & self.main)
+        if not len(main):
+            main = np.flatnonzero(inside >= 0)
+        _, first = np.unique(inside[main], return_index=True)
+        last = inside == inside[main].max()
+        return self._step(self.start[main][first], int(self.end[last].max()), "marked", said)
+
+    # ---- repetition
+
+    def _repeats(self) -> tuple[int, Array, int] | None:
+        """How many operations repeat, when each step of them begins, and when the last one ends;
+        None where nothing repeats."""
+        np = self.np
+        orders = [np.argsort(self.call, kind="stable")] if self.known else []
+        orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
+        for order in orders:
+            found = _stretch(np, self.code[order], self.time[order])
+            if found:
+                begins = self._begins(order, *found)
+                times = self.start[order][self._on_main(order, begins)]
+                sizes = np.diff(np.searchsorted(self.start, times))
+                if not len(sizes):
+                    continue
+                usual = found[0] if len(order) == len(self.start) else np.median(sizes)
+                # steps that run side by side, on streams in turn, are none by time
+                if np.count_nonzero(np.abs(sizes - usual) <= 0.25 * usual) >= 0.6 * len(sizes):
+                    last = self.end[order][begins[-1] : begins[-1] + found[0]]
+                    return found[0], np.maximum.accumulate(times), int(last.max())
+        return None
+
+    def _on_main(self, order: Array, begins: Array) -> Array:
+        """Each step's first work on the main stream, if it has any: what is copied ahead belongs
+        to the step before."""
+        np = self.np
+        on_main = np.append(np.flatnonzero(self.main[order]), len(order))
+        at = on_main[np.searchsorted(on_main, begins)]
+        within: Array = np.where(at < np.append(begins[1:], len(order)), at, begins)
+        return within
+
+    def _begins(self, order: Array, period: int, first: int, last: int) -> Array:
+        """Places in `order` at which steps begin."""
+        np, code = self.np, self.code[order]
+        begin = first
+        while begin + period < last and code[begin] != code[begin + period]:
+            begin += 1
+        begin += self._phase(order, period, begin, last)
+        expected = (last - begin) / period
+        for offset in range(min(period, 64)):  # the first few operations that occur once a step
+            hits = np.arange(begin + offset, last)
+            for length in range(min(period, 256)):
+                hits = hits[hits + length < len(code)]
+                hits = hits[code[hits + length] == code[begin + offset + length]]
+                if len(hits) <= 1.1 * expected:
+                    break
+            if 0.9 * expected - 1 <= len(hits) <= 1.1 * expected:
+                hits = hits - offset
+                break
+        else:
+            hits = np.arange(begin, last - period + 1, period)
+        whole: Array = hits[hits + round(ALIKE * period) <= len(code)]
+        return whole
+
+    def _phase(self, order: Array, period: int, begin: int, last: int) -> int:
+        """How far into the repetition a step begins: at the first copy of its data to the GPU, or
+        after the longest idle time, where there is one; else where the repetition began."""
+        np = self.np
+        repeats = (last - begin) // period
+        rows = begin + np.arange(repeats * period).reshape(repeats, period)
+        copies = np.flatnonzero(self.code[order][rows[0]] == self.to_device)
+        if self.to_device is not None and len(copies):
+            before = np.diff(copies, prepend=copies[-1] - period)
+            return int(copies[int(np.argmax(before))])
+        starts = self.start[order]
+        busy = np.maximum.accumulate(self.end[order])
+        idle = np.median((starts[1:] - busy[:-1])[np.maximum(rows - 1, 0)], axis=0)
+        longest = int(np.argmax(idle))
+        return longest if idle[longest] > max(3e3, 3 * np.median(idle)) else 0
+
+    # ---- windows
+
+    def _step(self, times: Array, stop: int, how: Any, said: str) -> Step:
+        """The step whose windows begin at `times`; the last one ends at `stop`."""
+        np = self.np
+        times = np.unique(times)
+        first = np.searchsorted(self.starts, times)
+        end = int(np.searchsorted(self.starts, max(stop, int(times[-1]) + 1)))
+        windows = [
+            Window(int(times[i]), int(times[i + 1]), int(first[i]), int(first[i + 1]))
+            for i in range(len(times) - 1)
+        ]
+        if len(windows) < REPEATS and (
+            stop > times[-1] or not windows
+        ):  # its idle time is not known
+            windows.append(
+                Window(int(times[-1]), max(stop, int(times[-1]) + 1), int(first[-1]), end)
+            )
+        kept, left = self._steady(windows)
+        took = np.array([window.us for window in kept])
+        low, high = np.percentile(took, (10, 90))
+        typical = int(np.argsort(took, kind="stable")[(len(kept) - 1) // 2])
+        middle = float(took[typical])
+        return Step(
+            trace=self.trace,
+            windows=tuple(kept),
+            typical=typical,
+            how=how,
+            said=f"{said}{''.join(left)}{self._which()}.",
+            spread=float(high - low) / 2 / middle if middle else 0.0,
+            process=self.process if self.others else None,
+            device=self.device if self.others else None,
+        )
+
+    def _which(self) -> str:
+        names = " and ".join(self.others)
+        return f"; of {names}, this is where the kernels take most time" if names else ""
+
+    def _steady(self, windows: list[Window]) -> tuple[list[Window], list[str]]:
+        """The windows without those that clearly do other work, and what is said of those."""
+        np = self.np
+        names: dict[str, int] = {}
+        of = [names.setdefault(shape.function, len(names)) for shape in self.trace.shapes]
+        name = np.where(self.kernel, np.array(of or [0])[self.code * self.kernel], len(names))
+        lows = np.searchsorted(self.start, [window.start for window in windows])
+        highs = np.searchsorted(self.start, [window.end for window in windows])
+        sizes = highs - lows
+        usual = int(np.argsort(sizes, kind="stable")[(len(sizes) - 1) // 2])
+        own = np.bincount(name[lows[usual] : highs[usual]], minlength=len(names) + 1)
+        same = sizes == sizes[usual]
+        for i in np.flatnonzero(~same)[:5000]:
+            count = np.bincount(name[lows[i] : highs[i]], minlength=len(names) + 1)
+            same[i] = np.minimum(count, own).sum() >= SAME_WORK * max(sizes[i], sizes[usual])
+        if same.sum() * 2 < len(windows):
+            same[:] = True
+        left = []
+        if not same.all():
+            left.append(
+                f"; {units.counted(int((~same).sum()), 'stretch', 'stretches')} with other work left out"
+            )
+        windows = [window for window, alike in zip(windows, same, strict=True) if alike]
+        usual_us = float(np.median([window.us for window in windows]))
+        loads = np.array([call.start for call in self.trace.calls if call.kind == "load"])
+        slow = [
+            window.us > SLOWED * usual_us
+            and bool(((loads >= window.start) & (loads < window.end)).any())
+            for window in windows
+        ]
+        if any(slow) and not all(slow):
+            left.append(f"; {units.counted(sum(slow), 'step')} that loaded modules left out")
+            windows = [window for window, out in zip(windows, slow, strict=True) if not out]
+        if len(windows) >= REPEATS and windows[0].us > FIRST * usual_us:
+            times = units.significant(windows.pop(0).us / usual_us, 2)
+            left.append(f"; the first step, which took {times} times as long, left out")
+        return windows, left
+
+    def _whole(self) -> Step:
+        """The run without what came before the last loading of a module that leaves most of it."""
+        np = self.np
+        left = np.cumsum(self.time[::-1])[::-1]
+        loads = [
+            call.end
+            for call in self.trace.calls
+            if call.kind == "load" and call.process == self.process
+        ]
+        first = 0
+        for at in np.searchsorted(self.queued, loads) if self.known else ():
+            if at < len(left) and left[at] >= LEFT * left[0]:
+                first = max(first, int(at))
+        said = "No part of the run repeats, so it is the whole run"
+        if first:
+            said += f" after the first {units.counted(first, 'operation')}, among which modules were loaded"
+        return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)
+
+
+def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:
+    """The period of a sequence and the stretch, as first and last place, in which it repeats.
+
+    The period that holds the most time wins; of equals, the shortest that has no more than twice
+    the differences of the best."""
+    count = len(code)
+    total = np.concatenate(([0], np.cumsum(time)))
+    found = []
+    for period in _lags(np, code):
+        stretch = _verified(np, code, total, period)
+        if stretch:
+            found.append((period, *stretch))
+            if found[-1][3] >= 0.99 * total[-1] and not found[-1][4]:
+                break
+    if not found:
+        return None
+    best = max(each[3] for each in found)
+    near = [each for each in found if each[3] >= ALIKE * best]
+    fewest = min(each[4] for each in near)
+    period, first, last, held, _ = next(each for each in near if each[4] <= 2 * fewest + 2)
+    rest = total[-1] - total[last]
+    if held >= MOST * total[-1] or (held >= AT_END * total[-1] and rest <= 0.05 * total[-1]):
+        return period, first, last
+    for low, high in ((0, first), (last, count)):  # another phase of the program may hold more
+        if held < total[high] - total[low] >= MOST * total[-1]:
+            part = _stretch(np, code[low:high], time[low:high])
+            if part and total[low + part[2]] - total[low + part[1]] >= MOST * total[-1]:
+                return part[0], low + part[1], low + part[2]
+    return None
+
+
+def _lags(np: Any, code: Array) -> list[int]:
+    """Distances at which a sequence may repeat, ascending: peaks of its autocorrelation, with a
+    random point of the unit circle for each symbol, whose product with its conjugate is 1 for
+    equal symbols and 0 on average for others."""
+    count = len(code)
+    most = count // REPEATS
+    if most < 1:
+        return []
+    least = count + most + 2
+    size = min(odd << (-(-least // odd) - 1).bit_length() for odd in (1, 3, 5))
+    random, power = np.random.default_rng(0), 0.0
+    for _ in range(2):
+        points = np.exp(2j * np.pi * random.random(int(code.max() - code.min()) + 1))
+        power = power + np.abs(np.fft.fft(points[code - code.min()], size)) ** 2
+    alike = np.fft.ifft(power)[: most + 2].real / (2.0 * (count - np.arange(most + 2)))
+    before = np.concatenate(([-1.0], alike[1:-2]))
+    peaks = 1 + np.flatnonzero(alike[1:-1] >= np.maximum(before, alike[2:]) - 1e-9)
+    ranked = peaks[np.argsort(-alike[peaks], kind="stable")][:32]
+    near = peaks[alike[peaks] >= alike[peaks].max(initial=-1.0) - 0.1][:64]
+    return sorted({*map(int, ranked), *map(int, near)})
+
+
+def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int, int, int] | None:
+    """Where a sequence repeats with `period`: first and last place, the time between them, and how
+    many operations differ; None where it repeats fewer than 3 times.
+
+    Each window of one period must be 95 % equal to the next. An operation in between that shifts
+    the rest (a log every 40 steps) breaks it only if it is more than 5 % of the period, and of no
+    multiple of a shorter one: 5 of 80 equal layers, with a few operations after the last, are no
+    step."""
+    equal = code[:-period] == code[period:]
+    sums = np.concatenate(([0], np.cumsum(equal)))
+    good = sums[period:] - sums[:-period] >= ALIKE * period
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], good, [False])).astype(np.int8)))
+    lows, highs = edges[::2], edges[1::2] - 1  # the first and last window of each good run
+    if not len(lows):
+        return None
+    longest = np.argmax(highs - lows)
+    middle = int(lows[longest] + highs[longest]) // 2
+    least = _shortest(np, code[middle : middle + period])
+    apart = (
+        lows[1:] - highs[:-1] > (3 - ALIKE - 0.1) * period + 1 if least == period else lows[1:] > 0
+    )
+    begins = np.concatenate(([0], 1 + np.flatnonzero(apart)))
+    ends = np.append(begins[1:], len(lows)) - 1
+    held = total[highs[ends] + 2 * period] - total[lows[begins]]
+    held[np.maximum.reduceat(highs - lows, begins) < period * (REPEATS - 2)] = 0
+    best = int(np.argmax(held))
+    if not held[best]:
+        return None
+    runs = slice(begins[best], ends[best] + 1)
+    margin = period - round(ALIKE * period)
+    low, high = lows[runs] + margin, np.maximum(highs[runs] + period - margin, lows[runs] + margin)
+    differ = int((high - low - (sums[high] - sums[low])).sum())
+    return int(lows[begins[best]]), int(highs[ends[best]]) + 2 * period, int(held[best]), differ
+
+
+def _shortest(np: Any, code: Array) -> int:
+    """The shortest length by whose repetition a sequence is made, in the main; its own if none."""
+    count = len(code)
+    divisors = {
+        d for i in range(1, math.isqrt(count) + 1) if count % i == 0 for d in (i, count // i)
+    }
+    for length in sorted(divisors - {count}):
+        if np.count_nonzero(code[:-length] == code[length:]) >= ALIKE * (count - length):
+            return length
+    return count

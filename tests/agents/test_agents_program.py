@@ -1,0 +1,100 @@
+"""What a model gets of a program's trace: within its budget, with ids that `why` and `where` take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import program_traces
+import pytest
+import report_files
+
+from ncu_toolkit.agents import digest, tools
+from ncu_toolkit.agents.reports import Reports
+from ncu_toolkit.agents.root import Root
+from ncu_toolkit.core.errors import InputProblem, UsageProblem
+from ncu_toolkit.program.files import write_trace
+
+
+@dataclass
+class Served:
+    folder: Path
+    tools: tools.Tools
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """A tool's answer, as its schema says it."""
+        found = json.loads(digest.encoded(self.tools.call(name, arguments)))
+        jsonschema.validate(found, digest.schema(self.tools.all[name].gives))
+        return found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("root")
+    write_trace(program_traces.gpt(), folder / "gpt.ncu-trace")
+    write_trace(program_traces.healthy(), folder / "healthy.ncu-trace")
+    write_trace(program_traces.no_kernels(), folder / "empty.ncu-trace")
+    (folder / "torn.ncu-trace").write_bytes((folder / "gpt.ncu-trace").read_bytes()[:300])
+    (folder / "one.ncu-rep").write_bytes(report_files.first_launches(1))
+    reports = Reports(Root(folder))
+    yield Served(folder, tools.Tools(reports))
+    reports.close()
+
+
+def test_a_trace_is_answered_and_explained(served: Served) -> None:
+    shown = served.call("analyze", report="gpt.ncu-trace")
+    assert shown["report"] == "gpt.ncu-trace"
+    assert shown["headline"].startswith("train.py · ")
+    first = shown["launches"][0]
+    assert first["cause"] == "fp32-matmul"
+    assert first["gain"].startswith("saves at most ")
+    assert first["do"]
+    assert shown["points"][0].startswith("where the step goes: ")
+    assert any(point.startswith("all ") for point in shown["points"])
+    assert shown["parts"][0]["title"] == "Kernels of the step"
+    why = served.call("why", finding=first["finding"])
+    assert why["launches"][0]["title"] == first["title"]
+    assert why["points"], "how the ceiling is computed"
+    where = served.call("where", launch=first["id"])
+    assert len(where["launches"][0]["where"]) >= len(first["where"]) > 0
+    text = json.dumps([shown, why, where])
+    assert "/tmp" not in text
+    assert str(served.folder) not in text
+
+
+@pytest.mark.parametrize("budget", [digest.LEAST, 1000, digest.DEFAULT])
+def test_the_budget_is_kept(served: Served, budget: int) -> None:
+    found = served.tools.call("analyze", {"report": "gpt.ncu-trace", "budget_tokens": budget})
+    assert len(digest.encoded(found)) <= budget * digest.BYTES
+    assert isinstance(found, digest.Digest)
+    assert found.launches
+
+
+def test_no_letter_of_a_point_becomes_a_kernel(served: Served) -> None:
+    """Cards of a step have no kernel whose name could be taken out of a sentence."""
+    shown = served.call("analyze", report="healthy.ncu-trace")
+    assert "a kernela kernel" not in json.dumps(shown)
+
+
+def test_what_cannot_be_answered_is_one_line(served: Served) -> None:
+    for name, said in (
+        ("empty.ncu-trace", "holds no kernel"),
+        ("torn.ncu-trace", "'torn.ncu-trace'"),
+    ):
+        with pytest.raises(InputProblem, match=said) as refused:
+            served.tools.call("analyze", {"report": name})
+        assert "/tmp" not in tools.error_line(refused.value)
+    with pytest.raises(InputProblem, match="is a trace, and `compare` takes reports"):
+        served.tools.call("compare", {"a": "gpt.ncu-trace", "b": "one.ncu-rep"})
+    first = served.call("analyze", report="gpt.ncu-trace")["report_id"]
+    for wrong in (f"{first}/step.99/x", f"{first}/step.x/x", "0000000000/step.0/x"):
+        with pytest.raises(UsageProblem):
+            served.tools.call("why", {"finding": wrong})
+
+
+def test_a_report_is_still_a_report(served: Served) -> None:
+    assert served.call("analyze", report="one.ncu-rep")["launches"][0]["kernel"] == "naive"

@@ -1,0 +1,297 @@
+"""`ncu-toolkit analyze` of traces: alone, beside reports, in every format, and with bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import program_traces
+import pytest
+import report_files
+
+import ncu_toolkit
+from ncu_toolkit.analysis import program
+from ncu_toolkit.cli import main
+from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE, InputProblem
+from ncu_toolkit.model import Launch
+from ncu_toolkit.model.program import Trace
+from ncu_toolkit.pages import json as documents
+from ncu_toolkit.program.files import write_trace
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> Run:
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("NCU_TOOLKIT_DEBUG", raising=False)
+
+    def call(*arguments: str) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main(["analyze", *arguments])
+        found = capsys.readouterr()
+        assert "Traceback" not in found.err + found.out
+        return Ended(int(ended.value.code or 0), found.out.replace("\u2009", " "), found.err)
+
+    return call
+
+
+def of_naive() -> Trace:
+    """A program that launches the first kernels of the recorded report, in a loop."""
+    machine = program_traces.Machine("naive.py")
+    for _ in range(6):
+        for name in ("naive", "coalesced", "other"):
+            machine.launch(name, 300.0, line="naive.py:7")
+        machine.item(line="naive.py:9")
+    trace = machine.trace()
+    shapes = tuple(
+        Launch(each.kernel, each.function, (32, 32, 1), (32, 32, 1)) for each in trace.shapes
+    )
+    return msgspec.structs.replace(trace, shapes=shapes)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traces")
+    write_trace(program_traces.loader(), folder / "loader.ncu-trace")
+    write_trace(of_naive(), folder / "naive.ncu-trace")
+    write_trace(program_traces.no_kernels(), folder / "empty.ncu-trace")
+    (folder / "torn.ncu-trace").write_bytes((folder / "naive.ncu-trace").read_bytes()[:300])
+    (folder / "naive.ncu-rep").write_bytes(report_files.first_launches(3))
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    for each in made.iterdir():
+        (tmp_path / each.name).symlink_to(each)
+    return tmp_path
+
+
+def test_a_trace_alone(run: Run) -> None:
+    ended = run("loader.ncu-trace")
+    assert (ended.code, ended.err) == (EXIT_OK, "")
+    assert ended.out.startswith("loader.py · ")
+    assert "NVIDIA H200" in ended.out
+    assert "where the step goes" in ended.out
+    assert "next" not in ended.out, "there is no one to type it"
+    assert "Kernels of the step" in ended.out
+
+
+def test_several_traces_have_an_answer_each(run: Run) -> None:
+    ended = run("loader.ncu-trace", "naive.ncu-trace")
+    heads = re.findall(r"^\w+\.ncu-trace: \w+\.py · ", ended.out, flags=re.MULTILINE)
+    assert heads == ["loader.ncu-trace: loader.py · ", "naive.ncu-trace: naive.py · "]
+    assert ended.code == EXIT_OK
+    twice = run("naive.ncu-trace", "naive.ncu-trace")
+    assert twice.out == run("naive.ncu-trace").out
+
+
+@pytest.mark.parametrize("form", ["markdown", "brief"])
+def test_other_texts(run: Run, form: str) -> None:
+    ended = run("naive.ncu-trace", "--format", form)
+    assert ended.code == EXIT_OK
+    assert "naive.py · " in ended.out.replace("\\", "")
+    assert "where the step goes" in ended.out
+
+
+def test_json_follows_its_schema(run: Run) -> None:
+    ended = run(
+        "loader.ncu-trace", "naive.ncu-trace", "torn.ncu-trace", "naive.ncu-rep", "--format", "json"
+    )
+    assert ended.code == EXIT_INPUT
+    document = json.loads(ended.out)
+    schema = documents.schema("program")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+    assert set(document) == set(schema["required"])
+    assert [each["status"] for each in document["files"]] == ["complete", "complete", "unreadable"]
+    assert [each["program"] for each in document["programs"]] == ["loader.py", "naive.py"]
+    for each in document["programs"]:
+        parts = sum(part["us"] for part in each["account"]["parts"])
+        assert parts == pytest.approx(each["account"]["wall_us"])
+    kernels = {each["kernel"]: each for each in document["programs"][1]["kernels"]}
+    assert kernels["naive"]["diagnosis"]["bottleneck"] == "uncoalesced-global-access"
+    assert kernels["other"]["diagnosis"] is None
+    assert (
+        len(
+            json.loads(run("naive.ncu-trace", "--format", "json", "--top", "1").out)["programs"][0][
+                "kernels"
+            ]
+        )
+        == 1
+    )
+
+
+def test_csv_is_the_table_of_kernels(run: Run) -> None:
+    ended = run("naive.ncu-trace", "torn.ncu-trace", "--format", "csv")
+    head, *rows = ended.out.splitlines()
+    assert head.startswith("file,kernel,class,grid,block,launches,total_us,share,line,bottleneck")
+    assert {row.split(",")[1] for row in rows[:-1]} == {"naive", "coalesced", "other"}
+    assert "unreadable" in rows[-1]
+
+
+def test_html_is_one_page_of_each_trace(run: Run, folder: Path) -> None:
+    ended = run("naive.ncu-trace", "--format", "html", "--output", "page.html")
+    assert (ended.code, ended.out) == (EXIT_OK, "Open page.html\n")
+    assert (folder / "page.html").read_text().startswith("<!DOCTYPE html>")
+    ended = run("naive.ncu-trace", "loader.ncu-trace", "--format", "html", "--output", "pages")
+    assert ended.code == EXIT_OK
+    assert sorted(each.name for each in (folder / "pages").iterdir()) == [
+        "loader-ncu-trace.html", "naive-ncu-trace.html"
+    ]  # fmt: skip
+
+
+def test_top_and_output(run: Run, folder: Path) -> None:
+    ended = run("naive.ncu-trace", "--top", "1", "--output", "answer.txt")
+    assert (ended.code, ended.out) == (EXIT_OK, "")
+    text = (folder / "answer.txt").read_text().replace("\u2009", " ")
+    assert "2 more kernels take" in text
+    assert "--top 3 shows all." in text
+    ended = run("naive.ncu-trace", "--output", "naive.ncu-trace")
+    assert ended.code == EXIT_USAGE
+    assert "is an input of this command" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--format", "sarif"), "--format sarif is of reports"),
+        (("--format", "bencher"), "--format bencher is of reports"),
+        (("--kernel", "naive"), "--kernel chooses launches of reports"),
+        (("--needs", "bytes=1MiB"), "--needs is of a report's launches"),
+        (("--format", "html", "--redact"), "--redact is of reports"),
+    ],
+)
+def test_what_a_trace_has_not_is_refused(run: Run, options: tuple[str, ...], said: str) -> None:
+    ended = run("naive.ncu-trace", *options)
+    assert ended.code == EXIT_USAGE
+    assert ended.out == ""
+    (line,) = ended.err.splitlines()
+    assert said in line
+
+
+# ---- beside reports
+
+
+def test_a_report_of_the_same_program_is_joined(run: Run) -> None:
+    ended = run("naive.ncu-rep", "naive.ncu-trace")
+    assert (ended.code, ended.err) == (EXIT_OK, "")
+    (row,) = re.findall(r"^naive .*", ended.out, flags=re.MULTILINE)
+    assert "Uncoalesced" in row
+    (row,) = re.findall(r"^other .*", ended.out, flags=re.MULTILINE)
+    assert row.endswith("naive.py:7")
+    assert re.search(
+        r"The reports tell of kernels that take 6\d % of all kernels' time\.", ended.out
+    )
+    said = (
+        "naive.ncu-rep: 1 kernel of 3 is not in the trace with that grid and block: b_transposed."
+    )
+    assert said in " ".join(ended.out.split())
+    assert run("naive.ncu-rep", "naive.ncu-trace", "--needs", "bytes=1MiB").code == EXIT_OK
+
+
+def test_a_trace_of_another_program_beside_a_report(run: Run) -> None:
+    ended = run("loader.ncu-trace", "naive.ncu-rep")
+    assert ended.code == EXIT_INPUT
+    assert ended.out == run("loader.ncu-trace").out
+    (line,) = ended.err.splitlines()
+    assert line == (
+        "error: 'naive.ncu-rep' holds no launch of 'loader.ncu-trace'. Name a report of the same "
+        "program, or analyze it alone"
+    )
+
+
+def test_a_report_of_another_gpu_is_not_joined(run: Run, folder: Path) -> None:
+    trace = of_naive()
+    gpu = program_traces.H200
+    other = msgspec.structs.replace(trace, devices=(type(gpu)(name="NVIDIA A100", cc=(8, 0)),))
+    write_trace(other, folder / "other.ncu-trace")
+    ended = run("other.ncu-trace", "naive.ncu-rep")
+    assert ended.code == EXIT_INPUT
+    assert "(it is of NVIDIA H200)" in ended.err
+
+
+def test_names_of_templates_join_as_other_tools_write_them() -> None:
+    same = [
+        (
+            "void gemm<(int)4, (bool)1, float>(float const*)",
+            "void gemm<4, 1, float>(float const *)",
+        ),
+        ("(anonymous namespace)::f(int)", "<unnamed>::f(int)"),
+    ]
+    for one, other in same:
+        assert program._signature(one) == program._signature(other)
+    assert program._signature("f<4>()") != program._signature("f<8>()")
+
+
+# ---- bad input
+
+
+def test_a_trace_without_kernels(run: Run) -> None:
+    ended = run("empty.ncu-trace")
+    assert (ended.code, ended.out) == (EXIT_INPUT, "")
+    (line,) = ended.err.splitlines()
+    assert line.startswith("error: unreadable: 'empty.ncu-trace' holds no kernel. ")
+
+
+def test_the_rest_is_shown_where_a_trace_cannot_be_read(run: Run) -> None:
+    ended = run("torn.ncu-trace", "naive.ncu-trace")
+    assert ended.code == EXIT_INPUT
+    assert "naive.py · " in ended.out
+    (line,) = ended.err.splitlines()
+    assert line.startswith("error: unreadable: 'torn.ncu-trace' ")
+    ended = run("torn.ncu-trace", "naive.ncu-rep")
+    assert ended.code == EXIT_INPUT
+    assert "Uncoalesced" in ended.out, "the report's own answer"
+    ended = run("naive.ncu-trace", "missing.ncu-rep")
+    assert ended.code == EXIT_INPUT
+    assert "naive.py · " in ended.out
+    assert "missing.ncu-rep" in ended.err
+
+
+# ---- Python
+
+
+def test_load_reads_a_trace(folder: Path) -> None:
+    found = ncu_toolkit.load(folder / "naive.ncu-trace", reports=[folder / "naive.ncu-rep"])
+    assert found.trace.program == "naive.py"
+    assert found.step.trace is found.trace
+    assert sum(part.us for part in found.account.parts) == pytest.approx(found.account.wall_us)
+    assert found.findings == found.diagnosis.findings
+    assert len(repr(found)) < 200
+    text = str(found)
+    assert text.startswith("naive.py · ")
+    assert "--" not in text.partition("next")[2].splitlines()[0]
+    assert "nc-card" in found._repr_html_()
+    frame = found.to_frame()
+    assert set(frame["kernel"]) == {"naive", "coalesced", "other"}
+    assert "uncoalesced-global-access" in set(frame["bottleneck"])
+    assert found.to_html(folder / "a.html").is_file()
+    plain = ncu_toolkit.load(folder / "naive.ncu-trace")
+    assert isinstance(plain, ncu_toolkit.ProgramTrace)
+
+
+def test_load_refuses_what_is_no_trace(folder: Path) -> None:
+    for path, reports, said in (
+        ("empty.ncu-trace", [], "holds no kernel"),
+        ("torn.ncu-trace", [], "torn.ncu-trace"),
+        ("naive.ncu-rep", [], "is no trace"),
+        ("loader.ncu-trace", ["naive.ncu-rep"], "holds no launch of"),
+        ("naive.ncu-trace", ["missing.ncu-rep"], "missing.ncu-rep"),
+    ):
+        with pytest.raises(InputProblem, match=said):
+            ncu_toolkit.load(folder / path, reports=[folder / each for each in reports])

@@ -1,0 +1,108 @@
+"""What is found in whole programs with a known cause, simulated, and in healthy ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+import program_traces as programs
+import pytest
+
+from ncu_toolkit.diagnosis.program import diagnose_program
+from ncu_toolkit.model import Evidence
+from ncu_toolkit.model.program import ProgramDiagnosis, StepFinding, Trace
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.step import find_step
+
+
+def diagnosed(trace: Trace) -> ProgramDiagnosis:
+    step = find_step(trace)
+    return diagnose_program(step, account_of(step))
+
+
+def of_rule(found: ProgramDiagnosis, rule: str) -> StepFinding | None:
+    return next((each for each in found.findings if each.rule == rule), None)
+
+
+def named(found: ProgramDiagnosis) -> list[str]:
+    return [each.rule for each in found.findings]
+
+
+def test_the_gpt_of_the_design() -> None:
+    found = diagnosed(programs.gpt())
+    assert found.findings[0].rule == "fp32-matmul"
+    assert found.findings[0].confidence == "high"
+    first = found.findings[0]
+    products = sum(
+        found.account.exclusive_us[at]
+        for at, op in enumerate(found.step.ops)
+        if op.kind == "kernel" and "gemm" in found.step.trace.shapes[op.shape].kernel
+    )
+    assert first.ceiling_us == pytest.approx(products * 7 / 8)
+    assert {"unfused-attention", "optimizer-launches", "spelled-out"} <= set(named(found))
+    attention = of_rule(found, "unfused-attention")
+    assert attention is not None
+    assert {"train.py:31", "model.py:29"} <= set(attention.where)
+    assert found.together_us < found.account.wall_us
+
+
+@pytest.mark.parametrize("make", [programs.healthy, programs.two_processes])
+def test_a_healthy_program_is_left_alone(make: Callable[[], Trace]) -> None:
+    found = diagnosed(make())
+    promised = [each for each in found.findings if each.rule != "exposed-collectives"]
+    assert not promised, [(each.rule, each.ceiling_us) for each in promised]
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (programs.launch_bound, "launch-bound"),
+        (programs.synchronous, "host-sync"),
+        (programs.allocating, "allocation-in-step"),
+        (programs.loader, "host-copy"),
+        (programs.streams, "small-ops-loop"),
+        (programs.two_processes, "exposed-collectives"),
+    ],
+)
+def test_the_cause_comes_first(make: Callable[[], Trace], rule: str) -> None:
+    found = diagnosed(make())
+    assert named(found)[:1] == [rule], [(f.rule, f.ceiling_us) for f in found.findings]
+
+
+def test_pinned_copies_in_line() -> None:
+    found = diagnosed(programs.loader(pinned=True))
+    assert of_rule(found, "host-copy") is None
+    assert of_rule(found, "serial-copies") is not None
+
+
+def test_independent_streams_are_no_finding() -> None:
+    found = diagnosed(programs.streams(together=True))
+    assert of_rule(found, "small-ops-loop") is None
+
+
+def test_a_rule_that_lacks_its_inputs_abstains() -> None:
+    trace = msgspec.structs.replace(programs.synchronous(), lacks=("host calls",))
+    outcomes = {each.bottleneck: each for each in diagnosed(trace).considered}
+    for name in ("launch-bound", "host-sync", "host-work", "allocation-in-step"):
+        assert outcomes[name].outcome == "abstained"
+        assert outcomes[name].missing == ("host calls",)
+
+
+def test_a_whole_run_is_never_sure() -> None:
+    trace = programs.gpt(steps=1)
+    step = find_step(trace)
+    step = msgspec.structs.replace(step, how="whole")
+    assert {each.confidence for each in diagnose_program(step, account_of(step)).findings} <= {
+        "medium",
+        "low",
+    }
+
+
+def test_no_path_or_layout_word_in_messages() -> None:
+    """What is told is plain text: no tabs, no doubled spaces."""
+    found = diagnosed(programs.gpt())
+    for finding in found.findings:
+        for text in (finding.summary, *finding.arithmetic, *finding.advice):
+            assert not re.search(r"\s{2,}|\t", text), text
+        assert all(isinstance(fact, Evidence) for fact in finding.evidence)

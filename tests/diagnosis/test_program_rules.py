@@ -1,0 +1,386 @@
+"""Rules of the step: what they find in programs with a known cause, and that they leave a healthy one
+alone."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import msgspec
+import program_traces as programs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncu_toolkit.diagnosis import rules
+from ncu_toolkit.diagnosis.program import SURE, diagnose_program, together
+from ncu_toolkit.diagnosis.program_rules import _operations, step_rules
+from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
+from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
+from ncu_toolkit.diagnosis.rules.reference import HEADINGS
+from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.model import Device, Diagnosis, Finding, NoFinding, Profile
+from ncu_toolkit.model.program import (
+    Account,
+    IdleGap,
+    Op,
+    ProgramDiagnosis,
+    Step,
+    StepFinding,
+    Trace,
+    Window,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "ncu_toolkit" / "diagnosis" / "program_rules"
+
+
+def of_rule(found: ProgramDiagnosis, rule: str) -> StepFinding | None:
+    return next((each for each in found.findings if each.rule == rule), None)
+
+
+def named(found: ProgramDiagnosis) -> list[str]:
+    return [each.rule for each in found.findings]
+
+
+def step_of(
+    work: list[tuple[str, float, float, str]],
+    *,
+    device: Device = programs.H200,
+    grid: int = 528,
+    grids: list[int] | None = None,
+) -> tuple[Step, Account]:
+    """A step by hand on one stream: (kernel, microseconds, idle before it, the gap's cause)."""
+    shapes, ops, gaps, now = [], [], [], 0
+    for at, (kernel, us, idle, cause) in enumerate(work):
+        if idle:
+            gaps.append(IdleGap(now, now + round(idle * 1000), cause, at))  # type: ignore[arg-type]
+            now += round(idle * 1000)
+        blocks = grids[at] if grids else grid
+        launch = programs.Launch(kernel, programs.function_of(kernel), (blocks, 1, 1), (128, 1, 1))
+        if launch not in shapes:
+            shapes.append(launch)
+        end = now + round(us * 1000)
+        ops.append(Op(now, end, "kernel", shapes.index(launch)))
+        now = end
+    trace = Trace(source="by hand", devices=(device,), shapes=tuple(shapes), ops=tuple(ops))
+    step = Step(
+        trace=trace,
+        windows=(Window(0, now, 0, len(ops)),),
+        typical=0,
+        how="repeats",
+        said="By hand.",
+    )
+    return step, Account(now / 1e3, (), tuple(gaps), tuple(op.us for op in ops))
+
+
+def kernels(*names: str, us: float = 50.0) -> list[tuple[str, float, float, str]]:
+    return [(name, us, 0.0, "") for name in names]
+
+
+# ---- every rule ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(step_rules()))
+def test_rule_has_its_page(name: str) -> None:
+    rule = step_rules()[name]
+    assert rule.__name__.rpartition(".")[2] == name.replace("-", "_")  # type: ignore[attr-defined]
+    text = inspect.cleandoc(rule.__doc__ or "")
+    found = [part.partition("\n")[0] for part in text.split("\n\n")[1:]]
+    assert tuple(found) == HEADINGS
+    assert rule.TITLE
+    assert rule.TITLE[0].isupper()
+    assert name not in rules.bottleneck_ids()
+    for value in vars(rule).values():
+        if isinstance(value, Threshold):
+            assert len(value.source) > 10
+
+
+def test_rules_import_no_other_rule() -> None:
+    own = {path.stem for path in RULES.glob("[a-z]*.py")}
+    for path in RULES.glob("[a-z]*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                assert str(node.module).rpartition(".")[2] not in own, path.name
+
+
+@pytest.mark.parametrize("name", sorted(step_rules()))
+def test_rule_of_nothing(name: str) -> None:
+    """One copy and no figures: no rule finds anything or fails."""
+    trace = Trace(
+        source="by hand", devices=(), shapes=(), ops=(Op(0, 10, "copy"),),
+        lacks=("wall time", "host calls", "marks", "lines", "shapes", "registers", "memory kinds"),
+    )  # fmt: skip
+    window = (Window(0, 10, 0, 1),)
+    step = Step(trace=trace, windows=window, typical=0, how="whole", said="It is the whole run.")
+    outcome = step_rules()[name].find(StepFacts(step, Account(0.0, (), (), (0.0,))))
+    assert isinstance(outcome, NoFinding)
+    assert outcome.reason
+
+
+# ---- steps made by hand -------------------------------------------------------------------------
+
+
+def test_layers_are_no_loop_of_small_launches() -> None:
+    """Sixteen layers of six small kernels: nothing repeats within four launches."""
+    names = [f"layer_{i}(float*)" for i in range(6)]
+    step, account = step_of(kernels(*names * 16, us=20.0), grid=16)
+    found = diagnose_program(step, account)
+    assert of_rule(found, "small-ops-loop") is None
+    assert of_rule(found, "idle-streams") is not None
+
+
+def test_fused_attention_and_a_router_are_no_attention() -> None:
+    for between in ([programs.FLASH], [programs.SOFTMAX, "void topk_kernel<float>(float*)"]):
+        step, account = step_of(kernels(programs.sgemm(), *between, programs.sgemm()))
+        assert of_rule(diagnose_program(step, account), "unfused-attention") is None
+
+
+def test_attention_with_its_softmax_written_out() -> None:
+    exp = programs.TANH.replace("tanh_kernel", "exp_kernel")
+    most = programs.MEAN.replace("MeanOps", "MaxOps")
+    names = [programs.BF16_PRODUCT, programs.SCALE, most, programs.ADD, exp, programs.SUM, programs.MUL, programs.BF16_PRODUCT]  # fmt: skip
+    step, account = step_of(kernels(*names * 2))
+    assert of_rule(diagnose_program(step, account), "unfused-attention") is not None
+    once, account = step_of(kernels(*names))
+    assert of_rule(diagnose_program(once, account), "unfused-attention") is None
+
+
+def test_attention_with_a_copy_between() -> None:
+    step, account = step_of(kernels(*[programs.sgemm(), programs.SOFTMAX, programs.ADD] * 3))
+    ops = list(step.trace.ops)
+    for at in (2, 5):
+        ops[at] = msgspec.structs.replace(ops[at], kind="copy", path="DtoD", shape=-1, size=1 << 20)
+    trace = msgspec.structs.replace(step.trace, ops=tuple(ops))
+    step = msgspec.structs.replace(step, trace=trace)
+    assert of_rule(diagnose_program(step, account), "unfused-attention") is not None
+
+
+def test_collectives_are_hidden_by_work_alone() -> None:
+    step, account = step_of(
+        kernels(programs.ALL_REDUCE, programs.ALL_REDUCE, programs.BF16_PRODUCT)
+    )
+    found = of_rule(diagnose_program(step, account), "exposed-collectives")
+    assert found is not None
+    assert found.ceiling_us == pytest.approx(50.0)
+    step, account = step_of(kernels(programs.ALL_REDUCE))
+    assert not diagnose_program(step, account).findings
+
+
+def test_short_launches_of_few_blocks_are_left_alone() -> None:
+    step, account = step_of(kernels("tiny(float*)", us=4.0), grid=1)
+    assert not diagnose_program(step, account).findings
+
+
+def test_a_loss_between_products_is_no_attention() -> None:
+    step, account = step_of(
+        kernels(programs.sgemm(), programs.LOG_SOFTMAX, programs.LOG_SOFTMAX_BACK, programs.sgemm())
+    )
+    assert of_rule(diagnose_program(step, account), "unfused-attention") is None
+
+
+def test_a_recurrent_cell_is_no_gelu() -> None:
+    gate = [programs.MUL, programs.ADD, programs.TANH, programs.ADD]
+    update = [programs.MUL, programs.MUL, programs.ADD]
+    step, account = step_of(kernels(*[*gate, *update] * 6))
+    assert of_rule(diagnose_program(step, account), "spelled-out") is None
+
+
+def test_launches_of_other_sizes_are_no_chain() -> None:
+    names = kernels(*[programs.ADD, programs.MUL, programs.TANH] * 8)
+    alike, account = step_of(names, grid=1000)
+    chain = of_rule(diagnose_program(alike, account), "unfused-chain")
+    assert chain is not None
+    assert chain.confidence == "low"
+    assert chain.ceiling_us == pytest.approx(23 / 24 * account.wall_us)
+    other, account = step_of(names, grids=[1000 * (1 + i % 2) for i in range(24)])
+    assert of_rule(diagnose_program(other, account), "unfused-chain") is None
+
+
+def test_a_fused_optimizer_is_left_alone() -> None:
+    fused = (
+        "void multi_tensor_apply_kernel<FusedOptimizerMetadata<4>, FusedAdamMathFunctor<4> >(int)"
+    )
+    step, account = step_of(kernels(*[programs.BF16_PRODUCT, fused] * 4))
+    assert of_rule(diagnose_program(step, account), "optimizer-launches") is None
+
+
+def test_late_launches_that_recording_made_are_not_sure() -> None:
+    """A gap of little more than recording costs."""
+    step, account = step_of([(programs.ADD, 8.0, 1.5, "host late")] * 40)
+    found = of_rule(diagnose_program(step, account), "launch-bound")
+    assert found is not None
+    assert found.confidence == "low"
+    step, account = step_of([(programs.ADD, 8.0, 6.0, "host late")] * 40)
+    found = of_rule(diagnose_program(step, account), "launch-bound")
+    assert found is not None
+    assert found.confidence == "high"
+
+
+def test_long_idle_time_is_other_work_of_the_host() -> None:
+    step, account = step_of([(programs.ADD, 500.0, 700.0, "host late")] * 3)
+    assert named(diagnose_program(step, account))[0] == "host-work"
+
+
+@pytest.mark.parametrize(
+    ("name", "cc", "kind", "ratio"),
+    [
+        ("NVIDIA H200", (9, 0), "TF32", 8.0),
+        ("NVIDIA A100-SXM4-80GB", (8, 0), "TF32", 8.0),
+        ("NVIDIA A40", (8, 6), "TF32", 2.0),
+        ("NVIDIA L4", (8, 9), "TF32", 2.0),
+        ("NVIDIA GeForce RTX 3090", (8, 6), "TF32", 1.0),
+        ("NVIDIA GeForce RTX 4090", (8, 9), "TF32", 1.0),
+        ("NVIDIA B200", (10, 0), "TF32", 16.0),
+        ("Tesla V100-SXM2-16GB", (7, 0), "FP16", 8.0),
+        ("Tesla T4", (7, 5), "FP16", 8.0),
+        ("NVIDIA GeForce RTX 2080 Ti", (7, 5), "FP16", 4.0),
+    ],
+)
+def test_rates_of_the_data_sheets(name: str, cc: tuple[int, int], kind: str, ratio: float) -> None:
+    assert rates(Device(name, cc)) == (kind, ratio)
+    step, account = step_of(kernels(*[programs.sgemm()] * 4), device=Device(name, cc))
+    found = of_rule(diagnose_program(step, account), "fp32-matmul")
+    assert (found is not None) == (ratio > 1)
+
+
+def test_rates_of_an_unknown_gpu() -> None:
+    step, account = step_of(kernels(programs.sgemm()), device=Device("GPU", (0, 0)))
+    outcomes = {each.bottleneck: each for each in diagnose_program(step, account).considered}
+    assert outcomes["fp32-matmul"].outcome == "abstained"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        (programs.ADDCDIV, "addcdiv"),
+        (programs.MEAN, "mean"),
+        (programs.SUM, "sum"),
+        (programs.SOFTMAX, "softmax"),
+        (programs.SOFTMAX_BACK, "softmax backward"),
+        (programs.MASK, "where"),
+        (programs.TO_LAYOUT, "copy"),
+        (programs.sgemm(), ""),
+        ("cupy_multiply__float32_float32_float32", "mul"),
+        ("my_kernel(float*)", ""),
+    ],
+)
+def test_words_of_kernels(name: str, word: str) -> None:
+    assert _operations.of_kernel(name) == word
+
+
+def test_idle_time_without_a_finding_is_told() -> None:
+    step, account = step_of(
+        [("a(float*)", 100.0, 30.0, "between"), ("b(float*)", 100.0, 1.0, "sync")] * 4
+    )
+    found = diagnose_program(step, account)
+    assert not found.findings
+    (note,) = found.notes
+    assert note.startswith("For 13")
+    assert "of the step" in note
+    step, account = step_of([("a(float*)", 900.0, 10.0, "between")] * 4)
+    assert not diagnose_program(step, account).notes
+
+
+def test_of_a_whole_run_it_says_the_run() -> None:
+    step, account = step_of([(programs.ADD, 8.0, 6.0, "host late")] * 40)
+    step = msgspec.structs.replace(step, how="whole")
+    found = diagnose_program(step, account)
+    finding = of_rule(found, "launch-bound")
+    assert finding is not None
+    texts = [finding.summary, *finding.arithmetic, *(fact.meaning for fact in finding.evidence)]
+    texts += [each.reason for each in found.considered]
+    assert "of the run" in finding.summary
+    assert not [text for text in texts if "the step" in text]
+
+
+# ---- the engine ----------------------------------------------------------------------------------
+
+
+def known(
+    shape: int, saved: float, bottleneck: str = "tail-effect"
+) -> dict[int, tuple[Profile, Diagnosis]]:
+    finding = Finding(
+        bottleneck,
+        "The last wave is small.",
+        "high",
+        (),
+        1 / (1 - saved),
+        ("By hand.",),
+        ("Do it.",),
+    )
+    profile = Profile.__new__(Profile)
+    return {shape: (profile, Diagnosis((finding,)))}
+
+
+def test_a_kernel_verdict_counts_by_its_share() -> None:
+    step, account = step_of(kernels("big(float*)", us=900.0) + kernels("small(float*)", us=100.0))
+    found = diagnose_program(step, account, known(1, 0.5))
+    assert found.findings[0].ceiling_us == pytest.approx(50.0)
+    assert found.findings[0].title == "Tail effect in small"
+    assert not diagnose_program(step, account, known(1, 0.2)).findings
+
+
+def test_a_kernel_verdict_of_products_gives_way() -> None:
+    step, account = step_of(kernels(*[programs.sgemm()] * 4))
+    found = diagnose_program(step, account, known(0, 0.1))
+    assert named(found) == ["fp32-matmul"]
+    left = [each for each in found.considered if each.bottleneck == "tail-effect"]
+    assert "FP32 matrix products" in left[0].reason
+
+
+def test_savings_of_the_same_time_do_not_add_up() -> None:
+    _, account = step_of(kernels("a(float*)", "b(float*)", us=100.0))
+    one = StepFinding(rule="x", title="X", summary="", confidence="high", ceiling_us=80.0, ops=(0,))
+    two = msgspec.structs.replace(one, rule="y", ceiling_us=50.0)
+    apart = msgspec.structs.replace(two, ops=(1,))
+    both = msgspec.structs.replace(one, rule="z", ceiling_us=100.0, ops=(0, 1))
+    assert together([one, two], account) == pytest.approx(80.0)
+    assert together([one, apart], account) == pytest.approx(130.0)
+    assert together([one, both], account) == pytest.approx(130.0)
+    assert together([msgspec.structs.replace(one, good=True)], account) == 0.0
+
+
+POOL = (
+    programs.ADD, programs.MUL, programs.TANH, programs.SOFTMAX, programs.SUM, programs.MEAN, programs.SQRT,
+    programs.sgemm(), programs.BF16_PRODUCT, programs.ADDCDIV, programs.ADDCMUL, programs.TO_LAYOUT, programs.ALL_REDUCE, "mine(float*)",
+)  # fmt: skip
+WORK = st.lists(
+    st.tuples(
+        st.sampled_from(POOL),
+        st.floats(0.5, 500.0),
+        st.sampled_from((0.0, 0.0, 1.0, 10.0, 400.0)),
+        st.sampled_from(("host late", "sync", "copy", "allocation", "between", "unknown")),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(WORK, st.integers(1, 600), st.floats(0.0, 0.9))
+def test_no_gain_is_above_its_time(
+    work: list[tuple[str, float, float, str]], grid: int, saved: float
+) -> None:
+    step, account = step_of(work, grid=grid)
+    found = diagnose_program(step, account, known(0, saved))
+    most = 0.0
+    for finding in found.findings:
+        own = sum(account.exclusive_us[at] for at in finding.ops)
+        own += sum(account.gaps[at].us for at in finding.gaps)
+        assert 0 <= finding.ceiling_us <= own + 1e-6
+        assert finding.ceiling_us <= account.wall_us + 1e-6
+        assert finding.ceiling_us >= WORTH.value * account.wall_us * 0.99
+        assert len(set(finding.ops)) == len(finding.ops)
+        assert len(set(finding.gaps)) == len(finding.gaps)
+        assert all(fact.holds for fact in finding.evidence)
+        assert finding.arithmetic
+        assert finding.advice
+        assert finding.expected_us is None
+        most = max(most, finding.ceiling_us)
+    assert most - 1e-6 <= found.together_us <= account.wall_us + 1e-6
+    order = [each.ceiling_us * SURE[each.confidence] for each in found.findings]
+    assert order == sorted(order, reverse=True)
+    asked = {each.rule for each in found.findings} | {each.bottleneck for each in found.considered}
+    assert set(step_rules()) <= asked

@@ -1,0 +1,427 @@
+"""The answer for a program's step: its first screen, what it adds up to, and what it says of traces
+that lack something."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import program_traces
+import pytest
+import recorded
+
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.document.views import Answer
+from ncu_toolkit.explain import program as explain
+from ncu_toolkit.model import Launch, NoFinding
+from ncu_toolkit.model.finding import Advice
+from ncu_toolkit.model.program import (
+    Account,
+    AccountPart,
+    Call,
+    IdleGap,
+    Lack,
+    Op,
+    ProgramDiagnosis,
+    Step,
+    StepFinding,
+    Trace,
+    Window,
+)
+from ncu_toolkit.program.choice import LaunchGroup
+from ncu_toolkit.render import html, markdown
+from ncu_toolkit.render.text import plain_text
+
+#: Kernels of the step with their times in microseconds; then 2.8 ms of idle time, 46.6 ms in all.
+KERNELS = {
+    "void sgemm_128x128<float>(float const*, float*)": 31_200,
+    "gelu": 6_500,
+    "softmax": 3_300,
+    "adam": 2_800,
+}
+PARTS = (
+    AccountPart("product", "products", 31_200.0, 46),
+    AccountPart("elementwise", "elementwise", 6_500.0, 500),
+    AccountPart("softmax", "softmax", 3_300.0, 21),
+    AccountPart("optimizer", "optimizer", 2_800.0, 240),
+    AccountPart("idle: host late", "host launches late", 2_000.0, 9),
+    AccountPart("idle: sync", "waits for a synchronisation", 800.0, 2),
+)
+FP32 = StepFinding(
+    rule="fp32-matmul",
+    title="FP32 matrix products on CUDA cores",
+    summary="46 products take 67 % of the step; none uses tensor cores.",
+    confidence="high",
+    ceiling_us=27_000.0,
+    ops=(0,),
+    advice=(Advice("Allow TF32", 'torch.set_float32_matmul_precision("high")'), "Or use BF16."),
+    where=("model.py:21", "model.py:40"),
+)
+SPELLED = StepFinding(
+    rule="spelled-out",
+    title="Attention written out, 3 × 7 launches",
+    summary="Seven launches do what one fused kernel does.",
+    confidence="medium",
+    ceiling_us=3_100.0,
+    ops=(2,),
+    where=("model.py:30",),
+)
+OPTIMIZER = StepFinding(
+    rule="optimizer-launches",
+    title="Optimizer of 62 × 12 launches",
+    summary="Each parameter is updated by launches of its own.",
+    confidence="low",
+    ceiling_us=2_400.0,
+    ops=(3,),
+    where=("train.py:33",),
+)
+
+
+def gpt(lacks: tuple[Lack, ...] = (), **changes: object) -> ProgramDiagnosis:
+    """The step of section 5 of the design, by hand."""
+    ops, start = [], 0
+    for at, us in enumerate(KERNELS.values()):
+        ops.append(Op(start, start + us * 1000, "kernel", shape=at))
+        start += us * 1000
+    trace = Trace(
+        source="PyTorch profiler",
+        program="train.py",
+        devices=(program_traces.H200,),
+        shapes=tuple(Launch(name, name.split("<")[0].removeprefix("void "), (528, 1, 1), (256, 1, 1)) for name in KERNELS),
+        ops=tuple(ops),
+        lacks=lacks,
+    )  # fmt: skip
+    step = Step(
+        trace=trace,
+        windows=tuple(Window(at * 46_600_000, (at + 1) * 46_600_000, 0, 4) for at in range(9)),
+        typical=0,
+        how="repeats",
+        said="The launches repeat: 9 steps are alike.",
+        spread=0.004,
+    )
+    account = Account(
+        46_600.0,
+        PARTS,
+        (IdleGap(43_800_000, 46_600_000, "host late"),),
+        tuple(float(us) for us in KERNELS.values()),
+    )
+    found = ProgramDiagnosis(
+        step=step, account=account, findings=(FP32, SPELLED, OPTIMIZER), together_us=31_600.0
+    )
+    return msgspec.structs.replace(found, **changes)
+
+
+def healthy(**changes: object) -> ProgramDiagnosis:
+    """The same step without findings, and without its idle time."""
+    account = msgspec.structs.replace(gpt().account, gaps=())
+    return gpt(findings=(), together_us=0.0, **{"account": account, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each launch is a group."""
+
+    def groups(step: Step, account: Account) -> tuple[LaunchGroup, ...]:
+        return tuple(
+            LaunchGroup(op.shape, (at,), account.exclusive_us[at], 0.0)
+            for at, op in enumerate(step.ops)
+        )
+
+    monkeypatch.setattr(explain, "groups", groups)
+
+
+def plain(text: str) -> str:
+    return text.replace("\u2009", " ").replace("\u202f", " ")
+
+
+def shown(answer: Answer, width: int = 100) -> str:
+    return plain(plain_text(answer, width))
+
+
+def test_the_first_screen_answers() -> None:
+    """24 lines of 100 columns: the first cause with its saving, the next two, where time goes."""
+    screen = shown(explain.program_answer(gpt(), next_command="ncu-toolkit analyze x")).split("\n")
+    assert max(map(len, screen)) <= 100
+    head, text = screen[0], "\n".join(screen[:24])
+    assert head == (
+        "train.py · step of 46.6 ms (9 seen, ±0.4 %) · NVIDIA H200 · 4 launches, GPU busy 94 %"
+    )
+    assert screen[2].startswith("FP32 matrix products on CUDA cores  ")
+    assert screen[2].endswith("  saves at most 27 of 46.6 ms · clear cause")
+    assert "1. Allow TF32" in text
+    assert "where   model.py:21" in text
+    assert re.search(
+        r"then    Attention written out, 3 × 7 launches  saves at most 3.1 ms  model", text
+    )
+    assert re.search(
+        r"        Optimizer of 62 × 12 launches  +saves at most 2.4 ms  train.py:33", text
+    )
+    assert re.search(r"        all three +46.6 → 15 ms at best", text)
+    assert "where the step goes" in text
+    assert re.search(r"products +█+▍? +67 %", text)
+
+
+def test_where_the_step_goes_adds_up() -> None:
+    for busy in (
+        [33.4, 33.3, 33.3],
+        [99.6, 0.2, 0.2],
+        [20.5, 20.5, 20.5, 20.5, 18.0],
+        [13.0] * 7 + [9.0],
+        [100.0],
+    ):
+        parts = tuple(AccountPart(f"k{at}", f"k{at}", us, 1) for at, us in enumerate(busy))
+        bars = explain.program_answer(gpt(account=replaced(gpt().account, parts))).cards[0].bars
+        assert round(sum(bar.busy for bar in bars), 9) == 1.0
+        assert len(bars) <= 6
+        assert all(round(bar.busy * 100, 6).is_integer() for bar in bars)
+
+
+def replaced(account: Account, parts: tuple[AccountPart, ...]) -> Account:
+    """The account with other parts, which add up to its wall time."""
+    whole = sum(part.us for part in parts)
+    scaled = tuple(
+        msgspec.structs.replace(part, us=part.us * account.wall_us / whole) for part in parts
+    )
+    return msgspec.structs.replace(account, parts=scaled)
+
+
+def test_idle_time_is_one_bar_and_its_causes_are_told() -> None:
+    first = explain.program_answer(gpt()).cards[0]
+    idle = [bar for bar in first.bars if bar.label == "GPU idle"]
+    assert [round(bar.busy * 100) for bar in idle] == [6]
+    assert plain(first.basis) == (
+        "Idle: host launches late 4.3 %, waits for a synchronisation 1.7 %."
+    )
+
+
+def test_the_kernels_of_the_step_follow() -> None:
+    answer = explain.program_answer(gpt(), top=2)
+    (table,) = answer.tables
+    assert [row[0].text for row in table.rows] == ["sgemm_128x128", "gelu"]
+    labels = [column.label for column in table.columns]
+    first = dict(zip(labels, (plain(cell.text) for cell in table.rows[0]), strict=True))
+    assert (first["grid"], first["time"], first["share"]) == ("528", "31.2 ms", "67 %")
+    assert plain(table.note) == "2 more kernels take 6.10 ms; --top 4 shows all."
+    assert len(answer.cards) == 2, "--top bounds the cards too"
+    quiet = explain.program_answer(gpt(), top=3, flags=False).tables[0].note
+    assert plain(quiet) == "1 more kernel takes 2.80 ms."
+
+
+def test_a_kernel_of_several_grids_is_one_row() -> None:
+    found = gpt()
+    trace = found.step.trace
+    shapes = tuple(
+        Launch("f<float>(int)", "f", (at + 1, 1, 1), (256, 1, 1)) for at in range(len(KERNELS))
+    )
+    step = msgspec.structs.replace(found.step, trace=msgspec.structs.replace(trace, shapes=shapes))
+    (table,) = explain.program_answer(msgspec.structs.replace(found, step=step)).tables
+    ((name, grids, *_),) = table.rows
+    assert (name.text, grids.text) == ("f", "4 grids")
+
+
+def test_a_report_gives_its_kernel_a_verdict() -> None:
+    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
+    known = {1: (profile, diagnose(profile))}
+    table = explain.program_answer(gpt(), known).tables[0]
+    at = [column.label for column in table.columns].index("verdict")
+    assert [bool(row[at].text) for row in table.rows] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "brief", "html"])
+def test_every_writer_shows_the_same(form: str) -> None:
+    answer = explain.program_answer(gpt())
+    write = {
+        "text": plain_text, "markdown": markdown.markdown, "brief": markdown.brief,
+        "html": html.fragment,
+    }[form]  # fmt: skip
+    text = plain(str(write(answer)))
+    for words in (
+        "step of 46.6 ms",
+        "saves at most 27 of 46.6 ms",
+        "clear cause",
+        "where the step goes",
+        "all three",
+        "46.6 → 15 ms at best",
+        "Optimizer of 62 × 12 launches",
+        "model.py",
+    ):
+        assert words in text, words
+    assert "()" not in text
+
+
+def test_gains_of_three_kinds() -> None:
+    def said(wall_us: float = 46_600.0, **changes: object) -> str:
+        return plain(explain.saving(msgspec.structs.replace(FP32, **changes), wall_us))
+
+    assert said() == "saves at most 27 of 46.6 ms"
+    assert said(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (at most 27)"
+    assert said(measured_us=28_700.0) == "saved 29 of 46.6 ms when tried"
+    assert said(good=True) == "nothing to gain"
+    assert said(974_000.0, ceiling_us=128_400.0) == "saves at most 128 of 974 ms"
+    assert said(2_500_000.0, ceiling_us=120_000.0) == "saves at most 0.12 of 2.50 s"
+    assert said(812.0, ceiling_us=3.26) == "saves at most 3.3 of 812 µs"
+
+
+def test_a_healthy_step_says_so() -> None:
+    ruled = (
+        NoFinding("host-sync", "ruled out", "No call waits."),
+        NoFinding("launch-bound", "ruled out", "The GPU is busy."),
+        NoFinding("host-copy", "abstained", "There is no copy."),
+    )
+    text = shown(explain.program_answer(healthy(considered=ruled)))
+    assert "Nothing stands out" in text
+    assert (
+        "2 known causes of lost time are ruled out; for 1 more the trace holds too little." in text
+    )
+    assert "saves" not in text
+    assert "then" not in text
+    bare = explain.program_answer(healthy())
+    assert bare.cards[0].summary == "No known cause of lost time shows."
+    good = msgspec.structs.replace(
+        FP32, good=True, title="Products on tensor cores", summary="They are."
+    )
+    card = explain.program_answer(gpt(findings=(good,))).cards[0]
+    assert (card.state, card.gain) == ("roof", "nothing to gain")
+    assert card.summary == "Nothing stands out: They are."
+
+
+def test_a_step_without_a_finding_is_not_healthy_while_the_gpu_idles() -> None:
+    account = gpt().account
+    gap = IdleGap(43_800_000, 46_600_000, "host late", before=3)
+    card = explain.program_answer(
+        healthy(account=msgspec.structs.replace(account, gaps=(gap,)))
+    ).cards[0]
+    assert plain(card.title) == "GPU idle for 6.0 % of the step"
+    assert plain(card.gain) == "at most 2.8 of 46.6 ms"
+    assert plain(card.summary).startswith(
+        "The longest time without work is 2.80 ms, until adam starts."
+    )
+    assert "Nothing stands out" not in shown(explain.program_answer(gpt(findings=())))
+
+
+def test_one_finding_has_no_sum() -> None:
+    assert explain.program_answer(gpt(findings=(FP32,))).cards[0].then == ()
+    two = explain.program_answer(gpt(findings=(FP32, SPELLED), together_us=30_100.0))
+    assert [row[0] for row in two.cards[0].then] == [SPELLED.title, "both"]
+    five = (FP32, SPELLED, OPTIMIZER, OPTIMIZER, OPTIMIZER)
+    rows = explain.program_answer(gpt(findings=five)).cards[0].then
+    assert [row[0] for row in rows] == [SPELLED.title, OPTIMIZER.title, "all five"]
+
+
+def test_what_the_trace_lacks_is_one_sentence() -> None:
+    def said(*lacks: Lack) -> str:
+        return explain.lacking(gpt(lacks).step.trace)
+
+    assert said() == said("marks", "registers") == ""
+    assert said("lines") == "The trace does not tell which line launches a kernel."
+    assert said("host calls", "lines", "memory kinds") == (
+        "The trace does not tell why the GPU idles, which line launches a kernel or whether the host's "
+        "memory is pinned."
+    )
+    assert said("wall time", "host calls") == "The trace does not tell how long the GPU idles."
+    text = shown(explain.program_answer(gpt(("wall time",))))
+    assert "GPU busy" not in text
+    assert "note    The trace does not tell how long the GPU idles." in text
+
+
+def test_the_headline_of_other_steps() -> None:
+    def head(step: dict[str, object], **trace: object) -> str:
+        found = gpt()
+        changed = msgspec.structs.replace(
+            found.step, trace=msgspec.structs.replace(found.step.trace, **trace), **step
+        )
+        return plain(explain.headline(msgspec.structs.replace(found, step=changed)))
+
+    window = gpt().step.window
+    assert head({"how": "whole", "windows": (window,)}).startswith(
+        "train.py · whole run of 46.6 ms · "
+    )
+    assert head({"windows": (window,)}, program="").startswith("step of 46.6 ms (1 seen) · NVIDIA")
+    whole = healthy()
+    run = msgspec.structs.replace(whole.step, how="whole")
+    text = shown(explain.program_answer(msgspec.structs.replace(whole, step=run)))
+    assert "where the run goes" in text
+    assert "Kernels of the run" in text
+    two = (program_traces.H200, program_traces.H200)
+    assert " · 2 × NVIDIA H200 · " in head({}, devices=two)
+    assert " · NVIDIA H200, one of 2 · " in head({"device": 1}, devices=two)
+    assert " · 4 launches" in head({}, devices=())
+    long = msgspec.structs.replace(window, end=window.start + 90_000_000)
+    assert "(2 seen, 46.6 ms to 90.0 ms)" in head({"windows": (window, long), "spread": 0.5})
+
+
+def test_lines_have_their_share_of_the_step() -> None:
+    found = gpt()
+    calls = (Call(0, 10, "launch", 0, line=0), Call(10, 20, "launch", 0, line=-1))
+    ops = tuple(
+        msgspec.structs.replace(op, call=min(at, 1)) for at, op in enumerate(found.step.trace.ops)
+    )
+    trace = msgspec.structs.replace(
+        found.step.trace, ops=ops, calls=calls, lines=("model.py:21",), names=("cudaLaunchKernel",)
+    )
+    found = msgspec.structs.replace(found, step=msgspec.structs.replace(found.step, trace=trace))
+    first, second = explain.program_answer(found).cards[0].where
+    assert (first.place, plain(first.cost)) == ("model.py:21", "67 % of the step")
+    assert (second.place, second.cost) == ("model.py:40", "")
+    assert found.step.trace.ops[3].call == 1
+    assert [each.line for each in explain.step_kernels(found.step, found.account)] == [
+        "model.py:21", "", "", ""
+    ]  # fmt: skip
+
+
+def test_words_of_a_trace_are_harmless() -> None:
+    evil = "\x1b[31m<script>alert(1)</script>\u202e"
+    bad = msgspec.structs.replace(
+        FP32, title=evil, summary=evil, where=(f"{evil}:3", evil), advice=(evil,)
+    )
+    found = gpt(findings=(bad, bad), notes=(evil,))
+    trace = msgspec.structs.replace(
+        found.step.trace, program=evil, notes=(evil,),
+        shapes=tuple(Launch(evil, evil, (1, 1, 1), (1, 1, 1)) for _ in KERNELS),
+    )  # fmt: skip
+    found = msgspec.structs.replace(
+        found, step=msgspec.structs.replace(found.step, trace=trace, said=evil)
+    )
+    answer = explain.program_answer(found)
+    for text in (
+        plain_text(answer),
+        markdown.markdown(answer),
+        markdown.brief(answer),
+        html.fragment(answer),
+    ):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<script>" not in html.fragment(answer)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
+def test_it_fits_any_terminal(width: int) -> None:
+    for line in plain_text(explain.program_answer(gpt()), width).split("\n"):
+        assert len(line) <= width, line
+
+
+@pytest.mark.parametrize(
+    ("kernel", "function", "label"),
+    [
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)",
+            "at::native::vectorized_elementwise_kernel",
+            "add: vectorized_elementwise_kernel",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel_cuda(at::TensorIteratorBase&)::{lambda()#1}>(int)",
+            "at::native::vectorized_elementwise_kernel",
+            "tanh: vectorized_elementwise_kernel",
+        ),
+        ("sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32"),
+        (
+            "void par_ranged2d_kernel<clover::PdV_kernel(bool, double)::{lambda(int, int)#1}>(int)",
+            "par_ranged2d_kernel",
+            "PdV_kernel: par_ranged2d_kernel",
+        ),
+        ("cutlass::Kernel<cutlass_80_simt_sgemm_128x32>(x)", "cutlass::Kernel", "cutlass_80_simt_sgemm_128x32"),
+        ("ns::(anonymous namespace)::softmax<float>(float*)", "ns::(anonymous namespace)::softmax", "softmax"),
+    ],
+)  # fmt: skip
+def test_a_generic_kernel_is_called_by_its_functor(kernel: str, function: str, label: str) -> None:
+    assert explain.kernel_label(Launch(kernel, function, (1, 1, 1), (1, 1, 1))) == label

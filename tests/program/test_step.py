@@ -1,0 +1,369 @@
+"""The step of a program: right where it has one, and none where it has none."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+import msgspec
+import program_traces as programs
+import pytest
+from program_traces import Machine
+
+from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.model.program import Op, Step, Trace
+from ncu_toolkit.program.step import find_step
+
+
+def check(step: Step) -> Step:
+    """What holds of every step."""
+    assert step.windows
+    assert (
+        step.window.us == sorted(window.us for window in step.windows)[(len(step.windows) - 1) // 2]
+    )
+    for window in step.windows:
+        assert window.end > window.start
+        ops = step.trace.ops[window.first : window.last]
+        assert ops
+        assert all(window.start <= op.start < window.end for op in ops)
+    for before, after in zip(step.windows, step.windows[1:], strict=False):
+        assert before.end <= after.start
+        assert before.last <= after.first
+    assert step.ops
+    assert step.said.endswith(".")
+    assert step.spread >= 0
+    return step
+
+
+def sequence(kernels: str, us: float = 20.0, host: float = 0.0) -> Trace:
+    """A kernel for each letter."""
+    machine = Machine("letters")
+    for letter in kernels:
+        machine.loaded.add(letter)
+        machine.launch(letter, us, 100 + ord(letter))
+        machine.host(host)
+    return machine.trace()
+
+
+@pytest.mark.parametrize(
+    ("program", "launches", "first"),
+    [
+        (programs.gpt, 985, "copy"), (programs.healthy, 178, "kernel"),
+        (programs.loader, 25, "copy"), (programs.launch_bound, 200, "kernel"),
+        (programs.synchronous, 25, "kernel"), (programs.allocating, 12, "kernel"),
+        (programs.streams, 18, "kernel"), (programs.graphs, 60, "copy"),
+        (lambda: programs.streams(together=True), 18, "kernel"),
+        (lambda: programs.gpt(layers=12), 1651, "copy"),
+        (lambda: programs.gpt(autotune=200), 985, "copy"),
+        (lambda: programs.gpt(evaluate=6), 985, "copy"),
+        (lambda: programs.gpt(steps=3), 985, "copy"),
+        (lambda: programs.launch_bound(launches=1), 1, "kernel"),
+    ],
+)  # fmt: skip
+def test_a_step_that_repeats(program: Callable[[], Trace], launches: int, first: str) -> None:
+    step = check(find_step(program()))
+    assert (step.how, step.launches, step.ops[0].kind) == ("repeats", launches, first)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        programs.no_step,
+        lambda: programs.gpt(steps=2),
+        lambda: programs.gpt(steps=2, layers=12),  # its layers repeat, and are no step
+        lambda: sequence("abcdefghijklmnop"),
+        lambda: sequence("a"),
+        lambda: sequence("ab"),
+    ],
+)
+def test_no_step_is_better_than_a_false_one(program: Callable[[], Trace]) -> None:
+    step = check(find_step(program()))
+    assert step.how == "whole"
+    assert len(step.windows) == 1
+    assert step.said.startswith("No part of the run repeats, so it is the whole run")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_shuffled_work_has_no_step(seed: int) -> None:
+    trace = programs.gpt()
+    shapes = [op.shape for op in trace.ops]
+    random.Random(seed).shuffle(shapes)
+    ops = tuple(
+        msgspec.structs.replace(op, shape=shape, kind="kernel" if shape >= 0 else "copy")
+        for op, shape in zip(trace.ops, shapes, strict=True)
+    )
+    assert check(find_step(msgspec.structs.replace(trace, ops=ops))).how == "whole"
+
+
+def test_layers_are_no_step() -> None:
+    """A decoder of 80 equal layers of 12 kernels, and 3 to 5 other ones a token."""
+    for rest in ("xyz", "xyzuv"):
+        step = find_step(sequence(("abcdefghijkl" * 80 + rest) * 4))
+        assert step.how == "repeats"
+        assert step.launches == 960 + len(rest)
+
+
+def test_a_kernel_in_a_loop_is_a_step_of_one() -> None:
+    assert find_step(sequence("xyz" + "a" * 300)).launches == 1
+    assert find_step(sequence("ab" * 100)).launches == 2
+
+
+def test_few_other_kernels_in_many_equal_ones_make_the_step() -> None:
+    step = find_step(sequence(("a" * 790 + "bcdefghijk") * 5))
+    assert step.launches == 800
+
+
+def test_steps_that_log_or_differ_a_little_are_steps() -> None:
+    one = "".join(chr(0x100 + i % 97) for i in range(200))
+    logged = "".join(one + ("L" if i % 5 == 4 else "") for i in range(20))
+    step = find_step(sequence(logged))
+    assert step.launches == 200
+    assert len(step.windows) >= 18
+    pick = random.Random(3)
+    noisy = "".join("?" if pick.random() < 0.005 else letter for letter in one * 12)
+    assert find_step(sequence(noisy)).launches == 200
+
+
+def test_a_first_step_that_prepares_more_does_not_move_the_step() -> None:
+    """An optimizer that makes its state in the first step."""
+    step = "copyHIJKLMNOPQRSTUVWXYZ0123456789"
+    trace = sequence(step[:20] + "@#" * 15 + step[20:] + step * 6, us=30)
+    assert find_step(trace).launches == len(step)
+
+
+def test_steps_of_an_accumulating_program_hold_all_of_it() -> None:
+    assert find_step(sequence(("abcdef" * 3 + "OPTIMIZER") * 5)).launches == 27
+
+
+@pytest.mark.parametrize("name", ["step marks", "iteration"])
+def test_marks_come_first(name: str) -> None:
+    step = check(find_step(programs.gpt(marked=name, evaluate=3)))
+    assert step.how == "marked"
+    assert step.launches == 985
+    ending = " 1 step that loaded modules left out."
+    said = {
+        "step marks": "The program marks its steps;",
+        "iteration": 'The program marks it by the NVTX range "iteration";',
+    }
+    assert step.said == said[name] + ending
+
+
+def test_work_belongs_to_the_mark_in_which_it_was_queued() -> None:
+    """The host is far ahead: while the GPU does the first step, all are queued."""
+    machine = Machine()
+    for i in range(6):
+        with machine.mark(f"ProfilerStep#{i}", "step"):
+            for letter in "abcd":
+                machine.loaded.add(letter)
+                machine.launch(letter, 900.0, 10)
+    trace = machine.trace()
+    assert max(mark.end for mark in trace.marks) < trace.ops[4].start
+    step = check(find_step(trace))
+    assert [shape.kernel for shape in (trace.shapes[op.shape] for op in step.ops)] == list("abcd")
+    assert len(step.windows) == 5
+
+
+def test_ranges_within_or_around_steps_are_no_steps() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdefgh")
+    for _ in range(3):
+        with machine.mark("epoch"):
+            for _ in range(5):
+                with machine.mark("train step"):
+                    machine.launch("a", 30)
+                    for _ in range(4):
+                        with machine.mark("layer"):
+                            for letter in "bcde":
+                                machine.launch(letter, 100)
+                    for letter in "fgh":
+                        machine.launch(letter, 10)
+    step = check(find_step(machine.trace()))
+    assert (step.how, step.launches) == ("marked", 20)
+    assert '"train step"' in step.said
+
+
+def test_ranges_that_hold_little_are_no_steps() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdef")
+    for _ in range(5):
+        with machine.mark("forward"):
+            machine.launch("a", 20)
+        for letter in "bcdef":
+            machine.launch(letter, 100)
+    step = find_step(machine.trace())
+    assert (step.how, step.launches) == ("repeats", 6)
+
+
+def test_marks_of_steps_without_equal_work() -> None:
+    """Ranges of a program whose work differs each time."""
+    machine = Machine(seed=4)
+    for _ in range(8):
+        with machine.mark("batch"):
+            for _ in range(machine.random.randrange(5, 9)):
+                machine.launch("k", 50, machine.random.randrange(1, 900))
+    step = check(find_step(machine.trace()))
+    assert step.how == "marked"
+    assert len(step.windows) == 7
+
+
+def test_one_mark_is_one_step() -> None:
+    machine = Machine()
+    machine.launch("before", 500)
+    with machine.mark("ProfilerStep#3", "step"):
+        machine.launch("a", 20)
+        machine.launch("b", 20)
+    step = check(find_step(machine.trace()))
+    assert (step.how, step.launches, len(step.windows)) == ("marked", 2, 1)
+
+
+def test_other_work_between_steps_is_left_out_and_said() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdefgxyz")
+    for at in range(9):
+        with machine.mark(str(at), "step"):
+            for letter in "abcdefg":
+                machine.launch(letter, 30)
+        if at == 4:
+            for letter in "xyzxyzxyzxyz":
+                machine.launch(letter, 30)
+    step = check(find_step(machine.trace()))
+    assert len(step.windows) == 7
+    assert step.said == "The program marks its steps; 1 stretch with other work left out."
+
+
+def test_of_two_processes_the_busier() -> None:
+    trace = programs.two_processes()
+    step = check(find_step(trace))
+    assert (step.process, step.device, step.launches) == (101, 1, 22)
+    assert {op.process for op in step.ops} == {101}
+    assert "of 2 processes and 2 GPUs, this is where the kernels take most time" in step.said
+
+
+def test_a_whole_run_begins_after_its_modules_were_loaded() -> None:
+    machine = Machine(seed=2)
+    for i in range(5):
+        machine.launch(f"init{i}", 3.0)
+    for i in range(300):
+        machine.launch(f"init{i % 5}", 40.0, machine.random.randrange(9999))
+    step = find_step(machine.trace())
+    assert step.how == "whole"
+    assert 300 <= step.launches <= 301
+    assert "after the first 4 operations, among which modules were loaded" in step.said
+
+
+def test_without_calls_the_busiest_stream_has_the_step() -> None:
+    trace = programs.streams(together=True)
+    ops = tuple(msgspec.structs.replace(op, call=-1) for op in trace.ops)
+    step = check(find_step(msgspec.structs.replace(trace, ops=ops, calls=())))
+    assert step.how == "repeats"
+    assert step.launches == 18
+
+
+def test_a_trace_without_kernels_says_what_to_do() -> None:
+    with pytest.raises(UsageProblem, match=r"no kernels.*Record the part"):
+        find_step(programs.no_kernels())
+    with pytest.raises(UsageProblem, match="no kernels"):
+        find_step(msgspec.structs.replace(programs.no_kernels(), ops=(), calls=()))
+
+
+def test_the_spread_is_that_of_the_middle_80_per_cent() -> None:
+    ops, at = [], 0
+    for i in range(12):
+        ops += [Op(at, at + 500, "kernel", 0), Op(at + 500, at + 600, "kernel", 1)]
+        at += 1000 + (100 if i % 2 else -100)
+    trace = msgspec.structs.replace(sequence("ab"), ops=tuple(ops), calls=())
+    step = check(find_step(trace))
+    assert step.spread == pytest.approx(0.1, abs=0.02)
+
+
+def test_one_of_many_operations_takes_no_time() -> None:
+    trace = sequence("abcdefghij" * 2000)
+    assert find_step(trace).launches == 10
+
+
+def test_steps_side_by_side_on_streams_in_turn_are_none() -> None:
+    machine = Machine()
+    machine.loaded.update("k")
+    for i in range(8):
+        machine.copy("HtoD", 1 << 20, stream=i % 4)
+        machine.launch("k", 300, 10, stream=i % 4)
+        machine.copy("DtoH", 1 << 20, stream=i % 4)
+    assert check(find_step(machine.trace())).how == "whole"
+
+
+def test_a_first_step_that_takes_many_times_as_long_is_left_out_and_said() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdefgh")
+    for i in range(6):
+        for letter in "abcdefgh":
+            machine.launch(letter, 30)
+            machine.host(0 if i else 500)
+        machine.sync()
+    step = check(find_step(machine.trace()))
+    assert len(step.windows) == 4
+    assert re.search(r"; the first step, which took 1\d times as long, left out\.", step.said)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_sequence_has_a_step(seed: int) -> None:
+    """Parts that repeat among parts that do not, of few kernels, some of no duration."""
+    pick = random.Random(seed)
+    letters = "abcdefghij"[: pick.randrange(1, 10)]
+    unit = "".join(pick.choices(letters, k=pick.randrange(1, 40)))
+    machine = Machine(seed=seed)
+    machine.loaded.update(letters)
+    for _ in range(pick.randrange(1, 12)):
+        part = unit if pick.random() < 0.8 else pick.choices(letters, k=pick.randrange(9))
+        for letter in ("a", *part):
+            machine.launch(letter, pick.choice((0.0, 3.0, 20.0)), 1, stream=pick.choice((7, 7, 9)))
+            if pick.random() < 0.02:
+                machine.item()
+    check(find_step(machine.trace()))
+
+
+def test_few_steps_that_differ_in_time_are_none() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdef")
+    for times in (1, 9, 1, 30):
+        for letter in "abcdef":
+            machine.launch(letter, 20.0 * times)
+    assert find_step(machine.trace()).how == "whole"
+
+
+def test_ranges_with_numbers_are_one_range() -> None:
+    machine = Machine(seed=4)
+    for i in range(8):
+        with machine.mark(f"iteration {i}"):
+            for _ in range(machine.random.randrange(5, 9)):
+                machine.launch("k", 50, machine.random.randrange(1, 900))
+    step = check(find_step(machine.trace()))
+    assert step.how == "marked"
+    assert step.said.startswith('The program marks it by the NVTX range "iteration N"')
+
+
+def test_the_layers_of_one_pass_are_no_steps() -> None:
+    """One pass of a model repeats its layers, and nothing else; ranges say that they are layers."""
+    machine = Machine()
+    machine.loaded.update("abcdefgz")
+    machine.launch("z", 20)
+    for i in range(12):
+        with machine.mark(f"layer {i}"):
+            for letter in "abcdefg":
+                machine.launch(letter, 50)
+    machine.launch("z", 90)
+    assert check(find_step(machine.trace())).how == "whole"
+
+
+def test_layers_within_marked_steps_are_no_steps() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdefgz")
+    for _ in range(4):
+        for i in range(12):
+            with machine.mark(f"layer {i}"):
+                for letter in "abcdefg":
+                    machine.launch(letter, 50)
+        for letter in "zazbz":
+            machine.launch(letter, 90)
+    step = check(find_step(machine.trace()))
+    assert (step.how, step.launches) == ("repeats", 89)

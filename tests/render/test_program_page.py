@@ -1,0 +1,160 @@
+"""The page of a program's step: its picture, its findings and its tables have the account's figures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import render_fixture
+from msgspec import structs
+from program_found import found, machine, small
+from render_hostile import EVIL
+
+from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.document.pictures import Tile
+from ncu_toolkit.explain.program import program_answer, saving
+from ncu_toolkit.model.program import ProgramDiagnosis
+from ncu_toolkit.pages.program_view import program_view, write_program_page
+
+
+@pytest.fixture(scope="module")
+def shown() -> ProgramDiagnosis:
+    return small()
+
+
+def tiles(shown: ProgramDiagnosis) -> dict[str, Tile]:
+    return {tile.name: tile for tile in program_view(shown).icicle.tiles}
+
+
+def test_tiles_of_a_level_lie_in_those_above_and_add_up(shown: ProgramDiagnosis) -> None:
+    stack: list[tuple[Tile, float]] = []
+    for tile in program_view(shown).icicle.tiles:
+        while stack and stack[-1][0].level >= tile.level:
+            parent, filled = stack.pop()
+            children = filled > parent.start
+            assert not children or filled == pytest.approx(parent.start + parent.part)
+        if stack:
+            parent, filled = stack[-1]
+            assert tile.level == parent.level + 1
+            assert tile.start == pytest.approx(filled)
+            stack[-1] = (parent, filled + tile.part)
+        stack.append((tile, tile.start))
+    assert stack[0][0].part == 1.0
+
+
+def test_the_step_is_split_by_range_line_class_and_kernel(shown: ProgramDiagnosis) -> None:
+    picture = program_view(shown).icicle
+    path: list[str] = []
+    paths = []
+    for tile in picture.tiles:
+        path[tile.level :] = [tile.name]
+        paths.append(" > ".join(path))
+    assert "step > forward > model.py:3 > Matrix products > nvjet_tst_128x256" in paths
+    assert any(
+        re.match(r"step > no range > train.py:9 > .* > HtoD, pageable", each) for each in paths
+    )
+    assert any(each.startswith("step > GPU idle > ") for each in paths)
+
+
+def test_a_cause_is_hatched_by_what_it_saves(shown: ProgramDiagnosis) -> None:
+    """The part that a finding saves of a tile is that of its own launches only."""
+    by_name = tiles(shown)
+    first, second = (each for each in shown.findings)
+    step = by_name["step"]
+    assert step.saved[0] * shown.account.wall_us == pytest.approx(first.ceiling_us)
+    assert step.saved[1] * shown.account.wall_us == pytest.approx(second.ceiling_us)
+    assert by_name["nvjet_tst_128x256"].saved == pytest.approx((0.5, 0.0))
+    assert by_name["GPU idle"].saved[1] > 0 == by_name["GPU idle"].saved[0]
+    assert by_name["HtoD, pageable"].saved == ()
+
+
+def test_marks_that_hold_the_step_and_marks_within_others_are_left_out() -> None:
+    names = set(tiles(small()))
+    assert {"forward", "no range"} <= names
+    assert not {"epoch", "attention"} & names
+
+
+def test_narrow_tiles_become_one() -> None:
+    program = machine()
+    for at in range(3000):
+        program.launch(f"kernel_{at}(float*)", 5.0, line=f"model.py:{at}")
+    program.launch("large(float*)", 50_000.0, line="model.py:1")
+    view = program_view(found(program.trace()))
+    assert len(view.icicle.tiles) <= 220
+    more = [tile for tile in view.icicle.tiles if tile.name.endswith(" more")]
+    assert more
+    assert sum(tile.part for tile in view.icicle.tiles if tile.level == 1) == pytest.approx(1.0)
+
+
+def test_the_account_adds_up(shown: ProgramDiagnosis) -> None:
+    view = program_view(shown)
+    (row,) = view.account.rows
+    assert sum(part.sizes[0] for part in row.segments) == pytest.approx(100)
+    *parts, total = [[cell.value for cell in row] for row in view.account.table.rows]
+    assert sum(float(part[1] or 0) for part in parts) == pytest.approx(total[1])
+    assert total[1] == pytest.approx(shown.step.wall_us)
+    assert total[2] == pytest.approx(1.0)
+
+
+def test_findings_say_what_the_card_says(shown: ProgramDiagnosis) -> None:
+    view = program_view(shown)
+    wall = shown.account.wall_us
+    assert [each.predicted.text for each in view.findings] == [
+        saving(each, wall) for each in shown.findings
+    ]
+    assert view.together == "Both: 4.48 → 2.2\u2009ms at best"
+    where = view.findings[0].locations
+    assert where is not None
+    assert where.rows[0][0].text == "model.py:3"
+
+
+def test_a_healthy_step_says_so(shown: ProgramDiagnosis, tmp_path: Path) -> None:
+    healthy = structs.replace(shown, findings=(), together_us=0.0)
+    page = write_program_page(healthy, tmp_path / "page.html").read_text("utf-8")
+    card = program_answer(healthy).cards[0]
+    assert card.state != "slow"
+    assert card.title.replace("\u2009", "\u202f") in page
+    assert "What would save time?" not in page
+    assert "<select>" not in page.partition("launches")[0]
+
+
+def test_a_page_needs_nothing_else_and_is_small(shown: ProgramDiagnosis, tmp_path: Path) -> None:
+    page = write_program_page(shown, tmp_path / "deep" / "page.html").read_text("utf-8")
+    assert not re.findall(r'(?:src|href)="(?!#|data:|\./|--)[^"]+"', page)
+    body = re.sub(r"<(script|style)>.*?</\1>", "", page, flags=re.DOTALL)
+    assert len(body.encode()) < 60_000
+
+
+def test_text_of_a_trace_is_harmless(tmp_path: Path) -> None:
+    program = machine(EVIL)
+    with program.mark(EVIL):
+        program.launch(f"{EVIL}(float*)", 20.0, line=EVIL)
+    program.launch("plain(float*)", 20.0)
+    page = write_program_page(found(program.trace()), tmp_path / "page.html").read_text("utf-8")
+    assert EVIL not in page
+    assert "<img" not in page
+    assert "\u202e" not in page
+
+
+def test_a_kernel_that_a_report_tells_of_leads_to_its_page(
+    shown: ProgramDiagnosis, tmp_path: Path
+) -> None:
+    base = render_fixture.profile("vectorized", 1024, 0)
+    shape = shown.step.ops[1].shape
+    launch = shown.step.trace.shapes[shape]
+    profile = replace(base, launch=launch, context=None)
+    known = {shape: (profile, diagnose(profile))}
+    view = program_view(shown, known)
+    (page,) = view.pages
+    leading = [tile for tile in view.icicle.tiles if tile.href]
+    assert {tile.name for tile in leading} == {"nvjet_tst_128x256"}
+    assert {tile.href for tile in leading} == {f"{page.slug}.html"}
+    assert view.launches is not None
+    heads = [column.key for column in view.launches.columns]
+    row = next(row for row in view.launches.rows if row[0].href)
+    assert row[heads.index("bottleneck")].value == known[shape][1].primary.bottleneck
+    text = write_program_page(shown, tmp_path / "page.html", known).read_text("utf-8")
+    assert f'<a href="#page-{page.slug}" class="tile q-product"' in text
+    assert f'id="page-{page.slug}"' in text
