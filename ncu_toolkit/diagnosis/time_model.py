@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.model import Profile
 
@@ -199,6 +200,7 @@ class TimeModel:
         """Sum of the shares of several reasons, 0 where not collected."""
         return sum(self.stalls.get(reason, 0.0) for reason in reasons)
 
+    @remembered(64)
     def busiest(self, *resources: str) -> tuple[str, float]:
         """The busiest of the resources (default: all) with its `busy`; ("", 0) without any."""
         known = [(name, self.busy(name)) for name in (resources or RESOURCES) if name in self.loads]
@@ -500,6 +502,7 @@ def queue_share(utilization: float) -> float:
     return utilization / (2 - utilization)
 
 
+@remembered(4)
 def build(profile: Profile) -> TimeModel:
     """The model of a profile, from whatever it holds."""
     hertz = profile.value("sm_clock")
