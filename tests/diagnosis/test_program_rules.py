@@ -157,6 +157,19 @@ def test_attention_with_a_copy_between() -> None:
     assert of_rule(diagnose_program(step, account), "unfused-attention") is not None
 
 
+def test_the_mask_before_a_product_is_part_of_attention() -> None:
+    names = ["other(float*)", programs.ADD, programs.BF16_PRODUCT, programs.SCALE, programs.SOFTMAX, programs.BF16_PRODUCT]  # fmt: skip
+    step, account = step_of(kernels(*names * 2))
+    found = of_rule(diagnose_program(step, account), "unfused-attention")
+    assert found is not None
+    assert set(found.ops) == {1, 2, 3, 4, 5, 7, 8, 9, 10, 11}
+    grids = [528, 8, *[528] * 4] * 2
+    step, account = step_of(kernels(*names * 2), grids=grids)
+    found = of_rule(diagnose_program(step, account), "unfused-attention")
+    assert found is not None
+    assert not {1, 7} & set(found.ops)
+
+
 def test_collectives_are_hidden_by_work_alone() -> None:
     step, account = step_of(
         kernels(programs.ALL_REDUCE, programs.ALL_REDUCE, programs.BF16_PRODUCT)

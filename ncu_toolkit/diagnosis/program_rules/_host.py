@@ -19,39 +19,39 @@ OTHER_WORK: Final = Threshold(
 
 @dataclass(frozen=True)
 class Away:
-    """Idle time in which the host did other work, from `start` until it began `launch`. `gaps` are
-    the pieces of the account that it is in: without this work, the time that a synchronisation held
-    the host before would not matter either."""
+    """Time in which the GPU idles and the host does other work, from `start` to `end`, on the thread
+    of `launch`, which ends the idle time. `gaps` are the pieces of the account that it is in: without
+    this work, the time that a synchronisation held the host before would not matter either."""
 
     gaps: tuple[int, ...]
     start: int
+    end: int
     launch: Call
 
     @property
     def us(self) -> float:
-        return (self.launch.start - self.start) / 1e3
+        return (self.end - self.start) / 1e3
 
 
 def away(s: StepFacts) -> Iterator[Away]:
-    """Idle time of OTHER_WORK or more between the last call that held the host and the launch that
-    ended the idle time."""
+    """Time of OTHER_WORK or more in which the GPU idles and no call of CUDA holds the host."""
     calls, gaps = s.trace.calls, s.gaps
     first = 0
     for at, gap in enumerate(gaps):
         if at and (gap.start != gaps[at - 1].end or gap.before != gaps[at - 1].before):
             first = at
-        if gap.cause != "host late" or not 0 <= gap.call < len(calls):
-            continue
-        pieces = range(first, at + 1)
-        held = [
-            calls[gaps[i].call].end
-            for i in pieces
-            if gaps[i].cause in ("sync", "copy", "allocation") and gaps[i].call >= 0
-        ]
-        found = Away(
-            tuple(i for i in pieces if gaps[i].cause != "allocation"),
-            max([gaps[first].start, *held]),
-            calls[gap.call],
+        goes_on = (
+            at + 1 < len(gaps)
+            and gaps[at + 1].start == gap.end
+            and gaps[at + 1].before == gap.before
         )
-        if found.us >= OTHER_WORK.value:
-            yield found
+        if goes_on or gap.cause != "host late" or not 0 <= gap.call < len(calls):
+            continue
+        launch = calls[gap.call]
+        pieces = tuple(i for i in range(first, at + 1) if gaps[i].cause in ("host late", "sync"))
+        held = {calls[gaps[i].call] for i in range(first, at) if gaps[i].call >= 0}
+        free = gaps[first].start
+        for call in (*sorted(held, key=lambda call: call.start), launch):
+            if call.start - free >= OTHER_WORK.value * 1e3:
+                yield Away(pieces, free, call.start, launch)
+            free = max(free, call.end)

@@ -48,7 +48,7 @@ def find(s: StepFacts) -> StepOutcome:
             "No step was found, so that the program's start cannot be told from its work.", "step"
         )
     late = list(away(s))
-    gaps = [at for each in late for at in each.gaps]
+    gaps = sorted({at for each in late for at in each.gaps})
     us = min(sum(each.us for each in late), s.idle_us(gaps))
     longest = max((each.us for each in late), default=0.0)
     evidence = (
@@ -97,7 +97,7 @@ def during(s: StepFacts, late: Sequence[Away]) -> tuple[str, float]:
     for each in late:
         marks = s.marks_by_end.get((each.launch.process, each.launch.thread), [])
         first = bisect_right(marks, each.start, key=lambda mark: mark.end)
-        last = bisect_right(marks, each.launch.start, key=lambda mark: mark.end)
+        last = bisect_right(marks, each.end, key=lambda mark: mark.end)
         until = each.start
         for mark in sorted(marks[first:last], key=lambda mark: (mark.start, -mark.end)):
             if mark.end > until:
