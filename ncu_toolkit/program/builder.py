@@ -233,13 +233,15 @@ class TraceBuilder:
         line_of = {call: lines[labels[at]] for call, at in self._lines.items() if call < len(order)}
         devices, launching = _Places(), set[int]()
         ops = []
+        callers = [self._caller(*each) for each in zip(self._keys, self._ops, strict=True)]
+        usual = self._usual_processes(callers)
         for at in sorted(range(len(self._ops)), key=lambda at: self._ops[at][:2]):
             start, end, kind, shape, device, stream, process, *rest = self._ops[at]
-            call = self._caller(self._keys[at], start)
+            call = callers[at]
             if kind == "kernel" and call >= 0 and self.calls[call][2] == "other":
                 launching.add(call)  # newer than the profiler, which calls it INVALID
             if process < 0:
-                process = self.calls[call][5] if call >= 0 else 0
+                process = self.calls[call][5] if call >= 0 else usual.get(device, 0)
             call = place[call] if call >= 0 else -1
             ops.append(
                 Op(
@@ -297,13 +299,28 @@ class TraceBuilder:
             notes=tuple(self.notes),
         )
 
-    def _caller(self, key: Any, start: int) -> int:
-        """The call that queued work which began at `start`: of several, the last before it."""
+    def _caller(self, key: Any, op: Sequence[Any]) -> int:
+        """The call that queued work: of several with its key, the last before it."""
         found = self._called.get(key, -1) if key is not None else -1
         if isinstance(found, int):
             return found
-        before = [at for at in found if self.calls[at][0] <= start]
+        before = [at for at in found if self.calls[at][0] <= op[0]]
         return max(before, key=lambda at: self.calls[at][0], default=-1)
+
+    def _usual_processes(self, callers: Sequence[int]) -> dict[Any, int]:
+        """Of each device, the process that called for most of its work: work that was queued before
+        the recording began is of that one too."""
+        counts: dict[Any, Counter[int]] = {}
+        for call, op in zip(callers, self._ops, strict=True):
+            of_device = counts.setdefault(op[4], Counter())
+            if call >= 0:
+                of_device[self.calls[call][5]] += 1
+        overall = Counter(call[5] for call in self.calls)
+        usual = max(overall, key=overall.__getitem__, default=0)
+        return {
+            device: max(each, key=each.__getitem__, default=usual)
+            for device, each in counts.items()
+        }
 
     def _compare_clocks(self, ops: Sequence[Op], calls: Sequence[Call]) -> None:
         """Note where work begins before the call that queued it: the host's clock and the GPU's
