@@ -40,10 +40,13 @@ def away(s: StepFacts) -> Iterator[Away]:
     for at, gap in enumerate(gaps):
         if at and (gap.start != gaps[at - 1].end or gap.before != gaps[at - 1].before):
             first = at
+        after = gaps[at + 1] if at + 1 < len(gaps) else None
+        # A copy that ends the idle time has a piece for itself, from its call to its start.
         goes_on = (
-            at + 1 < len(gaps)
-            and gaps[at + 1].start == gap.end
-            and gaps[at + 1].before == gap.before
+            after is not None
+            and after.start == gap.end
+            and after.before == gap.before
+            and after.call != gap.call
         )
         if goes_on or gap.cause != "host late" or not 0 <= gap.call < len(calls):
             continue
