@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.model.program import Mark, Step, Trace, Window
+from ncu_toolkit.program.classes import kernel_class
 
 if TYPE_CHECKING:
     import numpy
@@ -31,6 +32,8 @@ REPEATS: Final = 3
 #: Part of the kernel time that the steps must hold; less is enough at the end of the run.
 MOST: Final = 0.5
 AT_END: Final = 0.3
+#: Part of the operations whose calls are known from which the order of calls is that of the work.
+KNOWN: Final = 0.9
 #: A window that shares less of its kernels' names with the others does other work.
 SAME_WORK: Final = 0.7
 #: A window in which modules are loaded is left out if it takes this many times the median.
@@ -79,7 +82,10 @@ class _Run:
         for i in numpy.flatnonzero(~kernel):  # copies and sets, by direction
             code[i] = -1 - codes.setdefault(ops[i].path or ops[i].kind, len(codes))
         self.to_device = -1 - codes["HtoD"] if "HtoD" in codes else None
-        time = numpy.where(kernel, end - start, 0)
+        # a collective waits for others: how long says nothing of where the work is
+        waits = [kernel_class(shape).id == "collective" for shape in trace.shapes]
+        alone = kernel & ~numpy.array([*waits, False])[code * kernel]
+        time = numpy.where(alone if alone.any() else kernel, end - start, 0)
         process, device = column("process"), column("device")
         places, where = numpy.unique(process << 16 | device, return_inverse=True)
         most = numpy.flatnonzero(where == numpy.argmax(numpy.bincount(where, time)))
@@ -92,9 +98,12 @@ class _Run:
         self.call, self.stream = column("call")[most], column("stream")[most]
         streams, on = numpy.unique(self.stream, return_inverse=True)
         self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
-        self.known = bool((self.call >= 0).all())
-        calls = column("start", trace.calls)
-        self.queued = calls[self.call] if self.known else self.start
+        known = self.call >= 0
+        self.known = bool(known.mean() > KNOWN)
+        self.queued = self.start.copy()
+        self.queued[known] = column("start", trace.calls)[self.call[known]]
+        if self.known:  # the others were queued before the recording began
+            self.queued[~known] = -1
 
     def step(self) -> Step:
         steps = self._groups("step")

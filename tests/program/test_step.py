@@ -367,3 +367,29 @@ def test_layers_within_marked_steps_are_no_steps() -> None:
             machine.launch(letter, 90)
     step = check(find_step(machine.trace()))
     assert (step.how, step.launches) == ("repeats", 89)
+
+
+def test_work_queued_before_the_recording_belongs_to_no_mark() -> None:
+    trace = programs.gpt(marked="step marks")
+    lost = tuple(
+        msgspec.structs.replace(op, call=-1) if op.call < trace.ops[40].call else op
+        for op in trace.ops
+    )
+    assert find_step(msgspec.structs.replace(trace, ops=lost)).windows == find_step(trace).windows
+    unmarked = msgspec.structs.replace(trace, ops=lost, marks=())
+    assert find_step(unmarked).launches == 985
+
+
+def test_a_collective_does_not_choose_the_stream() -> None:
+    """It waits for others, for most of the time here."""
+    machine = Machine()
+    machine.loaded.update((*"abcde", programs.ALL_REDUCE))
+    for i in range(8):
+        for letter in "abcde":
+            machine.launch(letter, 20.0)
+        machine.wait(30, 7)
+        for _ in range(1 + i % 3):
+            machine.launch(programs.ALL_REDUCE, 400.0, 24, stream=30)
+        machine.wait(7, 30)
+    step = check(find_step(machine.trace()))
+    assert step.trace.shapes[step.ops[0].shape].kernel == "a"
