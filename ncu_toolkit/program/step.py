@@ -34,6 +34,8 @@ MOST: Final = 0.5
 AT_END: Final = 0.3
 #: Part of the operations whose calls are known from which the order of calls is that of the work.
 KNOWN: Final = 0.9
+#: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
+LEAST_NAMES: Final = 5
 #: A window that shares less of its kernels' names with the others does other work.
 SAME_WORK: Final = 0.7
 #: A window in which modules are loaded is left out if it takes this many times the median.
@@ -52,7 +54,7 @@ def find_step(trace: Trace) -> Step:
 
     Marks of kind "step" come first, then an NVTX range that repeats at least 3 times and holds most
     of the kernel time, then the shortest sequence of kernels and copies that repeats at least 3
-    times, 95 % alike, over most of the kernel time. Else it is the whole run without the loading of
+    times, 95 % alike, over most of the kernel time: with equal grids, else by name alone. Else it is the whole run without the loading of
     modules at its start. Takes about 2 s for a million operations.
 
     Raises UsageProblem for a trace without kernels."""
@@ -176,10 +178,13 @@ class _Run:
         np = self.np
         orders = [np.argsort(self.call, kind="stable")] if self.known else []
         orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
-        for order in orders:
-            found = _stretch(np, self.code[order], self.time[order])
-            if found:
-                begins = self._begins(order, *found)
+        for of, least in ((self.code, 1), (self._numbered("kernel"), LEAST_NAMES)):
+            for order in orders:
+                code = of[order]
+                found = _stretch(np, code, self.time[order])
+                if not found or len(np.unique(code[found[1] : found[1] + found[0]])) < least:
+                    continue
+                begins = self._begins(order, code, *found)
                 times = self.start[order][self._on_main(order, begins)]
                 sizes = np.diff(np.searchsorted(self.start, times))
                 if not len(sizes):
@@ -191,6 +196,13 @@ class _Run:
                     return found[0], np.maximum.accumulate(times), int(last.max())
         return None
 
+    def _numbered(self, field: str) -> Array:
+        """For each operation a number for the `kernel` or `function` of its launch."""
+        names: dict[str, int] = {}
+        of = [names.setdefault(getattr(each, field), len(names)) for each in self.trace.shapes]
+        numbers: Array = self.np.array([*of, 0])[self.code * self.kernel]
+        return self.np.where(self.kernel, numbers, self.code)
+
     def _on_main(self, order: Array, begins: Array) -> Array:
         """Each step's first work on the main stream, if it has any: what is copied ahead belongs
         to the step before."""
@@ -200,9 +212,9 @@ class _Run:
         within: Array = np.where(at < np.append(begins[1:], len(order)), at, begins)
         return within
 
-    def _begins(self, order: Array, period: int, first: int, last: int) -> Array:
+    def _begins(self, order: Array, code: Array, period: int, first: int, last: int) -> Array:
         """Places in `order` at which steps begin."""
-        np, code = self.np, self.code[order]
+        np = self.np
         begin = first
         while begin + period < last and code[begin] != code[begin + period]:
             begin += 1
@@ -280,17 +292,17 @@ class _Run:
     def _steady(self, windows: list[Window]) -> tuple[list[Window], list[str]]:
         """The windows without those that clearly do other work, and what is said of those."""
         np = self.np
-        names: dict[str, int] = {}
-        of = [names.setdefault(shape.function, len(names)) for shape in self.trace.shapes]
-        name = np.where(self.kernel, np.array(of or [0])[self.code * self.kernel], len(names))
+        name = self._numbered("function")
+        name -= name.min()
+        most = int(name.max()) + 1
         lows = np.searchsorted(self.start, [window.start for window in windows])
         highs = np.searchsorted(self.start, [window.end for window in windows])
         sizes = highs - lows
         usual = int(np.argsort(sizes, kind="stable")[(len(sizes) - 1) // 2])
-        own = np.bincount(name[lows[usual] : highs[usual]], minlength=len(names) + 1)
+        own = np.bincount(name[lows[usual] : highs[usual]], minlength=most)
         same = sizes == sizes[usual]
         for i in np.flatnonzero(~same)[:5000]:
-            count = np.bincount(name[lows[i] : highs[i]], minlength=len(names) + 1)
+            count = np.bincount(name[lows[i] : highs[i]], minlength=most)
             same[i] = np.minimum(count, own).sum() >= SAME_WORK * max(sizes[i], sizes[usual])
         if same.sum() * 2 < len(windows):
             same[:] = True

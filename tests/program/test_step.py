@@ -244,8 +244,8 @@ def test_a_whole_run_begins_after_its_modules_were_loaded() -> None:
     machine = Machine(seed=2)
     for i in range(5):
         machine.launch(f"init{i}", 3.0)
-    for i in range(300):
-        machine.launch(f"init{i % 5}", 40.0, machine.random.randrange(9999))
+    for _ in range(300):
+        machine.launch(f"init{machine.random.randrange(5)}", 40.0, machine.random.randrange(9999))
     step = find_step(machine.trace())
     assert step.how == "whole"
     assert 300 <= step.launches <= 301
@@ -393,3 +393,24 @@ def test_a_collective_does_not_choose_the_stream() -> None:
         machine.wait(7, 30)
     step = check(find_step(machine.trace()))
     assert step.trace.shapes[step.ops[0].shape].kernel == "a"
+
+
+def test_steps_whose_grids_differ_are_steps_by_the_names_of_their_kernels() -> None:
+    """A decoder whose attention grows by a token a step."""
+    machine = Machine()
+    machine.loaded.update("abcdefghz")
+    for token in range(10):
+        machine.launch("z", 9, 33)
+        for _ in range(4):
+            for letter in "abcdefgh":
+                machine.launch(letter, 20, 8 + (token if letter in "cde" else 0))
+    step = check(find_step(machine.trace()))
+    assert (step.how, step.launches) == ("repeats", 33)
+
+
+def test_few_kernels_with_any_grids_are_no_step() -> None:
+    machine = Machine(seed=7)
+    machine.loaded.update("ab")
+    for i in range(100):
+        machine.launch("ab"[i % 2], 20, machine.random.randrange(1, 9999))
+    assert check(find_step(machine.trace())).how == "whole"
