@@ -44,6 +44,11 @@ SLOWED: Final = 1.2
 FIRST: Final = 3.0
 #: A whole run begins after the loading of modules that leaves this part of the kernel time.
 LEFT: Final = 0.8
+#: Part of the kernel time in calls of modules from which their number is that of passes: the
+#: forward part of training, at least.
+IN_MODULES: Final = 0.2
+#: How PyTorch names the call of a module in a trace with stacks.
+_MODULE: Final = "nn.Module: "
 #: Numbers in names of ranges, and names of parts of a step.
 _NUMBER: Final = re.compile(r"\d+")
 _PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
@@ -124,6 +129,12 @@ class _Run:
         if repeat is None:
             return self._whole()
         period, times, stop = repeat
+        passes, held = self._modules()
+        if held > IN_MODULES and len(passes) < 0.6 * len(times):  # what repeats are layers of them
+            if len(passes) < REPEATS or held < MOST:
+                return self._whole()
+            name = self.trace.names[passes[0].name].removeprefix(_MODULE)
+            return self._of_marks(passes, f"The program calls its module {name} for each step")
         alike = "operation" if period == 1 else units.counted(period, "operation")
         said = f"The program does the same {alike} {len(times)} times"
         step = self._step(times, stop, "repeats", said)
@@ -137,6 +148,8 @@ class _Run:
         names = [_NUMBER.sub("N", name) if kind == "range" else "" for name in self.trace.names]
         groups: dict[tuple[int, str], list[Mark]] = {}
         for mark in self.trace.marks:
+            if names[mark.name].startswith(_MODULE):
+                continue
             if mark.kind == kind and mark.process == self.process:
                 group = groups.setdefault((mark.thread, names[mark.name]), [])
                 if not group or mark.start >= group[-1].end:
@@ -150,6 +163,21 @@ class _Run:
             if held >= (MOST if kind == "range" else 1e-9):
                 found.append((-round(float(held), 2), len(group), group))
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
+
+    def _modules(self) -> tuple[list[Mark], float]:
+        """Calls of PyTorch's modules that no other module made, on the thread with most of them,
+        and the part of the kernel time that they queued."""
+        outermost: dict[int, list[Mark]] = {}
+        for mark in self.trace.marks:
+            if self.trace.names[mark.name].startswith(_MODULE) and mark.process == self.process:
+                calls = outermost.setdefault(mark.thread, [])
+                if not calls or mark.start >= calls[-1].end:
+                    calls.append(mark)
+        calls = max(outermost.values(), key=len, default=[])
+        if not calls:
+            return [], 0.0
+        held = self.time[self._inside(calls) >= 0].sum()
+        return calls, float(held / max(int(self.time.sum()), 1))
 
     def _inside(self, marks: Sequence[Mark]) -> Array:
         """For each operation the mark in which the host queued it, -1 for none."""

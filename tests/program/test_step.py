@@ -414,3 +414,21 @@ def test_few_kernels_with_any_grids_are_no_step() -> None:
     for i in range(100):
         machine.launch("ab"[i % 2], 20, machine.random.randrange(1, 9999))
     assert check(find_step(machine.trace())).how == "whole"
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5])
+def test_layers_within_a_call_of_a_module_are_no_steps(passes: int) -> None:
+    """A pass of a model that is made of layers alone repeats nothing but them."""
+    machine = Machine()
+    machine.loaded.update("abcdefgz")
+    for _ in range(passes):
+        with machine.mark("nn.Module: Transformer_0"):
+            for i in range(12):
+                with machine.mark(f"nn.Module: Layer_{i}"):
+                    for letter in "abcdefg":
+                        machine.launch(letter, 50)
+    step = check(find_step(machine.trace()))
+    assert step.how == ("marked" if passes == 5 else "whole")
+    if passes == 5:
+        assert step.launches == 84
+        assert step.said == "The program calls its module Transformer_0 for each step."
