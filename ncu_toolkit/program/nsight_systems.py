@@ -52,7 +52,9 @@ _LONGEST: Final = 1 << 24
 #: Longest name of a function.
 _NAME: Final = 4000
 #: What a message about lost events says, and most messages that are passed on.
-_LOST: Final = re.compile(r"\b(lost|dropped|missing|not all|incomplete|might have not)\b", re.I)
+_LOST: Final = re.compile(
+    r"\b(lost|dropped|missing|not all|no cuda events|incomplete|might have not)\b", re.I
+)
 _MOST_NOTES: Final = 5
 _EXPORT: Final = "Record the program with `nsys profile --trace=cuda,nvtx`, then run `nsys export --type sqlite` on its .nsys-rep"
 
@@ -121,14 +123,17 @@ class _Database:
         self._kernels()
         self._copies()
         self._graphs()
+        said = self._said()
         if self._to.empty:
+            reason = f"; Nsight Systems says: {said[0].rstrip('.')}" if said else ""
             raise InputProblem(
-                f"'{self._path}' has no work of a GPU: no CUDA kernel or copy was recorded", _EXPORT
+                f"'{self._path}' has no work of a GPU: no CUDA kernel or copy was recorded{reason}",
+                _EXPORT,
             )
         self._calls()
         self._marks()
         self._program()
-        self._complaints()
+        self._to.notes += [f"Nsight Systems: {text}" for text in said]
         return self._to.trace(f"Nsight Systems {self._version()}".rstrip())
 
     def _check(self) -> None:
@@ -344,12 +349,14 @@ class _Database:
                 program = visible(re.split(r"[/\\]", name)[-1], 100)
                 self._to.program = "" if program.startswith("nsys") else program  # not yet started
 
-    def _complaints(self) -> None:
-        """What nsys said about CUDA events that it lost."""
-        for text, severity in self._select("DIAGNOSTIC_EVENT", "text", "severity"):
-            if type(text) is str and whole(severity) >= 2 and "CUDA" in text and _LOST.search(text):
-                self._to.notes.append(f"Nsight Systems: {visible(text.split(chr(10))[0], 200)}")
-        del self._to.notes[_MOST_NOTES:]
+    def _said(self) -> list[str]:
+        """What nsys said about CUDA events that it has not."""
+        found = (
+            visible(text.partition("\n")[0], 200)
+            for text, severity in self._select("DIAGNOSTIC_EVENT", "text", "severity")
+            if type(text) is str and whole(severity) >= 2 and "CUDA" in text and _LOST.search(text)
+        )
+        return list(dict.fromkeys(found))[:_MOST_NOTES]
 
     def _version(self) -> str:
         """`2025.3`, of the release that exported it."""

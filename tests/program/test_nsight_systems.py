@@ -233,6 +233,15 @@ def test_other_databases_are_told_what_they_are(tmp_path: Path) -> None:
             read_trace(path)
 
 
+def test_why_there_is_no_work_of_a_gpu_is_what_nsys_said(tmp_path: Path) -> None:
+    said = [{"text": "No CUDA events collected. Does the process use CUDA?", "severity": 2}]
+    path = write(tmp_path / "no.sqlite", {**tables(DIAGNOSTIC_EVENT=said), f"{ACTIVITY}KERNEL": []})
+    with pytest.raises(
+        InputProblem, match=r"recorded; Nsight Systems says: No CUDA events collected"
+    ):
+        read_trace(path)
+
+
 def test_a_view_is_not_run(tmp_path: Path) -> None:
     """It could be an endless query."""
     endless = "WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT start, start AS end FROM n"
