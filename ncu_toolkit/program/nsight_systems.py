@@ -91,6 +91,15 @@ def read(path: Path) -> Trace:
         ) from None
 
 
+def _process(serial: Any) -> int:
+    """The process in a `globalPid` or `globalTid`, which SQLite may hold as a negative number."""
+    return serial >> 24 & 0xFFFFFF if type(serial) is int else 0
+
+
+def _thread(serial: Any) -> int:
+    return serial & 0xFFFFFF if type(serial) is int else 0
+
+
 class _Database:
     """Reads the tables of one database into a trace."""
 
@@ -201,10 +210,15 @@ class _Database:
             )  # fmt: skip
 
     def _where(self, process: Any, device: Any, stream: Any, correlation: Any) -> dict[str, Any]:
-        number, pid = whole(device), whole(process) >> 24 & 0xFFFFFF
+        number, pid = whole(device), _process(process)
         gpu = self._by_process.get((pid, number), self._by_number.get(number, number))
-        key = (pid, correlation) if type(correlation) is int and correlation > 0 else None
-        return {"key": key, "device": gpu, "stream": whole(stream), "process": pid}
+        key = (pid, correlation) if type(correlation) is int and correlation else None
+        return {
+            "key": key,
+            "device": gpu,
+            "stream": stream if type(stream) is int else 0,
+            "process": pid,
+        }
 
     def _kernels(self) -> None:
         known: dict[tuple[Any, ...], int] = {}
@@ -282,8 +296,8 @@ class _Database:
         for start, end, thread, correlation, name, chain, what in self._select(
             f"{_ACTIVITY}RUNTIME", "start", "end", "globalTid", "correlationId", "nameId", "callchainId", "eventClass"
         ):  # fmt: skip
-            process, number = whole(thread) >> 24 & 0xFFFFFF, whole(thread) & 0xFFFFFF
-            key = (process, correlation) if type(correlation) is int and correlation > 0 else None
+            process, number = _process(thread), _thread(thread)
+            key = (process, correlation) if type(correlation) is int and correlation else None
             if key and type(chain) is int and chain in lines:
                 chains[key] = chain
             if what == _BACKTRACE:
@@ -321,11 +335,11 @@ class _Database:
             "NVTX_EVENTS", "start", "end", "eventType", "text", "textId", "globalTid", "domainId"
         ):
             name = text if type(text) is str and text else self._text(number)
-            process = whole(thread) >> 24 & 0xFFFFFF
+            process = _process(thread)
             if kind == _DOMAIN_CREATED:
                 domains[process, whole(domain)] = name
             elif end is not None and (kind in _RANGES or kind is None):
-                late.append((start, end, name, whole(thread) & 0xFFFFFF, process, whole(domain)))
+                late.append((start, end, name, _thread(thread), process, whole(domain)))
         for start, end, name, thread, process, domain in late:
             if domain and domains.get((process, domain)) in _LIBRARIES:
                 continue
@@ -345,7 +359,7 @@ class _Database:
         """The name of the process that called CUDA most."""
         busiest = Counter(call[5] for call in self._to.calls).most_common(1)
         for process, name in self._select("PROCESSES", "globalPid", "name"):
-            if busiest and whole(process) >> 24 & 0xFFFFFF == busiest[0][0] and type(name) is str:
+            if busiest and _process(process) == busiest[0][0] and type(name) is str:
                 program = visible(re.split(r"[/\\]", name)[-1], 100)
                 self._to.program = "" if program.startswith("nsys") else program  # not yet started
 
