@@ -36,11 +36,13 @@ if __name__ == "__main__":  # the tests' own modules and the package of this che
 import agent_session
 import bottleneck_pages
 import click
+import program_traces
 import recorded
 import watch_session
 from heldout import fit
 
 from benchmarks import readings
+from ncu_toolkit.analysis import program as programs
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
@@ -48,6 +50,7 @@ from ncu_toolkit.diagnosis import calibrate, engine, glossary
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain import verdict
+from ncu_toolkit.explain.program import program_answer
 from ncu_toolkit.ladder.catalogue import find_family, load_families
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import Rung
@@ -158,7 +161,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     counted = calibration_tables(runs)
     for name in ("summary", "cases", "intervals", "coverage", "limits", "readings"):
         held = between(held, name, counted[name])
-    agents, kept = DOCS / "agents.md", DOCS / "history.md"
+    agents, kept, program = DOCS / "agents.md", DOCS / "history.md", DOCS / "program.md"
     figures = {DOCS / "ci.md": "loop", DOCS / "cluster.md": "two_boards"}
     return {
         **{
@@ -167,6 +170,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         },
         agents: between(agents.read_text(encoding="utf-8"), "session", agent_session.transcript()),
         kept: between(kept.read_text(encoding="utf-8"), "example", history_example()),
+        program: between(program.read_text(encoding="utf-8"), "answer", program_example()),
         calibrated: held,
         changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
         DOCS / "commands.md": commands(),
@@ -764,6 +768,13 @@ def history_example() -> str:
             for words in commands
         ]  # fmt: skip
     return f"```text\n{chr(10).join(told)}```\n"
+
+
+def program_example() -> str:
+    """What `analyze` shows of a program's trace, which is simulated."""
+    found = programs.diagnosed(program_traces.gpt(), "train.ncu-trace")
+    shown = program_answer(found, top=8)
+    return f"```text\n$ ncu-toolkit analyze train.ncu-trace --top 8\n{plain_text(shown)}\n```\n"
 
 
 #: The picture of the README, and the words of the front page that it shows.

@@ -530,9 +530,10 @@ class ProgramView:
     order: Mapping[str, Any]
     """Each launch of the step as data for the page's script (`in_order`)."""
     folds: tuple[Fold, ...]
-    lacking: str
-    """What the trace does not tell, in a sentence; empty where it lacks nothing."""
+    remarks: tuple[str, ...]
+    """What no finding explains, and what the trace does not tell, a sentence each."""
     notes: tuple[str, ...]
+    """What went wrong while the trace was recorded or read."""
     pages: tuple[PageView, ...] = ()
     """Of launches that a report tells more of."""
 

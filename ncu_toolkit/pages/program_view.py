@@ -58,6 +58,7 @@ from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.page_view import evidence_table, page_view
+from ncu_toolkit.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.choice import LaunchGroup, groups
 from ncu_toolkit.program.classes import kernel_class
 from ncu_toolkit.render.html import program_page
@@ -66,6 +67,8 @@ from ncu_toolkit.render.html import program_page
 _LEAST: Final = 1e-3
 #: Tiles of a picture: of more, those that are narrower are shown as one.
 _TILES: Final = 220
+#: Launches that the page can list one by one.
+_ORDERED: Final = 20_000
 #: A level of ranges, lines or operators is shown where it names this part of the busy time.
 _NAMED: Final = 0.2
 #: A mark that holds this part of a step's work is the step.
@@ -144,8 +147,8 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         launches,
         _order(found, rows, linked),
         tuple(_folds(found)),
-        lacking(trace),
-        tuple(visible(note) for note in (*trace.notes, *found.notes)),
+        (*map(visible, found.notes), lacking(trace)),
+        tuple(map(visible, trace.notes)),
         tuple(page_view(book, profile) for profile in book.run.profiles),
     )
 
@@ -173,6 +176,11 @@ def _book(found: ProgramDiagnosis, known: Known) -> Book:
 # ---- the picture ---------------------------------------------------------------------------------
 
 
+#: A step of the way from the whole to an operation: a name, a kind, and what it is, where its name
+#: does not tell.
+_Part = tuple[str, str, str]
+
+
 @dataclass
 class _Node:
     """A part of the step: its time, and what each cause would save of it."""
@@ -184,23 +192,11 @@ class _Node:
     within: dict[str, _Node] = field(default_factory=dict)
     pages: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     what: str = ""
-    """What it is, where its name does not tell: `NVTX range`."""
 
-    def add(
-        self, path: Sequence[tuple[str, str, str]], us: float, saved: Mapping[int, float]
-    ) -> _Node:
-        """Time of the last of a path of (name, kind, what)."""
-        node = self
-        node._take(us, saved)
-        for name, kind, what in path:
-            node = node.within.setdefault(name, _Node(kind, what=what))
-            node._take(us, saved)
-        return node
-
-    def _take(self, us: float, saved: Mapping[int, float]) -> None:
+    def take(self, us: float, count: int, saved: Iterable[tuple[int, float]]) -> None:
         self.us += us
-        self.count += 1
-        for cause, part in saved.items():
+        self.count += count
+        for cause, part in saved:
             self.saved[cause] += us * part
 
 
@@ -212,26 +208,41 @@ def _tiles(
 ) -> Iterator[Tile]:
     step, account, trace = found.step, found.account, found.step.trace
     of_op, of_gap = _savings(found, costly)
-    root = _Node()
+    # what has one path and one saving is added up first: a run may have 100,000 launches
+    sums: dict[tuple[Any, ...], list[float]] = {}
+
+    def add(path: tuple[_Part, ...], us: float, saved: Mapping[int, float], page: str = "") -> None:
+        held = sums.setdefault((path, tuple(saved.items()), page), [0.0, 0])
+        held[0] += us
+        held[1] += 1
+
     places = _places(found)
-    works: dict[tuple[Any, ...], list[tuple[str, str, str]]] = {}
+    works: dict[tuple[Any, ...], tuple[_Part, _Part]] = {}
     for at, op in enumerate(step.ops):
         alike = (op.kind, op.shape, op.path, op.pinned)
         if alike not in works:
             works[alike] = _work(op, trace, parts)
-        path = [*places[at], *works[alike]]
-        node = root.add(path, account.exclusive_us[at], of_op.get(at, {}))
-        if op.shape in linked:
-            node.pages[linked[op.shape]] += op.end - op.start
+        path = (*places[at], *works[alike])
+        add(path, account.exclusive_us[at], of_op.get(at, {}), linked.get(op.shape, ""))
     for at, gap in enumerate(account.gaps):
         key = f"{_IDLE}: {gap.cause}"
         label = visible(parts[key].label) if key in parts else gap.cause
+        label = label.removeprefix("Idle: ")
         place = line_of(trace, gap.call) or (
             trace.names[trace.calls[gap.call].name] if gap.call >= 0 else ""
         )
-        path = [("GPU idle", _IDLE, ""), (label, _IDLE, "")]
-        path += [(visible(place, _NAME), _IDLE, "")] if place else []
-        root.add(path, gap.us, of_gap.get(at, {}))
+        idle: list[_Part] = [("GPU idle", _IDLE, ""), (label[:1].upper() + label[1:], _IDLE, "")]
+        idle += [(visible(place, _NAME), _IDLE, "")] if place else []
+        add(tuple(idle), gap.us, of_gap.get(at, {}))
+    root = _Node()
+    for (path, saved, page), (us, count) in sums.items():
+        node = root
+        node.take(us, int(count), saved)
+        for name, kind, what in path:
+            node = node.within.setdefault(name, _Node(kind, what=what))
+            node.take(us, int(count), saved)
+        if page:
+            node.pages[page] += us
     least = _LEAST
     while True:
         tiles = list(_laid(root, _whole(found), root.us, costly, least))
@@ -312,7 +323,7 @@ def _kind(key: str) -> str:
     return _IDLE if key.startswith(_IDLE) else re.sub(r"\W", "-", key)
 
 
-def _work(op: Op, trace: Trace, parts: Mapping[str, AccountPart]) -> list[tuple[str, str, str]]:
+def _work(op: Op, trace: Trace, parts: Mapping[str, AccountPart]) -> tuple[_Part, _Part]:
     """The tiles of an operation's class and of itself."""
     key = kernel_class(trace.shapes[op.shape]).id if op.kind == "kernel" else op.kind
     label = visible(parts[key].label) if key in parts else key
@@ -321,10 +332,10 @@ def _work(op: Op, trace: Trace, parts: Mapping[str, AccountPart]) -> list[tuple[
     else:
         memory = {True: ", pinned", False: ", pageable", None: ""}[op.pinned]
         name = f"{visible(op.path) or op.kind}{memory}"
-    return [(label, _kind(key), ""), (name, _kind(key), "")]
+    return (label, _kind(key), ""), (name, _kind(key), "")
 
 
-def _places(found: ProgramDiagnosis) -> list[list[tuple[str, str, str]]]:
+def _places(found: ProgramDiagnosis) -> list[tuple[_Part, ...]]:
     """Of each operation of the step the ranges and the lines that launched it."""
     step, trace = found.step, found.step.trace
     lines = [visible(line_of(trace, op.call), _NAME) for op in step.ops]
@@ -337,7 +348,7 @@ def _places(found: ProgramDiagnosis) -> list[list[tuple[str, str, str]]]:
         named = sum(us for us, name in zip(found.account.exclusive_us, names, strict=True) if name)
         if named and named >= _NAMED * busy:
             kept.append([(name or none, "", what if name else "") for name in names])
-    return [list(each) for each in zip(*kept, strict=True)] if kept else [[] for _ in step.ops]
+    return list(zip(*kept, strict=True)) if kept else [()] * len(lines)
 
 
 def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
@@ -535,7 +546,11 @@ def _launches(
         Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block)))),
     ]  # fmt: skip
 
-    made = table(f"Kernels of the {_whole(found)}", specs, rows, key="launches")
+    left = len(rows) - GROUPS_SHOWN
+    note = f"{left} more kinds of launches are not listed." if left > 0 else ""
+    made = table(
+        f"Kernels of the {_whole(found)}", specs, rows[:GROUPS_SHOWN], note, key="launches"
+    )
     lacks = {"grid", "block"} if "shapes" in trace.lacks else set()
     lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck", "predicted"}
     told = {
@@ -551,10 +566,11 @@ def _launches(
 def _order(
     found: ProgramDiagnosis, rows: Sequence[LaunchGroup], linked: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Each launch of the step in its order, as `in_order` has those of a report."""
+    """Each launch of the step in its order, as `in_order` has those of a report; none of more than
+    _ORDERED."""
     ops, account = found.step.ops, found.account
-    row_of = {at: row for row, group in enumerate(rows) for at in group.ops}
-    shown = sorted(row_of)
+    row_of = {at: row for row, group in enumerate(rows[:GROUPS_SHOWN]) for at in group.ops}
+    shown = sorted(row_of) if len(row_of) <= _ORDERED else []
     ranges = _marked(found, "range")
     names = {name: at for at, name in enumerate(dict.fromkeys(ranges[at] for at in shown))}
     streams = [ops[at].stream for at in shown]

@@ -122,6 +122,7 @@ def _gaps(
     calls, window = step.trace.calls, step.window
     of_step = (step.process, step.device)
     held = _Held(step, ops)
+    blind = not {"wall time", "host calls"}.isdisjoint(step.trace.lacks)
     for begin, end, last, place in idle:
         low, high = window.start + begin, window.start + end
         if place < len(ops):
@@ -131,7 +132,7 @@ def _gaps(
             mine = (op for op in following if of_step in ((None, None), (op.process, op.device)))
             after = next(mine, ops[0])
             place = 0
-        if after.call < 0 or "wall time" in step.trace.lacks:
+        if after.call < 0 or blind:
             yield IdleGap(low, high, "unknown", place)
             continue
         call = calls[after.call]

@@ -303,3 +303,67 @@ def test_a_first_step_that_takes_many_times_as_long_is_left_out_and_said() -> No
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 4
     assert re.search(r"; the first step, which took 1\d times as long, left out\.", step.said)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_sequence_has_a_step(seed: int) -> None:
+    """Parts that repeat among parts that do not, of few kernels, some of no duration."""
+    pick = random.Random(seed)
+    letters = "abcdefghij"[: pick.randrange(1, 10)]
+    unit = "".join(pick.choices(letters, k=pick.randrange(1, 40)))
+    machine = Machine(seed=seed)
+    machine.loaded.update(letters)
+    for _ in range(pick.randrange(1, 12)):
+        part = unit if pick.random() < 0.8 else pick.choices(letters, k=pick.randrange(9))
+        for letter in ("a", *part):
+            machine.launch(letter, pick.choice((0.0, 3.0, 20.0)), 1, stream=pick.choice((7, 7, 9)))
+            if pick.random() < 0.02:
+                machine.item()
+    check(find_step(machine.trace()))
+
+
+def test_few_steps_that_differ_in_time_are_none() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdef")
+    for times in (1, 9, 1, 30):
+        for letter in "abcdef":
+            machine.launch(letter, 20.0 * times)
+    assert find_step(machine.trace()).how == "whole"
+
+
+def test_ranges_with_numbers_are_one_range() -> None:
+    machine = Machine(seed=4)
+    for i in range(8):
+        with machine.mark(f"iteration {i}"):
+            for _ in range(machine.random.randrange(5, 9)):
+                machine.launch("k", 50, machine.random.randrange(1, 900))
+    step = check(find_step(machine.trace()))
+    assert step.how == "marked"
+    assert step.said.startswith('The program marks it by the NVTX range "iteration N"')
+
+
+def test_the_layers_of_one_pass_are_no_steps() -> None:
+    """One pass of a model repeats its layers, and nothing else; ranges say that they are layers."""
+    machine = Machine()
+    machine.loaded.update("abcdefgz")
+    machine.launch("z", 20)
+    for i in range(12):
+        with machine.mark(f"layer {i}"):
+            for letter in "abcdefg":
+                machine.launch(letter, 50)
+    machine.launch("z", 90)
+    assert check(find_step(machine.trace())).how == "whole"
+
+
+def test_layers_within_marked_steps_are_no_steps() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdefgz")
+    for _ in range(4):
+        for i in range(12):
+            with machine.mark(f"layer {i}"):
+                for letter in "abcdefg":
+                    machine.launch(letter, 50)
+        for letter in "zazbz":
+            machine.launch(letter, 90)
+    step = check(find_step(machine.trace()))
+    assert (step.how, step.launches) == ("repeats", 89)

@@ -148,6 +148,7 @@ def test_it_fits_the_screen(
     browser: Browser, program: tuple[ProgramDiagnosis, Path], width: int, scheme: str
 ) -> None:
     browser.open(program[1], width=width, scheme=scheme)
+    browser.wait_for("document.querySelector('.launches[data-ready]')")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
     assert browser.evaluate(f"{TILES}.every(tile => tile.getBoundingClientRect().right <= innerWidth)")  # fmt: skip
     assert browser.complaints() == []

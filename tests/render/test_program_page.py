@@ -14,7 +14,7 @@ from render_hostile import EVIL
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.pictures import Tile
-from ncu_toolkit.explain.program import saving
+from ncu_toolkit.explain.program import program_answer, saving
 from ncu_toolkit.model.program import ProgramDiagnosis
 from ncu_toolkit.pages.program_view import program_view, write_program_page
 
@@ -113,7 +113,9 @@ def test_findings_say_what_the_card_says(shown: ProgramDiagnosis) -> None:
 def test_a_healthy_step_says_so(shown: ProgramDiagnosis, tmp_path: Path) -> None:
     healthy = structs.replace(shown, findings=(), together_us=0.0)
     page = write_program_page(healthy, tmp_path / "page.html").read_text("utf-8")
-    assert "Nothing stands out" in page
+    card = program_answer(healthy).cards[0]
+    assert card.state != "slow"
+    assert card.title.replace("\u2009", "\u202f") in page
     assert "What would save time?" not in page
     assert "<select>" not in page.partition("launches")[0]
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ncu_toolkit.core.cache import remembered
@@ -202,9 +203,16 @@ def _single(launch: Launch | None) -> bool:
 
 def elements(launch: Launch) -> int:
     """Elements that an elementwise kernel of PyTorch takes at most; of others, its threads."""
-    if template := _TEMPLATE.search(launch.kernel):
-        return launch.blocks * int(template[1]) * int(template[2])
-    return launch.blocks * launch.threads_per_block * (4 if _FOUR.search(launch.kernel) else 1)
+    block, each = _per_block(launch.kernel)
+    return launch.blocks * (block or launch.threads_per_block * each)
+
+
+@lru_cache(maxsize=4096)
+def _per_block(kernel: str) -> tuple[int, int]:
+    """Elements of a block by its template (0 for none), else elements of a thread."""
+    if template := _TEMPLATE.search(kernel):
+        return int(template[1]) * int(template[2]), 0
+    return 0, 4 if _FOUR.search(kernel) else 1
 
 
 def agree(one: Launch | None, other: Launch | None) -> bool:

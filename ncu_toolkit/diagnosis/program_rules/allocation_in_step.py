@@ -69,7 +69,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Steady steps allocate no memory, or nothing waits for it.", *evidence)
     names = sorted({name for call in calls if (name := s.name(call))})
     return s.finding(
-        f"{units.counted(len(calls), 'call')} ({units.shortlist(names, 3)}) allocate or free memory in each step. The GPU is idle for "
+        f"Each step has {units.counted(len(calls), 'call')} ({units.shortlist(names, 3)}) for memory of the GPU: the GPU is idle for "
         f"{s.of_step(us)} meanwhile.",
         "high" if len(s.step.windows) >= STEADY.value else "low",
         us,

@@ -109,7 +109,7 @@ def find(s: StepFacts) -> StepOutcome:
     convolutions = s.us(at for at in plain if s.classes[at] == "convolution")
     mixed = 'with torch.autocast("cuda", dtype=torch.float16): forward and loss, with torch.amp.GradScaler'
     return s.finding(
-        f"{units.counted(len(plain), 'product')} in FP32 take {s.of_step(us)}. None uses tensor cores.",
+        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.",
         "high" if kind == "TF32" and convolutions < us / 2 else "medium",
         saved,
         ops=plain,

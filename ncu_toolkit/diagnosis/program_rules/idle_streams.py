@@ -81,7 +81,7 @@ def find(s: StepFacts) -> StepOutcome:
             "Launches that fill less than half of the GPU take little of the step.", *evidence
         )
     return s.finding(
-        f"{units.counted(len(small), 'launch', 'launches')} of fewer blocks than half of the {sms} SMs take {s.of_step(us)}. The other SMs "
+        f"{units.counted(len(small), 'launch', 'launches')} of fewer blocks than half of the {sms} SMs: {s.of_step(us)}. The other SMs "
         f"are idle meanwhile.",
         "low",
         us - stays,

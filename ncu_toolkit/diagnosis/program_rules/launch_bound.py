@@ -43,8 +43,8 @@ MANY: Final = Threshold(
 WAITING: Final = Threshold(
     0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
-#: Microseconds that recording adds to a launch, at least (docs/probe.md; CUPTI's activity records).
-RECORDED_US: Final = 1.0
+#: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
+RECORDED_US: Final = 2.0
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -91,7 +91,7 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic=(
             f"{len(late)} gaps of {units.duration(each)} on average: {units.duration(us)}. They close if work is always queued.",
-            f"Recording made at least {units.duration(recorded)} of that.",
+            f"Recording made about {units.duration(min(us, recorded))} of that.",
         ),
         advice=s.advice(
             "Capture the step in a CUDA graph, and launch that.",

@@ -74,7 +74,7 @@ def find(s: StepFacts) -> StepOutcome:
             *torch,
         )
     return s.finding(
-        f"{units.counted(len(places), 'launch', 'launches')} only copy or convert data{said}. They take {s.of_step(us)}.",
+        f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{said}: {s.of_step(us)}.",
         "medium" if images and s.us(images) > us / 2 else "low",
         us,
         ops=places,

@@ -71,7 +71,7 @@ def find(s: StepFacts) -> StepOutcome:
             "Copies from or to pinned memory run beside kernels, or are short.", *evidence
         )
     return s.finding(
-        f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory take {s.of_step(us)} on a stream of kernels, with no kernel beside them.",
+        f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory: {s.of_step(us)} on a stream of kernels, with no kernel beside them.",
         "medium",
         saved,
         ops=inline,
