@@ -166,9 +166,9 @@ def program_answer(
     return Answer(
         headline(found),
         cards=(first, *(_card(found, each) for each in shown[1:])),
-        points=(visible(step.said),) if step.said else (),
+        points=tuple(map(visible, filter(None, (*found.notes, step.said)))),
         tables=(_kernels(step_kernels(step, account, known), top, flags, _whole_of(step)),),
-        notes=tuple(map(visible, (*step.trace.notes, *found.notes, *notes))),
+        notes=tuple(map(visible, (*step.trace.notes, *notes))),
     )
 
 
