@@ -77,7 +77,7 @@ _WHOLE: Final = 0.95
 _NAME: Final = 60
 _IDLE: Final = "idle"
 #: One colour for each class of kernels.
-_COLOURS: Final = {
+COLOURS: Final = {
     "product": "#0072b2", "convolution": "#4b63c4", "attention": "#56b4e9", "fused": "#3f9fa8",
     "elementwise": "#009e73", "norm": "#7fb03c", "softmax": "#c9a800", "loss": "#b59a3c",
     "reduction": "#e69f00", "layout": "#cc79a7", "optimizer": "#d55e00", "random": "#8f7bc2",
@@ -122,7 +122,7 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
     kinds = {
         _kind(key): BarKind(
             "idle" if key.startswith(_IDLE) else visible(part.label),
-            _COLOURS.get(key, _GREY),
+            COLOURS.get(key, _GREY),
         )
         for key, part in parts.items()
     }
