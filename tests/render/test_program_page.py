@@ -161,6 +161,24 @@ def test_a_kernel_that_a_report_tells_of_leads_to_its_page(
     assert f'id="page-{page.slug}"' in text
 
 
+def test_operators_tell_where_lines_are_not_known() -> None:
+    program = machine()
+    with program.mark("aten::linear [8, 16]", "operator"):
+        program.host(5.0)
+        with program.mark("aten::addmm [8, 16]", "operator"):
+            program.launch("nvjet_tst_128x256", 50.0)
+    with program.mark("autograd::engine::evaluate_function: AddmmBackward0", "operator"):
+        program.launch("nvjet_tst_128x64", 80.0)
+    program.launch("nvjet_tst_64x64", 10.0)
+    view = program_view(found(program.trace()))
+    second = [tile.name for tile in view.icicle.tiles if tile.level == 1]
+    assert second == ["AddmmBackward0", "aten::linear", "no operator", "GPU idle"]
+    assert view.launches is not None
+    heads = [column.key for column in view.launches.columns]
+    callers = [row[heads.index("operator")].text for row in view.launches.rows]
+    assert callers == ["AddmmBackward0", "aten::linear", ""]
+
+
 Colour = tuple[float, ...]
 
 
