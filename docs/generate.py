@@ -36,6 +36,7 @@ if __name__ == "__main__":  # the tests' own modules and the package of this che
 import agent_session
 import bottleneck_pages
 import click
+import program_traces
 import recorded
 import watch_session
 from heldout import fit
@@ -49,6 +50,7 @@ from ncu_toolkit.diagnosis import calibrate, engine, glossary
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain import verdict
+from ncu_toolkit.explain.program import program_answer
 from ncu_toolkit.ladder.catalogue import find_family, load_families
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import Rung
@@ -769,11 +771,10 @@ def history_example() -> str:
 
 
 def program_example() -> str:
-    """What `analyze` shows of a program's trace."""
-    path = DOCS / "data" / "program.ncu-trace"
-    read = programs.load_program(path)
-    shown = programs.answer_of(read, top=8, page=False)
-    return f"```text\n$ ncu-toolkit analyze program.ncu-trace --top 8\n{plain_text(shown)}\n```\n"
+    """What `analyze` shows of a program's trace, which is simulated."""
+    found = programs.diagnosed(program_traces.gpt(), "train.ncu-trace")
+    shown = program_answer(found, top=8)
+    return f"```text\n$ ncu-toolkit analyze train.ncu-trace --top 8\n{plain_text(shown)}\n```\n"
 
 
 #: The picture of the README, and the words of the front page that it shows.

@@ -10,6 +10,10 @@ and the metrics that the verdict's evidence names. Recordings and the ladders of
 read as runs, since a rung's useful work is part of its diagnosis; held-out sets, reports of other
 origins and the corpus as anybody's reports. The corpus is compared where it is there.
 
+The files considered-* hold what each rule made of each launch: two characters a rule, in the order
+of the first line. The first is one of OUTCOMES, the second a digest of the reason; a difference is
+printed in words.
+
 `analyze` is run as a user runs it on a pipe; its output is kept with floating-point figures rounded
 and the tool's version left out. The help of every command is docs/commands.md."""
 
@@ -19,9 +23,11 @@ import argparse
 import contextlib
 import csv
 import difflib
+import hashlib
 import io
 import re
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -34,8 +40,9 @@ from click.testing import CliRunner
 
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import cli
+from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Diagnosis, Finding
+from ncu_toolkit.model import Diagnosis, Finding, NoFinding
 
 FOLDER = Path(__file__).resolve().parent / "golden"
 HELDOUT = recorded.ROOT / "tests" / "heldout"
@@ -58,18 +65,58 @@ def sets() -> dict[str, list[Path]]:
     return {name: paths for name, paths in found.items() if paths}
 
 
-def lines(path: Path) -> Iterator[str]:
-    """The verdicts of a run folder or a report, a line a launch."""
+def diagnoses(path: Path) -> Iterator[tuple[str, str, Diagnosis, str]]:
+    """Place, name, diagnosis and status of each launch of a run folder or a report."""
     if not path.is_dir():
         for each in recorded.launches(path):
-            result = verdict(each.diagnosis) if each.complete else each.status
-            yield f"{path.name} {each.key} {each.function}: {result}"
+            yield f"{path.name} {each.key}", each.function, each.diagnosis, each.status
         return
     for profile in recorded.run_of(path).profiles:
         where = f"{path.name} {profile.origin.key}"
         if profile.context is not None:
             where += f" {profile.context.rung}@{profile.context.size}"
-        yield f"{where} {profile.launch.function}: {verdict(recorded.diagnosed(profile))}"
+        yield where, profile.launch.function, recorded.diagnosed(profile), "complete"
+
+
+def lines(paths: list[Path]) -> list[str]:
+    """The verdicts of run folders and reports, a line a launch."""
+    return [
+        f"{where} {name}: {verdict(diagnosis) if status == 'complete' else status}"
+        for path in paths
+        for where, name, diagnosis, status in diagnoses(path)
+    ]
+
+
+OUTCOMES = {"r": "ruled out", "a": "abstained", "-": "a finding"}
+
+
+def considered(paths: list[Path]) -> list[str]:
+    """What became of each rule in run folders and reports: the rules, then a line a launch."""
+    rules = sorted(load_rules())
+
+    def mark(each: NoFinding | None) -> str:
+        if each is None:
+            return "--"
+        return (
+            each.outcome[0] + b64encode(hashlib.sha256(each.reason.encode()).digest()).decode()[0]
+        )
+
+    found = [" ".join(rules)]
+    for path in paths:
+        for where, _, diagnosis, status in diagnoses(path):
+            if status == "complete":
+                of = {each.bottleneck: each for each in diagnosis.considered}
+                found.append(f"{where} {''.join(mark(of.get(rule)) for rule in rules)}")
+    return found
+
+
+def in_words(found: list[str]) -> list[str]:
+    """Lines of `considered` as a line a launch and rule."""
+    return [
+        f"{where} {rule}: {OUTCOMES[marks[2 * at]]} ({marks[2 * at + 1]})"
+        for where, _, marks in (line.rpartition(" ") for line in found[1:])
+        for at, rule in enumerate(found[0].split())
+    ]
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -120,7 +167,8 @@ def goldens() -> dict[str, Callable[[], list[str]]]:
         for form in FORMATS
     }
     for name, paths in sets().items():
-        made[name] = partial(lambda found: [line for path in found for line in lines(path)], paths)
+        made[name] = partial(lines, paths)
+        made[f"considered-{name}"] = partial(considered, paths)
     return made
 
 
@@ -130,6 +178,8 @@ def difference(name: str, now: list[str]) -> list[str]:
     before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
     if before and name.endswith(".csv"):
         now = without_new_columns(before[0], now)
+    if name.startswith("considered"):
+        before, now = in_words(before), in_words(now)
     return list(difflib.unified_diff(before, now, "golden", "now", n=0, lineterm=""))
 
 

@@ -10,7 +10,9 @@ synchronising call and a pageable copy hold the host. A seed gives the same trac
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -47,7 +49,7 @@ class Machine:
         self.calls: list[list[Any]] = []
         self.marks: list[list[Any]] = []
         self.ends: dict[tuple[int, int], float] = {}
-        self.queued: list[float] = []
+        self.queued: deque[float] = deque()
         self.loaded: set[str] = set()
 
     def host(self, us: float) -> None:
@@ -72,8 +74,10 @@ class Machine:
         if kernel not in self.loaded:
             self.loaded.add(kernel)
             self._call("load", "cuModuleLoadData", 900.0, line)
+        while self.queued and self.queued[0] <= self.now:
+            self.queued.popleft()
         while len(self.queued) >= QUEUE:
-            self.now = max(self.now, self.queued.pop(0))
+            self.now = max(self.now, self.queued.popleft())
         call = self._call(
             "launch", "cudaLaunchKernel", host_us * self.random.uniform(0.8, 1.2), line
         )
@@ -83,7 +87,6 @@ class Machine:
         )  # fmt: skip
         end = self._work("kernel", us * self._noise(0.01), call, stream, device, shape=shape)
         self.queued.append(end)
-        self.queued = [each for each in self.queued if each > self.now]
 
     def copy(
         self,
@@ -310,6 +313,7 @@ ALL_REDUCE: Final = _NAMED["ALL_REDUCE"]
 # ---- programs ------------------------------------------------------------------------------------
 
 
+@functools.cache
 def gpt(
     steps: int = 9,
     layers: int = 3,
@@ -430,6 +434,7 @@ def _adamw(machine: Machine, us: float) -> None:
         machine.launch(kernel, us, grid, line="train.py:33", host_us=3.6)
 
 
+@functools.cache
 def healthy(steps: int = 9, layers: int = 12, *, marked: str = "", seed: int = 1) -> Trace:
     """A transformer in BF16 with flash attention, fused norm and optimizer: nothing to gain."""
     machine = Machine("good.py", seed)
@@ -465,6 +470,7 @@ def _healthy_layer(machine: Machine, back: bool) -> None:
     machine.launch(BF16_PRODUCT, 240.0 * times, 127, 384, line=line)
 
 
+@functools.cache
 def loader(steps: int = 9, *, pinned: bool = False, size: int = 38 << 20, seed: int = 2) -> Trace:
     """A training loop that copies each batch from pageable memory before its kernels."""
     machine = Machine("loader.py", seed)
@@ -479,6 +485,7 @@ def loader(steps: int = 9, *, pinned: bool = False, size: int = 38 << 20, seed: 
     return machine.trace()
 
 
+@functools.cache
 def launch_bound(steps: int = 9, launches: int = 200, us: float = 2.5, seed: int = 3) -> Trace:
     """Small kernels, each launched later than the one before it ends."""
     machine = Machine("small.py", seed)
@@ -491,6 +498,7 @@ def launch_bound(steps: int = 9, launches: int = 200, us: float = 2.5, seed: int
     return machine.trace()
 
 
+@functools.cache
 def synchronous(steps: int = 9, seed: int = 4) -> Trace:
     """`.item()` after each step, and work of the host before the next."""
     machine = Machine("log.py", seed)
@@ -503,6 +511,7 @@ def synchronous(steps: int = 9, seed: int = 4) -> Trace:
     return machine.trace()
 
 
+@functools.cache
 def allocating(steps: int = 9, seed: int = 5) -> Trace:
     """`cudaMalloc` and `cudaFree` in each step."""
     machine = Machine("malloc", seed)
@@ -516,6 +525,7 @@ def allocating(steps: int = 9, seed: int = 5) -> Trace:
     return machine.trace()
 
 
+@functools.cache
 def streams(steps: int = 9, heads: int = 16, together: bool = False, seed: int = 6) -> Trace:
     """Small grids one after another; with `together`, each on a stream of its own."""
     machine = Machine("heads", seed)
@@ -536,6 +546,7 @@ def streams(steps: int = 9, heads: int = 16, together: bool = False, seed: int =
     return machine.trace()
 
 
+@functools.cache
 def graphs(steps: int = 9, nodes: int = 60, seed: int = 7) -> Trace:
     """A CUDA graph a step, and a copy before it."""
     machine = Machine("graph", seed)
@@ -547,6 +558,7 @@ def graphs(steps: int = 9, nodes: int = 60, seed: int = 7) -> Trace:
     return machine.trace()
 
 
+@functools.cache
 def no_step(launches: int = 400, seed: int = 8) -> Trace:
     """Kernels in random order: nothing repeats."""
     machine = Machine("script.py", seed)
@@ -557,6 +569,7 @@ def no_step(launches: int = 400, seed: int = 8) -> Trace:
     return machine.trace()
 
 
+@functools.cache
 def no_kernels() -> Trace:
     """Copies alone."""
     machine = Machine("copies", 9)
@@ -566,6 +579,7 @@ def no_kernels() -> Trace:
     return machine.trace()
 
 
+@functools.cache
 def two_processes(steps: int = 9, seed: int = 10) -> Trace:
     """Two processes, each with a GPU and a collective a step; the second does twice the work."""
     pair = [Machine("ddp.py", seed + i, process=100 + i) for i in range(2)]

@@ -518,8 +518,8 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
     file = reader.ReportFile(Path(path))
     lengths = [length for block in file.frame.blocks for _, length in block.results]
     names = messages.functions(file.frame) if options.kernel else ()
-    spans: Sequence[Sequence[int]] = [range(start, stop) for start, stop in shares.parts(lengths)]
-    if len(spans) == 1 and (jobs == 1 or sum(lengths) <= shares.WHOLE_BYTES):
+    spans = shares.even(lengths, [code.digest or None for code in file.codes], jobs)
+    if len(spans) < 2:
         launches: list[LaunchResult] = []
         report = reader.visit_report(
             file,
@@ -528,9 +528,6 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             allow_partial=options.allow_partial,
         )
         return Packed(_file(path, report, names), [_pickled(launches)])
-    codes = file.codes
-    if len(spans) == 1:
-        spans = shares.even(lengths, [code.digest or None for code in codes], jobs)
     with (
         tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
         workers.WorkerPool(
@@ -542,7 +539,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
     ):
         plain = file.plain(Path(scratch))
         if ncu_module.fits_here():
-            crew.fork(min(jobs, len(spans)), partial(_prepare, plain, codes))
+            crew.fork(min(jobs, len(spans)), partial(_prepare, plain, file.codes))
         report, part = file.examined(allow_partial=options.allow_partial)
         file.forget()
         tasks = [(path, str(plain), options, part.of(span)) for span in spans]
@@ -552,7 +549,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             if done.error is not None:
                 if not options.allow_partial:
                     raise done.error
-                lost = f"{shares.places(spans[done.index])}: {done.error.message}"
+                lost = f"{shares.places(sorted(spans[done.index]))}: {done.error.message}"
                 report = replace(report, missing="; ".join(filter(None, (report.missing, lost))))
             else:
                 launches_there, seen_there = done.value

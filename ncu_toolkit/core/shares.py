@@ -5,25 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-#: Limits of a part of a report that one process reads: launches, and bytes of their messages.
-#: NVIDIA's module uses some 20 bytes for each of those.
+#: About what one process reads of a report at most: launches, and bytes of their messages. NVIDIA's
+#: module uses some 20 bytes for each of those.
 PART_LAUNCHES: Final = 1000
 PART_BYTES: Final = 64 << 20
-
-
-def parts(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Launches as (start, stop) of parts of at most PART_LAUNCHES and PART_BYTES, by the lengths of
-    their messages."""
-    found = []
-    start = size = 0
-    for index, length in enumerate(lengths):
-        if index > start and (index - start >= PART_LAUNCHES or size + length > PART_BYTES):
-            found.append((start, index))
-            start, size = index, 0
-        size += length
-    return [*found, (start, len(lengths))]
-
-
 #: Bytes of messages that are worth another process: starting one takes a tenth of a second, reading
 #: these as long.
 SHARE_BYTES: Final = 1 << 19
@@ -32,13 +17,17 @@ WHOLE_BYTES: Final = 2 << 20
 
 
 def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> list[list[int]]:
-    """Launches divided among at most `jobs` processes, as places in file order, of about equal
-    bytes.
+    """Launches divided into parts of about equal bytes, by their places in the file and the lengths
+    of their messages: a part for each of `jobs` processes, or several where a part would be too
+    large.
 
-    Launches of the same code (by digest, None if unknown) stay together where one share can hold
-    them: its text is then made once."""
-    total = sum(lengths)
-    count = max(1, min(jobs, total // SHARE_BYTES))
+    Launches of the same code (by digest, None if unknown) stay together where one part can hold
+    them, and follow each other: its text and data flow are then made once."""
+    total, launches = sum(lengths), len(lengths)
+    count = min(jobs, total // SHARE_BYTES) if total > WHOLE_BYTES else 1
+    least = max(1, -(-total // PART_BYTES), -(-launches // PART_LAUNCHES))
+    if least > count:
+        count = least if least == 1 else -(-least // jobs) * jobs
     groups: dict[object, list[int]] = {}
     for index, code in enumerate(codes):
         groups.setdefault(index if code is None else code, []).append(index)
@@ -54,10 +43,10 @@ def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> li
     dealt: list[list[int]] = [[] for _ in range(count)]
     sizes = [0] * count
     for piece in sorted(pieces, key=lambda piece: -sum(lengths[index] for index in piece)):
-        least = sizes.index(min(sizes))
-        dealt[least] += piece
-        sizes[least] += sum(lengths[index] for index in piece)
-    return [sorted(share) for share in dealt if share]
+        at = sizes.index(min(sizes))
+        dealt[at] += piece
+        sizes[at] += sum(lengths[index] for index in piece)
+    return [share for share in dealt if share]
 
 
 def places(span: Sequence[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import lzma
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -64,8 +65,11 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
         for path in source.iterdir():
             if path.suffix == ".json":
                 data = json.loads(path.read_bytes())
-                text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-                store.write_atomic(folder / path.name, text.encode())
+                text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+                plain = path.name == store.MANIFEST
+                name = path.name if plain else f"{path.name}.xz"
+                (folder / path.name).unlink(missing_ok=True)  # an older version wrote it so
+                store.write_atomic(folder / name, text if plain else lzma.compress(text))
             elif path.is_file() and path.name != store.PARSED:
                 shutil.copyfile(path, folder / path.name)
         runs[folder.name] = store.load_run(source, live=False)
@@ -160,7 +164,7 @@ def _key(folder: Path, manifest: Run) -> str:
     and the code that judges and shows them."""
     state = hashlib.sha256(f"{_code()} {folder.name}".encode())
     for name in (store.MANIFEST, store.TIMINGS, store.RULES, store.CURVE):
-        path = folder / name
+        path = store.stored(folder / name)
         state.update(path.read_bytes() if path.is_file() else b"-")
     for name in manifest.report_files:
         stat = (folder / name).stat() if (folder / name).is_file() else None

@@ -295,8 +295,10 @@ class _Events:
         if start is None or end is None:
             return None
         if type(args.stack) is str and args.stack:
-            line = next(filter(None, map(self._place, args.stack.split(";"))), None)
+            stack = args.stack.split(";")
+            line = next(filter(None, map(self._place, stack)), None)
             self._frames[where].ranges.append((start, end, line))
+            self._name_program(stack[-1])
         if type(args.sequence) is int:
             if whole(args.forward) or event.name.startswith("autograd::"):
                 self._backward.append((where, start, end, args.sequence))
@@ -311,8 +313,12 @@ class _Events:
         line = self._place(event.name)
         self._frames[where].ranges.append((start, end, line))
         self._in_python.add(where)
-        if line and not self._to.program and event.name.endswith(": <module>"):
-            self._to.program = re.split(r"[/\\]", line[0])[-1]
+        self._name_program(event.name)
+
+    def _name_program(self, outermost: str) -> None:
+        if not self._to.program and outermost.endswith(": <module>"):
+            line = self._place(outermost)
+            self._to.program = re.split(r"[/\\]", line[0])[-1] if line else ""
 
     def _place(self, text: str) -> Place | None:
         """The file and line of `model.py(21): forward` where the code is the user's own."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,9 @@ SLOWED: Final = 1.2
 FIRST: Final = 3.0
 #: A whole run begins after the loading of modules that leaves this part of the kernel time.
 LEFT: Final = 0.8
+#: Numbers in names of ranges, and names of parts of a step.
+_NUMBER: Final = re.compile(r"\d+")
+_PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
 
 
 def find_step(trace: Trace) -> Step:
@@ -99,9 +103,12 @@ class _Run:
         ranges = self._groups("range")
         repeat = self._repeats()
         for marks in ranges:
+            names = {self.trace.names[mark.name] for mark in marks}
             # a range that repeats within the step is no step, nor is one that holds many
             if repeat is None or abs(len(marks) / len(repeat[1]) - 1) < 0.2:
-                name = self.trace.names[marks[0].name]
+                if len(names) > 1 and _PARTS.search(min(names)):
+                    return self._whole()  # layer 0, layer 1, ...: of one pass
+                name = min(names) if len(names) == 1 else _NUMBER.sub("N", min(names))
                 return self._of_marks(marks, f'The program marks it by the NVTX range "{name}"')
         if repeat is None:
             return self._whole()
@@ -114,18 +121,19 @@ class _Run:
     # ---- marks
 
     def _groups(self, kind: str) -> list[list[Mark]]:
-        """Marks of a kind by thread and name, those with the most kernel time first; ranges only
-        where they can be steps."""
-        groups: dict[tuple[int, int], list[Mark]] = {}
+        """Marks of a kind by thread and name without numbers (iteration 7), those with the most
+        kernel time first; ranges only where they can be steps."""
+        names = [_NUMBER.sub("N", name) if kind == "range" else "" for name in self.trace.names]
+        groups: dict[tuple[int, str], list[Mark]] = {}
         for mark in self.trace.marks:
             if mark.kind == kind and mark.process == self.process:
-                group = groups.setdefault((mark.thread, mark.name if kind == "range" else -1), [])
+                group = groups.setdefault((mark.thread, names[mark.name]), [])
                 if not group or mark.start >= group[-1].end:
                     group.append(mark)
+        able = [group for group in groups.values() if kind == "step" or len(group) >= REPEATS]
+        able.sort(key=lambda group: -sum(mark.end - mark.start for mark in group))
         found = []
-        for group in groups.values():
-            if kind == "range" and len(group) < REPEATS:
-                continue
+        for group in able[:32]:
             inside = self._inside(group)
             held = self.time[inside >= 0].sum() / max(int(self.time.sum()), 1)
             if held >= (MOST if kind == "range" else 1e-9):

@@ -283,11 +283,8 @@ class Shared:
     def script(self) -> str:
         """The content of SHARED."""
         sources = [list(source) for source in self._sources]
-        shared = {
-            "samples": packed(msgspec.json.encode(self._samples)),
-            "sources": packed(msgspec.json.encode(sources)),
-        }
-        return f"window.ncuShared={script_json(shared)};\n"
+        samples, texts = (packed(msgspec.json.encode(each)) for each in (self._samples, sources))
+        return f'window.ncuShared={{"samples":"{samples}","sources":"{texts}"}};\n'
 
 
 #: Bytes of pages that a single file holds as they are. A browser needs some 0.1 s for each megabyte

@@ -142,7 +142,7 @@ def _words(picture: RoofPicture, reach: Reach) -> str:
 
 
 def _line(cls: str, x: float, y: float, to_x: float, to_y: float) -> str:
-    return f'<line class="{cls}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
+    return f'<path class="{cls}" d="M{x:.4g} {y:.4g}L{to_x:.4g} {to_y:.4g}"/>'
 
 
 def _axes(
@@ -155,17 +155,18 @@ def _axes(
     down: Callable[[float], float],
 ) -> Iterator[str]:
     """Grid lines at powers of ten, with their labels."""
-    every = max(1, round((high - low) / 5))
+    every, grid = max(1, round((high - low) / 5)), ""
     for power in range(math.ceil(low), math.floor(high) + 1):
         x = across(10.0**power)
-        yield _line("grid", x, _TOP, x, _HIGH - _BOTTOM)
+        grid += f"M{x:.4g} {_TOP}V{_HIGH - _BOTTOM}"
         if power % every == 0:
             yield f'<text x="{x:.0f}" y="{_HIGH - _BOTTOM + 14}" text-anchor="middle">{units.power_of_ten(power)}</text>'
     for power in range(math.ceil(bottom), math.floor(top) + 1):
         y = down(10.0**power)
-        yield _line("grid", _LEFT, y, _WIDE - _RIGHT, y)
+        grid += f"M{_LEFT} {y:.4g}H{_WIDE - _RIGHT}"
         if power >= 0:
             yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{units.power_of_ten(power)}</text>'
+    yield f'<path class="grid" d="{grid}"/>'
     yield f'<text x="{_WIDE - _RIGHT}" y="{_HIGH - 5}" text-anchor="end">{escape(work)} per byte</text>'
     yield f'<text x="2" y="11">{escape(work)}/s</text>'
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -134,10 +134,10 @@ class ReportPart:
     """The calls on the host that led to each launch, which the report module does not tell."""
     processes: Sequence[int] = ()
     """The process of each launch, in a report of several."""
-    span: Collection[int] | None = None
+    span: Sequence[int] | None = None
     """The launches to read; all of them where None."""
 
-    def of(self, span: Collection[int]) -> ReportPart:
+    def of(self, span: Sequence[int]) -> ReportPart:
         """Some of its launches."""
         codes = {place: self.codes[place] for place in span} if self.codes is not None else None
         return replace(self, span=span, codes=codes)
@@ -285,40 +285,39 @@ def visit_part(
     wanted: Callable[[str], bool] | None = None,
     values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
 ) -> int:
-    """As `visit_report`, for some launches of a plain report. Returns how many launches it has.
+    """As `visit_report`, for some launches of a plain report, in the order of the part. Returns how
+    many launches it has.
 
     Launches outside of the part are not opened: the module never frees the memory of one."""
     ncu = ncu_module.module()
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
+    there = [(at, action) for at, each in enumerate(ranges) for action in range(each.num_actions())]
     if len(ranges) > 1:
         # Launches are then grouped by range, not in the order in which they were written.
-        launches = sum(each.num_actions() for each in ranges)
-        shared = _of_every_launch(part.contradictions, launches)
+        shared = _of_every_launch(part.contradictions, len(there))
         codes = None if part.codes is None else dict[int, messages.Code]()
         part = ReportPart(part.file, part.ncu_version, shared, codes, span=part.span)
     texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder(ncu))
-    found = -1
     with without_collector():
-        for range_index, report_range in enumerate(ranges):
-            for action_index in range(report_range.num_actions()):
-                found += 1
-                if part.span is not None and found not in part.span:
-                    continue
-                action = report_range.action_by_idx(action_index)
-                if wanted is None or wanted(ncu_action.kernel_name(action)):
-                    origin = Origin(part.file, range_index, action_index, part.ncu_version)
-                    wrong = part.contradictions.get(found, {})
-                    read = ncu_action.profile_of(action, origin, texts, wrong)
-                    code = read.code
-                    if part.codes and not (read.instructions or read.mix.collected):
-                        code = _machine_code(part.codes.get(found, UNKNOWN).text)
-                    visit(replace(read, launch=part.placed(found, read.launch), code=code))
-                    if values is not None:
-                        values(ncu_action.numbers(action))
+        for place in range(len(there)) if part.span is None else part.span:
+            if place >= len(there):
+                continue
+            range_index, action_index = there[place]
+            action = ranges[range_index].action_by_idx(action_index)
+            if wanted is None or wanted(ncu_action.kernel_name(action)):
+                origin = Origin(part.file, range_index, action_index, part.ncu_version)
+                wrong = part.contradictions.get(place, {})
+                read = ncu_action.profile_of(action, origin, texts, wrong)
+                code = read.code
+                if part.codes and not (read.instructions or read.mix.collected):
+                    code = _machine_code(part.codes.get(place, UNKNOWN).text)
+                visit(replace(read, launch=part.placed(place, read.launch), code=code))
+                if values is not None:
+                    values(ncu_action.numbers(action))
     if texts is not None and texts.folder is not None and texts.written:
         ncu_source.trim(texts.folder.parent)
-    return found + 1
+    return len(there)
 
 
 @lru_cache(maxsize=256)

@@ -62,6 +62,12 @@ def write_json(path: Path, kind: str, payload: Any) -> None:
     write_atomic(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
+def stored(path: Path) -> Path:
+    """Where a document lies: at its path, or as xz beside it in a published recording."""
+    packed = path.with_name(f"{path.name}.xz")
+    return packed if packed.exists() and not path.exists() else path
+
+
 def read_json(path: Path, kind: str, of: type[T]) -> T:
     """The payload of a document, built as `of`. Raises InputProblem where it is missing, no regular
     file, not JSON, of another schema, or of another shape."""
@@ -154,7 +160,7 @@ def _file_name(name: str) -> bool:
 def load_timings(folder: Path, name: str = TIMINGS) -> tuple[Timing, ...]:
     """A run's timings; none where it has no such file. `name` may be CURVE. Raises InputProblem
     where the file is broken, or holds a timing without times."""
-    path = folder / name
+    path = stored(folder / name)
     timings = read_json(path, "timings", tuple[Timing, ...]) if path.exists() else ()
     for i, timing in enumerate(timings):
         if not timing.times_us or not all(0 < time < math.inf for time in timing.times_us):
@@ -375,7 +381,7 @@ def _rule_key(of: Context) -> str:
 
 def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...]:
     """Profiles with the messages of `save_rules`, where there are any."""
-    path = folder / RULES
+    path = stored(folder / RULES)
     if not path.exists():
         return tuple(profiles)
     rows = read_json(path, "rules", dict[str, tuple[RuleMessage, ...]])

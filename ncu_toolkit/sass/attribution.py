@@ -36,16 +36,15 @@ _REACH: Final = 4096
 
 
 class Flow:
-    """Register writers of one kernel, for tracing consumers to producers."""
+    """Register writers of one kernel's code, for tracing consumers to producers."""
 
-    def __init__(self, instructions: Sequence[Instruction]) -> None:
-        self.instructions = instructions
-        self._code = lines(instructions)
+    def __init__(self, code: tuple[CodeRow, ...]) -> None:
+        self.code = code
         self.reads: list[frozenset[int]] = []
         self.writes: list[frozenset[int]] = []
         self._writers: dict[int, list[int]] = {}
         self._memory_readers: dict[int, list[int]] = {}
-        for index, line in enumerate(self._code):
+        for index, line in enumerate(self.code):
             written, read = line.registers
             self.reads.append(read)
             self.writes.append(written)
@@ -54,7 +53,7 @@ class Flow:
             if kind(line.opcode) in _LATE:
                 for register in read:
                     self._memory_readers.setdefault(register, []).append(index)
-        self.graph = Graph(self._code, self._writers)
+        self.graph = Graph(self.code, self._writers)
 
     def sources(self, index: int, register: int) -> frozenset[int]:
         """Indices of the writers whose value of `register` may be what `index` reads. Where branch
@@ -96,14 +95,15 @@ class Flow:
         if test is None:
             test = self._writer_of_guard(index)
             if test is None or not self._is_test(test):
-                return any(kind(self._code[i].opcode) == "barrier" for i in near)
+                return any(kind(self.code[i].opcode) == "barrier" for i in near)
         return not self.graph.known or self.graph.reaches(index, self._reads_tile, self._is_test)
 
-    def copies_at_the_last_moment(self, wait: int) -> bool:
+    def copies_at_the_last_moment(self, wait: int, rows: Sequence[Instruction]) -> bool:
         """Whether each copy that `wait` may be for is issued in its loop right before it, so that
-        none runs while a tile is read. False where branches cannot be followed."""
+        none runs while a tile is read. False where branches cannot be followed. `rows`: what was
+        counted; a copy that never ran is none."""
         graph = self.graph
-        copies = [i for i in self._of("copy") if _times(self.instructions[i]) != 0]
+        copies = [i for i in self._of("copy") if _times(rows[i]) != 0]
         return (
             graph.known
             and bool(copies)
@@ -116,24 +116,22 @@ class Flow:
 
     def _of(self, *kinds: str) -> list[int]:
         """The instructions of some kinds."""
-        return [i for i, row in enumerate(self._code) if kind(row.opcode) in kinds]
+        return [i for i, row in enumerate(self.code) if kind(row.opcode) in kinds]
 
     def _is_test(self, index: int) -> bool:
-        return self._code[index].opcode.startswith("SYNCS.PHASECHK")
+        return self.code[index].opcode.startswith("SYNCS.PHASECHK")
 
     def _reads_tile(self, index: int) -> bool:
-        return kind(self._code[index].opcode) in ("shared", "tensor")
+        return kind(self.code[index].opcode) in ("shared", "tensor")
 
     def _writer_of_guard(self, index: int) -> int | None:
         """The nearest instruction before that writes the predicate under which this one runs."""
-        guard = self._code[index].guard.lstrip("@!")
+        guard = self.code[index].guard.lstrip("@!")
         near = range(index - 1, max(-1, index - 1 - _GUARD_REACH), -1) if guard else ()
-        return next((i for i in near if guard in split(self._code[i].operands)[:2]), None)
+        return next((i for i in near if guard in split(self.code[i].operands)[:2]), None)
 
     def _of_kind(self, indices: Iterable[int | None], wanted: set[str]) -> list[int]:
-        return sorted(
-            {i for i in indices if i is not None and kind(self._code[i].opcode) in wanted}
-        )
+        return sorted({i for i in indices if i is not None and kind(self.code[i].opcode) in wanted})
 
     def address_depends_on_load(self, index: int) -> bool:
         """Whether a load's address comes from a global load's result, through integer instructions
@@ -145,7 +143,7 @@ class Flow:
             if i in seen:
                 continue
             seen.add(i)
-            group = kind(self._code[i].opcode)
+            group = kind(self.code[i].opcode)
             if group == "global":
                 return True
             if group in ("integer", "shuffle", "other"):
@@ -176,17 +174,17 @@ class Flow:
         that it stores. Writers of predicates and uniform registers, which are not followed, count
         as needed."""
         gone = set(accesses)
-        waiting = [i for i, row in enumerate(self._code) if i in gone or not _is_pure(row)]
+        waiting = [i for i, row in enumerate(self.code) if i in gone or not _is_pure(row)]
         needed = set(waiting)
         while waiting:
             i = waiting.pop()
-            row, reads = self._code[i], self.reads[i]
+            row, reads = self.code[i], self.reads[i]
             for register in reads - addresses(row.opcode, row.operands) if i in gone else reads:
                 for j in self.sources(i, register):
                     if j not in needed:
                         needed.add(j)
                         waiting.append(j)
-        return frozenset(range(len(self._code))) - needed
+        return frozenset(range(len(self.code))) - needed
 
 
 #: Kinds of instructions whose result is data.
@@ -229,10 +227,13 @@ def waits(profile: Profile, reason: str) -> dict[str, float]:
     return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
 
 
-@remembered(4)
 def flow_of(instructions: Sequence[Instruction]) -> Flow:
-    """The flow of an instruction table: each rule asks for that of the same few."""
-    return Flow(instructions)
+    """The flow of an instruction table: each rule asks for that of the same few, and launches of
+    one kernel share it."""
+    return _flow(lines(instructions))
+
+
+_flow = remembered(16)(Flow)
 
 
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:

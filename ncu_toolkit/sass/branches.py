@@ -72,7 +72,7 @@ def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None
     return targets_of(lines(rows))
 
 
-@remembered(4)
+@remembered(16)
 def targets_of(rows: tuple[CodeRow, ...]) -> Mapping[int, tuple[int, ...]] | None:
     """Indices of the instructions that each branch, call or BSSY names, by its own; None if
     unknown.

@@ -208,5 +208,11 @@ class CodeRow(NamedTuple):
 
 @remembered(4)
 def lines(rows: Sequence[Instruction]) -> tuple[CodeRow, ...]:
-    """The code of a report's instructions."""
-    return tuple(CodeRow(row.address, row.opcode, row.sass) for row in rows)
+    """The code of a report's instructions: one object for equal code, so that what is `remembered`
+    of it holds for all launches of a kernel."""
+    return _one(tuple(CodeRow(row.address, row.opcode, row.sass) for row in rows))
+
+
+@lru_cache(maxsize=16)
+def _one(code: tuple[CodeRow, ...]) -> tuple[CodeRow, ...]:
+    return code

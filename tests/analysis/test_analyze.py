@@ -728,23 +728,22 @@ def test_a_launch_that_was_read_takes_little_memory(tmp_path: Path) -> None:
         launch.verdict  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_parts() -> None:
-    assert shares.parts([1] * 2500) == [(0, 1000), (1000, 2000), (2000, 2500)]
-    assert shares.parts([]) == [(0, 0)]
-    big = shares.PART_BYTES
-    assert shares.parts([big + 1, 5, big, 1]) == [(0, 1), (1, 2), (2, 3), (3, 4)], (
-        "a launch that is too large by itself is read by itself"
-    )
-
-
 def test_shares_keep_code_together_and_are_even() -> None:
-    unit = shares.SHARE_BYTES
+    unit = shares.SHARE_BYTES + 1
     assert shares.even([unit] * 4, [b"a", b"b", b"a", b"b"], 2) == [[0, 2], [1, 3]]
     assert shares.even([unit] * 4, [None] * 4, 16) == [[0], [1], [2], [3]]
+    assert shares.even([], [], 2) == []
+    several = [b"a", b"b"] * 4
+    assert shares.even([shares.PART_BYTES // 3] * 8, several, 1) == [
+        [0, 2, 5, 7],
+        [4, 6],
+        [1, 3],
+    ], "in parts that a process can hold, launches of one code after each other"
+    assert len(shares.even([1] * 2500, [b"a"] * 2500, 2)) == 4, "as much for each process"
     assert shares.even([unit] * 6, [b"a"] * 6, 3) == [[0, 1], [2, 3], [4, 5]], (
         "code of a launch that comes often is made by several"
     )
-    assert shares.even([10, 20], [b"a", None], 8) == [[0, 1]], "too little to be worth a process"
+    assert len(shares.even([10, 20], [b"a", None], 8)) == 1, "too little to be worth a process"
     lengths = [(7 * i) % 11 * unit // 4 + 1 for i in range(50)]
     dealt = shares.even(lengths, [bytes([i % 7]) for i in range(50)], 4)
     assert sorted(index for share in dealt for index in share) == list(range(50))

@@ -109,3 +109,24 @@ def test_clocks_that_disagree_are_told() -> None:
     assert trace.notes[0].startswith(
         "The clocks of host and GPU disagree: 4 of 4 operations begin before the call that queued them, by up to 50 µs."
     )
+
+
+def test_calls_and_ranges_of_impossible_times_are_counted() -> None:
+    builder = TraceBuilder()
+    builder.call(5, 1, "cudaMemset")
+    builder.call(None, 1, "cudaMemset")
+    builder.mark(5, 1, "range", "r")
+    builder.op(0, 1, "set")
+    assert builder.trace("a test").notes == (
+        "2 calls have impossible times and are left out.",
+        "1 range has impossible times and is left out.",
+    )
+
+
+def test_of_many_calls_with_one_number_the_last_before_the_work_counts() -> None:
+    builder = TraceBuilder()
+    for number in range(4):
+        builder.call(100 * number, 100 * number + 9, "cudaMemset", key=7)
+        builder.op(100 * number + 20, 100 * number + 30, "set", key=7)
+    builder.op(-50, -40, "set", key=7)
+    assert [op.call for op in builder.trace("a test").ops] == [-1, 0, 1, 2, 3]

@@ -140,6 +140,16 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         read_trace(gz)
 
 
+def test_a_trace_that_needs_too_much_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events take several times their size in the file."""
+    write_trace(trace(2000), tmp_path / "run.ncu-trace")
+    monkeypatch.setenv(core_files.LIMIT_VARIABLE, str(200_000))
+    with pytest.raises(InputProblem, match="unpacks to"):
+        read_trace(tmp_path / "run.ncu-trace")
+
+
 def test_a_damaged_gzip_is_told(tmp_path: Path) -> None:
     path = kineto_files.write(
         tmp_path / "run.json.gz", kineto_files.trace(kineto_files.launch(1, 1.0))

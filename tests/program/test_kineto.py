@@ -195,6 +195,7 @@ def test_a_trace_of_2021(tmp_path: Path) -> None:
     assert [op.kind for op in found.ops] == ["kernel", "set"]
     assert [mark.kind for mark in found.marks] == ["step", "operator"]
     assert line_of(found, 0) == "train.py:44"
+    assert found.program == "train.py"
 
 
 def test_work_of_a_graph_has_its_node_and_the_call(tmp_path: Path) -> None:
@@ -225,8 +226,9 @@ def test_only_devices_with_work_are_told(tmp_path: Path) -> None:
     devices = [{**H100, "id": number} for number in range(8)]
     found = read(tmp_path, launch(1, 10.0, device=5), deviceProperties=devices)
     assert [device.index for device in found.devices] == [5]
-    unknown = read(tmp_path, launch(1, 10.0), deviceProperties="?")
-    assert (unknown.devices[0].name, unknown.devices[0].cc) == ("an unknown GPU", (0, 0))
+    for properties in ("?", [7, {"name": "x"}, {"id": "0"}]):
+        unknown = read(tmp_path, launch(1, 10.0), deviceProperties=properties)
+        assert (unknown.devices[0].name, unknown.devices[0].cc) == ("an unknown GPU", (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -278,6 +280,9 @@ def test_names_that_pytorch_does_not_escape_cost_only_their_events(
     for data in (plain.replace(b"HERE", name), b" ".join(plain.replace(b"HERE", name).split())):
         found = read_trace(write(tmp_path / "run.pt.trace.json", data))
         assert (len(found.ops), found.ops[0].call, found.devices[0].cc) == (1, 0, (9, 0))
+        assert (
+            len(read_trace(write(tmp_path / "x.json", data.replace(b"[1].json", b"\x01"))).ops) == 1
+        )
         assert found.notes == ("1 event could not be read.",)
 
 

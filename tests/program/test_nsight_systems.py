@@ -156,6 +156,21 @@ def test_the_device_of_a_process_is_the_one_that_it_sees(tmp_path: Path) -> None
     assert [device.name for device in found.devices] == ["second"]
 
 
+def test_the_gpu_of_an_older_export(tmp_path: Path) -> None:
+    old = {
+        "deviceId": 0, "name": "Tesla P40", "computeCapabilityMajor": 6, "computeCapabilityMinor": 1,
+        "numMultiprocessors": 30, "l2CacheSize": 3145728, "globalMemorySize": 1 << 34, "coreClockRate": 1531000000,
+        "maxWarpsPerMultiprocessor": 64,
+    }  # fmt: skip
+    named = [{"name": "Tesla P40", "deviceId": 0}]
+    found = read(tmp_path, TARGET_INFO_GPU=named, TARGET_INFO_CUDA_GPU=[old])
+    assert (found.devices[0].name, found.devices[0].cc, found.devices[0].sm_count) == (
+        "Tesla P40",
+        (6, 1),
+        30,
+    )
+
+
 def test_work_is_tied_to_calls_of_its_own_process(tmp_path: Path) -> None:
     other = {**CALL, "globalTid": CALL["globalTid"] + (5 << 24), "start": 900}
     assert read(tmp_path, **{f"{ACTIVITY}RUNTIME": [other, CALL]}).ops[0].call == 1

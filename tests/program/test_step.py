@@ -329,3 +329,41 @@ def test_few_steps_that_differ_in_time_are_none() -> None:
         for letter in "abcdef":
             machine.launch(letter, 20.0 * times)
     assert find_step(machine.trace()).how == "whole"
+
+
+def test_ranges_with_numbers_are_one_range() -> None:
+    machine = Machine(seed=4)
+    for i in range(8):
+        with machine.mark(f"iteration {i}"):
+            for _ in range(machine.random.randrange(5, 9)):
+                machine.launch("k", 50, machine.random.randrange(1, 900))
+    step = check(find_step(machine.trace()))
+    assert step.how == "marked"
+    assert step.said.startswith('The program marks it by the NVTX range "iteration N"')
+
+
+def test_the_layers_of_one_pass_are_no_steps() -> None:
+    """One pass of a model repeats its layers, and nothing else; ranges say that they are layers."""
+    machine = Machine()
+    machine.loaded.update("abcdefgz")
+    machine.launch("z", 20)
+    for i in range(12):
+        with machine.mark(f"layer {i}"):
+            for letter in "abcdefg":
+                machine.launch(letter, 50)
+    machine.launch("z", 90)
+    assert check(find_step(machine.trace())).how == "whole"
+
+
+def test_layers_within_marked_steps_are_no_steps() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdefgz")
+    for _ in range(4):
+        for i in range(12):
+            with machine.mark(f"layer {i}"):
+                for letter in "abcdefg":
+                    machine.launch(letter, 50)
+        for letter in "zazbz":
+            machine.launch(letter, 90)
+    step = check(find_step(machine.trace()))
+    assert (step.how, step.launches) == ("repeats", 89)

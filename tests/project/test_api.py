@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import program_traces
 import pytest
 import report_files
 
@@ -27,6 +28,7 @@ from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.gpu import collect, program_run
 from ncu_toolkit.gpu.runner import Session
+from ncu_toolkit.program.files import write_trace
 from ncu_toolkit.report import redact
 from ncu_toolkit.runs import store
 
@@ -197,8 +199,7 @@ def test_examples_of_the_document_run(report: Path, tmp_path: Path) -> None:
     )
     assert len(examples) >= 3
     (tmp_path / "report.ncu-rep").write_bytes(report.read_bytes())
-    trace = DOCUMENT.parent / "data" / "program.ncu-trace"
-    (tmp_path / "train.ncu-trace").write_bytes(trace.read_bytes())
+    write_trace(program_traces.gpt(), tmp_path / "train.ncu-trace")
     for example in examples:
         environment = {
             **os.environ,

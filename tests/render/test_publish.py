@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -170,3 +171,30 @@ def test_unchanged_recordings_are_not_made_again(
     assert list(publish.publish_recordings(tmp_path, str)) == [name]
     monkeypatch.setattr(publish, "_code", lambda: "other code")
     assert list(publish.publish_recordings(tmp_path, str)) == [name]
+
+
+def test_a_published_recording_reads_as_the_one_it_is_of(
+    tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timings and rules are packed; what an older version left unpacked goes."""
+    source = tmp_path / "source"
+    shutil.copytree(template, source)
+    rules = {
+        "a/b:1:float32:0": [
+            {"rule": "r", "title": "t", "text": "x", "kind": "ok", "speedup": None, "scope": ""}
+        ]
+    }
+    store.write_json(source / store.RULES, "rules", rules)
+    monkeypatch.setattr(store, "recordings", lambda: (source,))
+    folder = tmp_path / "reports" / "recorded-source"
+    folder.mkdir(parents=True)
+    (folder / store.TIMINGS).write_text("stale")
+    publish.publish_recordings(tmp_path / "reports", str)
+    assert {store.MANIFEST, f"{store.TIMINGS}.xz", f"{store.RULES}.xz"} <= {
+        p.name for p in folder.iterdir()
+    }
+    assert not (folder / store.TIMINGS).exists()
+    assert store.load_timings(folder) == store.load_timings(source) != ()
+    assert (
+        store.load_run(folder, live=False).profiles == store.load_run(source, live=False).profiles
+    )

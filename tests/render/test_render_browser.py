@@ -102,6 +102,7 @@ def test_sizes_are_tabs_for_the_keyboard(browser: Browser, reports: Path) -> Non
 
 def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "index.html")
+    browser.wait_for("document.documentElement.dataset.filled")
     browser.evaluate(f"{PANEL}.querySelector('.fold').open = true")
     column = f"{PANEL}.querySelector('table[data-sortable]')"
     first = f"{column}.tBodies[0].rows[0].cells[0].textContent.trim()"
@@ -124,6 +125,7 @@ def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, repo
 
 def test_reasons_show_on_hover(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "index.html")
+    browser.wait_for("document.documentElement.dataset.filled")
     browser.evaluate(
         f"{PANEL}.querySelector('.na').dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import zlib
@@ -21,6 +20,7 @@ from render_hostile import MARKER, hostile_diagnosis, hostile_run
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import open_book
 from ncu_toolkit.pages.html import write_run, write_standalone
+from ncu_toolkit.render.assets_out import packed
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 
@@ -212,8 +212,23 @@ def test_pages_hold_what_they_have_in_common_once(reports: Path) -> None:
 
 
 def unpacked(text: str, sample: str = "") -> str:
+    letters = "".join(chr(at) for at in range(33, 127) if chr(at) not in '"<\\')
+    pairs = zip(text[:-1:2], text[1::2], strict=False)
+    held = sum(
+        (91 * letters.index(a) + letters.index(b)) << 13 * at for at, (a, b) in enumerate(pairs)
+    )
+    data = held.to_bytes(13 * (len(text) // 2) // 8 + 1, "little")
+    data = data[: 13 * (len(text) // 2) // 8 - int(text[-1])]
     stream = zlib.decompressobj(-zlib.MAX_WBITS, zdict=sample.encode())
-    return stream.decompress(base64.b64decode(text)).decode()
+    return stream.decompress(data).decode()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 12, 13, 14, 27, 5000])
+def test_packed_text_has_no_letter_that_ends_it(size: int) -> None:
+    text = "".join(chr(32 + at * at % 90) for at in range(size))
+    found = packed(text.encode())
+    assert not set('"<\\ \n') & set(found)
+    assert unpacked(found) == text
 
 
 def test_the_front_page_prefers_the_whole_ladder(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ address arithmetic, waits behind copies."""
 from __future__ import annotations
 
 from ncu_toolkit.model import Instruction
-from ncu_toolkit.sass.attribution import Flow
+from ncu_toolkit.sass.attribution import Flow, flow_of
 
 BASE = 0x7F00
 
@@ -19,7 +19,7 @@ def flow(*lines: str, ends: bool = True) -> Flow:
         sass = f"{head}0x{BASE + 16 * int(target):x}" if mark and target.isdigit() else text
         opcode = next(word for word in sass.split() if not word.startswith("@"))
         rows.append(Instruction(i, 16 * i, sass, opcode))
-    return Flow(tuple(rows))
+    return flow_of(rows)
 
 
 CHAIN = (

@@ -90,11 +90,9 @@ def _of_load(flow: attribution.Flow, index: int) -> bool:
         waiting = {
             j for i in waiting for register in flow.reads[i] for j in flow.sources(i, register)
         }
-        if any(
-            attribution.base(flow.instructions[j].opcode) in ("LDG", "LD", "LDS") for j in waiting
-        ):
+        if any(attribution.base(flow.code[j].opcode) in ("LDG", "LD", "LDS") for j in waiting):
             return True
-        waiting = {j for j in waiting if attribution.base(flow.instructions[j].opcode) in _MOVES}
+        waiting = {j for j in waiting if attribution.base(flow.code[j].opcode) in _MOVES}
     return False
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.hardware.occupancy import Occupancy
-from ncu_toolkit.model import Comparison, Evidence, Instruction, Location
+from ncu_toolkit.model import Comparison, Evidence, Location
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
+from ncu_toolkit.sass.operands import CodeRow
 
 if TYPE_CHECKING:  # Nsight Compute's Python, which runs the rules, cannot start processes
     from ncu_toolkit.build.nvcc import Resources
@@ -132,12 +133,7 @@ def dependent_loads(region: Region) -> list[SassInstruction]:
     one before; none outside of loops."""
     if not region.depth or not any(i.base in GLOBAL_LOADS for i in region.code):
         return []
-    flow = attribution.Flow(
-        [
-            Instruction(n, i.address, i.sass, i.opcode, i.file, i.line)
-            for n, i in enumerate(region.code)
-        ]
-    )
+    flow = attribution.Flow(tuple(CodeRow(i.address, i.opcode, i.sass) for i in region.code))
     return [
         i
         for n, i in enumerate(region.code)

@@ -139,7 +139,7 @@ def _unpipelined(k: Kernel) -> bool:
     if not waits:
         return False
     flow = attribution.flow_of(k.instructions)
-    return flow.copies_at_the_last_moment(max(waits, key=lambda i: waits[i]))
+    return flow.copies_at_the_last_moment(max(waits, key=lambda i: waits[i]), k.instructions)
 
 
 def _locations(k: Kernel) -> tuple[Location, ...]:
