@@ -19,7 +19,10 @@ _FAR: Final = 1 << 62
 #: others none does.
 _SAME_TIME: Final = 1000
 _FEW_EARLY: Final = 0.01
-#: Longest name that is kept.
+#: How the name of a step begins that `torch.profiler` marks.
+STEP: Final = "ProfilerStep#"
+#: Longest name of a CUDA function, and of anything else, that is kept.
+_FUNCTION: Final = 200
 _LONGEST: Final = 4000
 #: What CUPTI and the driver's headers add to a function's name: `cudaMalloc_v3020`, `cuMemAlloc_v2`.
 _VERSION: Final = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
@@ -173,9 +176,10 @@ class TraceBuilder:
         if not sound_time(start, end):
             self.left_out["call"] += 1
             return
-        place = len(self.calls)
-        plain = self.names[call_name(name[:_LONGEST])]
-        self.calls.append((start, end, call_kind(name), plain, thread, process))
+        place, name = len(self.calls), name[:_FUNCTION]
+        self.calls.append(
+            (start, end, call_kind(name), self.names[call_name(name)], thread, process)
+        )
         if key is not None:
             there = self._called.setdefault(key, place)
             if there is not place and isinstance(there, int):
@@ -214,7 +218,9 @@ class TraceBuilder:
     def mark(
         self, start: Any, end: Any, kind: MarkKind, name: str, thread: int = 0, process: int = 0
     ) -> None:
-        """A named range of time."""
+        """A named range of time; "range" turns to "step" where PyTorch's profiler named it so."""
+        if kind == "range" and name.startswith(STEP):
+            kind = "step"
         if not sound_time(start, end):
             self.left_out["range"] += 1
         elif name:

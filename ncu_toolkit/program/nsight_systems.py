@@ -40,8 +40,8 @@ _OPERATOR: Final = re.compile(
     r"^(aten::\w+|[\w:]+(?=, (?:seq|op_id) = ))(?:, .*?(?:sizes = (\[.*\]))?)?$"
 )
 _SIZES: Final = re.compile(r"\[\d[\d, ]*\]")
-_STEP: Final = "ProfilerStep#"
 #: A frame of Python's: `train.py:33`, `train.py(33)`, `File "train.py", line 33`.
+#: No public export with such frames was found, so how nsys writes them is a guess.
 _PYTHON: Final = re.compile(r"([^\"'\s(]+\.py)(?:\"?, line |[:(])(\d{1,9})")
 #: Least bytes of a row; pages that are read twice, as in a forged file, have more rows than that.
 _LEAST_ROW: Final = 8
@@ -49,7 +49,7 @@ _LEAST_ROW: Final = 8
 _ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA)
 #: Longest text or blob of a row, in bytes.
 _LONGEST: Final = 1 << 24
-#: Longest name of a function.
+#: Longest text of which a part is looked for.
 _NAME: Final = 4000
 #: What a message about lost events says, and most messages that are passed on.
 _LOST: Final = re.compile(
@@ -319,8 +319,8 @@ class _Database:
             if type(chain) is not int or type(depth) is not int:
                 continue
             if (symbol, module) not in places:
-                text = f"{self._text(module)}\n{self._text(symbol)}"
-                place = _PYTHON.search(text)
+                texts = (self._text(each)[:_NAME] for each in (module, symbol))
+                place = next(filter(None, map(_PYTHON.search, texts)), None)
                 own = place is not None and own_code(place[1])
                 places[symbol, module] = (place[1], int(place[2])) if place and own else None
             line = places[symbol, module]
@@ -330,7 +330,7 @@ class _Database:
 
     def _marks(self) -> None:
         domains: dict[tuple[int, int], str] = {}
-        late = []
+        ranges = []
         for start, end, kind, text, number, thread, domain in self._select(
             "NVTX_EVENTS", "start", "end", "eventType", "text", "textId", "globalTid", "domainId"
         ):
@@ -339,14 +339,12 @@ class _Database:
             if kind == _DOMAIN_CREATED:
                 domains[process, whole(domain)] = name
             elif end is not None and (kind in _RANGES or kind is None):
-                late.append((start, end, name, _thread(thread), process, whole(domain)))
-        for start, end, name, thread, process, domain in late:
+                ranges.append((start, end, name, _thread(thread), process, whole(domain)))
+        for start, end, name, thread, process, domain in ranges:
             if domain and domains.get((process, domain)) in _LIBRARIES:
                 continue
-            operator = _OPERATOR.match(name)
-            if name.startswith(_STEP):
-                self._to.mark(start, end, "step", name, thread, process)
-            elif operator:
+            operator = _OPERATOR.match(name[:_NAME])
+            if operator:
                 sizes = _SIZES.findall(operator[2] or "")
                 self._to.sized = self._to.sized or bool(sizes)
                 self._to.mark(

@@ -112,6 +112,12 @@ def test_clocks_that_disagree_are_told() -> None:
     )
 
 
+def test_long_names_of_calls_are_cut() -> None:
+    builder = TraceBuilder()
+    builder.call(0, 1, "_v1" * 1_000_000 + "x")
+    assert len(builder.trace("a test").names[0]) == 200
+
+
 def test_calls_and_ranges_of_impossible_times_are_counted() -> None:
     builder = TraceBuilder()
     builder.call(5, 1, "cudaMemset")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -316,3 +317,20 @@ def test_a_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_path_of_any_characters_is_opened(tmp_path: Path) -> None:
     path = write(tmp_path / "a?b#c%41.sqlite", tables())
     assert len(read_trace(path).ops) == 1
+
+
+def test_long_names_take_no_long_time(tmp_path: Path) -> None:
+    long = [
+        {"id": 60, "value": "aten::x, " + "sizes = [" * 100_000},
+        {"id": 61, "value": "x" * 1_000_000},
+    ]
+    start = time.process_time()
+    found = read(
+        tmp_path,
+        StringIds=[*tables()["StringIds"], *long],
+        NVTX_EVENTS=[{**RANGE, "textId": 60}],
+        CUDA_CALLCHAINS=[{"id": 1, "symbol": 61, "module": 61, "stackDepth": 0}],
+        **{f"{ACTIVITY}RUNTIME": [{**CALL, "callchainId": 1}]},
+    )
+    assert len(found.marks) == 1
+    assert time.process_time() - start < 1

@@ -432,3 +432,16 @@ def test_layers_within_a_call_of_a_module_are_no_steps(passes: int) -> None:
     if passes == 5:
         assert step.launches == 84
         assert step.said == "The program calls its module Transformer_0 for each step."
+
+
+def test_layers_before_a_head_are_no_steps_where_one_pass_was_recorded() -> None:
+    """A program that goes on to other work after its steps is not rare, a profiled pass is not
+    either: they differ by who recorded them."""
+    trace = sequence("xyz" + "abcdefg" * 12 + "hijklmnop")
+    assert find_step(trace).launches == 7
+    recorded = msgspec.structs.replace(trace, source="PyTorch profiler")
+    assert check(find_step(recorded)).how == "whole"
+    steps = msgspec.structs.replace(
+        sequence("xyz" + "abcdefg" * 12 + "xabc"), source=recorded.source
+    )
+    assert find_step(steps).launches == 7
