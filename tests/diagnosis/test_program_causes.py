@@ -108,12 +108,12 @@ def test_no_path_or_layout_word_in_messages() -> None:
         assert all(isinstance(fact, Evidence) for fact in finding.evidence)
 
 
-def loading(marked: bool, copied: bool = False) -> Trace:
+def loading(marked: str, copied: bool = False) -> Trace:
     """A training loop that prepares each batch on the host while the GPU waits."""
     machine = programs.Machine("slow_data.py")
     for _ in range(9):
         if marked:
-            with machine.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+            with machine.mark(marked, "operator"):
                 machine.host(3000.0)
         else:
             machine.host(3000.0)
@@ -128,12 +128,14 @@ def loading(marked: bool, copied: bool = False) -> Trace:
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_the_host_loads_data(copied: bool) -> None:
-    (finding,) = diagnosed(loading(True, copied)).findings
+    (finding,) = diagnosed(loading("enumerate(DataLoader)#_Iter.__next__", copied)).findings
     assert finding.rule == "host-work"
     assert finding.confidence == "high"
     assert "enumerate(DataLoader)" in finding.summary
     assert len(finding.advice) == 1
     assert finding.ceiling_us == pytest.approx(3000.0, rel=0.1)
-    (finding,) = diagnosed(loading(False, copied)).findings
+    (finding,) = diagnosed(loading("", copied)).findings
     assert finding.confidence == "medium"
     assert len(finding.advice) == 2
+    (finding,) = diagnosed(loading("aten::randn [1000, 1000]", copied)).findings
+    assert finding.advice[0].startswith("aten::randn computes on the host")

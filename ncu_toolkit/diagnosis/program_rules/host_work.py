@@ -67,6 +67,7 @@ def find(s: StepFacts) -> StepOutcome:
     name, inside = during(s, late)
     most = inside >= MOST.value * us
     doing = f"is in {name}" if most else "does something other than launching"
+    operator = name.partition(" ")[0]
     data = most and "dataloader" in name.lower()
     loader = "DataLoader(num_workers=..., pin_memory=True, persistent_workers=True) prepares batches in other processes."
     return s.finding(
@@ -82,6 +83,8 @@ def find(s: StepFacts) -> StepOutcome:
             "Do this work on another thread, or prepare the next step while the GPU computes this one.",
             torch=(loader,)
             if data
+            else (f'{operator} computes on the host: create the tensor on the GPU, device="cuda".',)
+            if most and operator.startswith("aten::")
             else (
                 f"If it is the data: {loader}",
                 "Else log and save less often, or on another thread.",

@@ -87,7 +87,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
-        "high" if sure and s.steady else "low",
+        "high" if sure else "low",
         us,
         gaps=late,
         evidence=evidence,
