@@ -539,6 +539,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
     ):
         plain = file.plain(Path(scratch))
         if ncu_module.fits_here():
+            crew.fork(len(spans) - jobs)  # taken last
             crew.fork(min(jobs, len(spans)), partial(_prepare, plain, file.codes))
         report, part = file.examined(allow_partial=options.allow_partial)
         file.forget()

@@ -441,7 +441,7 @@ def by_cause(rows: Sequence[Instruction], weights: Sequence[Weight]) -> list[Wei
     the instruction behind it; where that never executes, its weight is the barrier's."""
     told = list(weights)
     for i, (row, weight) in enumerate(zip(rows, weights, strict=True)):
-        never = row.sass.startswith(NEVER)
+        never = weight and row.sass.startswith(NEVER)
         if not weight or not (never or _STACK_POINTER.match(row.sass)):
             continue
         told[i] -= weight
@@ -457,11 +457,10 @@ def _locations(
     if total <= 0:
         return ()
     told = by_cause(rows, [weights.get(i, 0.0) for i in range(len(rows))])
-    heaviest = sorted(enumerate(told), key=lambda item: (-item[1], item[0]))[:count]
+    some = [(i, w) for i, w in enumerate(told) if w > 0]
     return tuple(
         Location(rows[i].file, rows[i].line, rows[i].address, rows[i].sass, w / total, what)
-        for i, w in heaviest
-        if w > 0
+        for i, w in sorted(some, key=lambda item: -item[1])[:count]
     )
 
 

@@ -39,13 +39,16 @@ _KINDS: Final[Sequence[tuple[str, CallKind]]] = (
 )
 #: Parts of the path of Python code that is not the user's own.
 _INSTALLED: Final = ("site-packages", "dist-packages", "/lib/python3", "\\lib\\python3", "<")
+#: What stands for the file of a notebook's cell, and the folder of those that ipykernel writes.
+_CELL: Final = "<ipython-input-"
+_CELLS: Final = "ipykernel_"
 _PACKAGES: Final = frozenset(
     [
         "torch", "torchvision", "torchaudio", "functorch", "triton", "numpy", "scipy", "pandas", "cupy", "numba",
         "jax", "jaxlib", "flax", "transformers", "accelerate", "diffusers", "lightning", "pytorch_lightning",
         "lightning_fabric", "deepspeed", "megatron", "apex", "flash_attn", "xformers", "einops", "timm", "peft",
         "datasets", "vllm", "sglang", "fsspec", "tqdm", "wandb", "hydra", "torch_tb_profiler", "IPython",
-        "ipykernel", "debugpy", "tornado", "traitlets",
+        "ipykernel", "ipykernel_launcher", "colab_kernel_launcher", "debugpy", "tornado", "traitlets",
     ]
 )  # fmt: skip
 #: Names that are as likely the user's as the standard library's.
@@ -91,6 +94,8 @@ def own_code(file: str) -> bool:
     leave out the folder that a module was imported from, so its first part counts too."""
     import sys
 
+    if file.startswith(_CELL):
+        return True
     if not file or any(part in file for part in _INSTALLED):
         return False
     top = re.split(r"[/\\]", file)[0].removesuffix(".py")
@@ -367,10 +372,18 @@ def _launch(shape: tuple[Any, ...]) -> Launch:
 def _labels(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
     """`train.py:33` for each file and line; with its folder where two files have one name."""
     known = set(places)
-    parts = {file: re.split(r"[/\\]", file) for file, _ in known}
+    parts = {file: _parts(file) for file, _ in known}
     several = Counter(each[-1] for each in parts.values())
     shown = {
         file: "/".join(each[-2:] if several[each[-1]] > 1 else each[-1:])
         for file, each in parts.items()
     }
     return {(file, line): f"{shown[file]}:{line}" for file, line in known}
+
+
+def _parts(file: str) -> list[str]:
+    """Folders and name of a file, `cell 5` for a notebook's fifth cell."""
+    if file.startswith(_CELL):
+        return [f"cell {file.removeprefix(_CELL).partition('-')[0]}"]
+    parts = re.split(r"[/\\]", file)
+    return ["notebook cell"] if len(parts) > 1 and parts[-2].startswith(_CELLS) else parts

@@ -52,7 +52,9 @@ _LONGEST: Final = 1 << 24
 #: Longest name of a function.
 _NAME: Final = 4000
 #: What a message about lost events says, and most messages that are passed on.
-_LOST: Final = re.compile(r"\b(lost|dropped|missing|not all|incomplete|might have not)\b", re.I)
+_LOST: Final = re.compile(
+    r"\b(lost|dropped|missing|not all|no cuda events|incomplete|might have not)\b", re.I
+)
 _MOST_NOTES: Final = 5
 _EXPORT: Final = "Record the program with `nsys profile --trace=cuda,nvtx`, then run `nsys export --type sqlite` on its .nsys-rep"
 
@@ -89,6 +91,15 @@ def read(path: Path) -> Trace:
         ) from None
 
 
+def _process(serial: Any) -> int:
+    """The process in a `globalPid` or `globalTid`, which SQLite may hold as a negative number."""
+    return serial >> 24 & 0xFFFFFF if type(serial) is int else 0
+
+
+def _thread(serial: Any) -> int:
+    return serial & 0xFFFFFF if type(serial) is int else 0
+
+
 class _Database:
     """Reads the tables of one database into a trace."""
 
@@ -121,14 +132,17 @@ class _Database:
         self._kernels()
         self._copies()
         self._graphs()
+        said = self._said()
         if self._to.empty:
+            reason = f"; Nsight Systems says: {said[0].rstrip('.')}" if said else ""
             raise InputProblem(
-                f"'{self._path}' has no work of a GPU: no CUDA kernel or copy was recorded", _EXPORT
+                f"'{self._path}' has no work of a GPU: no CUDA kernel or copy was recorded{reason}",
+                _EXPORT,
             )
         self._calls()
         self._marks()
         self._program()
-        self._complaints()
+        self._to.notes += [f"Nsight Systems: {text}" for text in said]
         return self._to.trace(f"Nsight Systems {self._version()}".rstrip())
 
     def _check(self) -> None:
@@ -196,10 +210,15 @@ class _Database:
             )  # fmt: skip
 
     def _where(self, process: Any, device: Any, stream: Any, correlation: Any) -> dict[str, Any]:
-        number, pid = whole(device), whole(process) >> 24 & 0xFFFFFF
+        number, pid = whole(device), _process(process)
         gpu = self._by_process.get((pid, number), self._by_number.get(number, number))
-        key = (pid, correlation) if type(correlation) is int and correlation > 0 else None
-        return {"key": key, "device": gpu, "stream": whole(stream), "process": pid}
+        key = (pid, correlation) if type(correlation) is int and correlation else None
+        return {
+            "key": key,
+            "device": gpu,
+            "stream": stream if type(stream) is int else 0,
+            "process": pid,
+        }
 
     def _kernels(self) -> None:
         known: dict[tuple[Any, ...], int] = {}
@@ -277,8 +296,8 @@ class _Database:
         for start, end, thread, correlation, name, chain, what in self._select(
             f"{_ACTIVITY}RUNTIME", "start", "end", "globalTid", "correlationId", "nameId", "callchainId", "eventClass"
         ):  # fmt: skip
-            process, number = whole(thread) >> 24 & 0xFFFFFF, whole(thread) & 0xFFFFFF
-            key = (process, correlation) if type(correlation) is int and correlation > 0 else None
+            process, number = _process(thread), _thread(thread)
+            key = (process, correlation) if type(correlation) is int and correlation else None
             if key and type(chain) is int and chain in lines:
                 chains[key] = chain
             if what == _BACKTRACE:
@@ -316,11 +335,11 @@ class _Database:
             "NVTX_EVENTS", "start", "end", "eventType", "text", "textId", "globalTid", "domainId"
         ):
             name = text if type(text) is str and text else self._text(number)
-            process = whole(thread) >> 24 & 0xFFFFFF
+            process = _process(thread)
             if kind == _DOMAIN_CREATED:
                 domains[process, whole(domain)] = name
             elif end is not None and (kind in _RANGES or kind is None):
-                late.append((start, end, name, whole(thread) & 0xFFFFFF, process, whole(domain)))
+                late.append((start, end, name, _thread(thread), process, whole(domain)))
         for start, end, name, thread, process, domain in late:
             if domain and domains.get((process, domain)) in _LIBRARIES:
                 continue
@@ -340,16 +359,18 @@ class _Database:
         """The name of the process that called CUDA most."""
         busiest = Counter(call[5] for call in self._to.calls).most_common(1)
         for process, name in self._select("PROCESSES", "globalPid", "name"):
-            if busiest and whole(process) >> 24 & 0xFFFFFF == busiest[0][0] and type(name) is str:
+            if busiest and _process(process) == busiest[0][0] and type(name) is str:
                 program = visible(re.split(r"[/\\]", name)[-1], 100)
                 self._to.program = "" if program.startswith("nsys") else program  # not yet started
 
-    def _complaints(self) -> None:
-        """What nsys said about CUDA events that it lost."""
-        for text, severity in self._select("DIAGNOSTIC_EVENT", "text", "severity"):
-            if type(text) is str and whole(severity) >= 2 and "CUDA" in text and _LOST.search(text):
-                self._to.notes.append(f"Nsight Systems: {visible(text.split(chr(10))[0], 200)}")
-        del self._to.notes[_MOST_NOTES:]
+    def _said(self) -> list[str]:
+        """What nsys said about CUDA events that it has not."""
+        found = (
+            visible(text.partition("\n")[0], 200)
+            for text, severity in self._select("DIAGNOSTIC_EVENT", "text", "severity")
+            if type(text) is str and whole(severity) >= 2 and "CUDA" in text and _LOST.search(text)
+        )
+        return list(dict.fromkeys(found))[:_MOST_NOTES]
 
     def _version(self) -> str:
         """`2025.3`, of the release that exported it."""

@@ -308,8 +308,10 @@ def _agree(average: float, total: float, units: int) -> bool:
 
 def _pair(relation: str, holds: bool, first: Named, second: Named) -> Check:
     names = (first[0].decode(errors="replace"), second[0].decode(errors="replace"))
+    if holds:
+        return Check(relation, names)
     problem = f"{names[0]} is {first[1]:.10g} and {names[1]} is {second[1]:.10g}, which do not fit together"
-    return Check(relation, names, "" if holds else problem)
+    return Check(relation, names, problem)
 
 
 def _time(values: Mapping[bytes, float]) -> Iterator[Check]:

@@ -10,10 +10,11 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import compress
+from functools import lru_cache, partial
+from itertools import compress, repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -66,6 +67,7 @@ class CodeTexts:
     folder: Path | None = None
     """Folder of cached lines for the module that makes them; None without a cache."""
     _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
+    _made: dict[Code, tuple[Sequence[int], list[Line]]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
     written: int = 0
 
@@ -73,12 +75,14 @@ class CodeTexts:
         """The code of a launch."""
         return self.codes.get(place, UNKNOWN)
 
-    def lines(self, action: Any, code: Code, addresses: Iterable[int]) -> list[Line]:
+    def lines(self, action: Any, code: Code, addresses: Sequence[int]) -> list[Line]:
         """Text, file and line of the instruction at each address."""
         base = code.base
         if base is None or base < _LOWEST_BASE:
             return [_asked(action, address) for address in addresses]
-        known, found = self._known(code), []
+        if (made := self._made.get(code)) and made[0] == addresses:
+            return made[1]
+        known, found = self._known(code), list[Line]()
         for address in addresses:
             line = known.get(address - base)
             if line is None:
@@ -89,6 +93,7 @@ class CodeTexts:
             elif _MARK in line[0]:
                 line = (_placed(line[0], base), *line[1:])
             found.append(line)
+        self._made[code] = addresses, found
         return found
 
     def sources(self, action: Any, place: int) -> Mapping[str, str]:
@@ -262,6 +267,7 @@ def _summed(relation: str, name: str, total: float, parts: float, of: str) -> Ch
     return Check(relation, (name,), problem)
 
 
+@lru_cache(maxsize=1 << 16)
 def opcode_of(sass: str) -> str:
     """Mnemonic with modifiers of a SASS line: `@!P0 LDG.E.128 R4, [R2]` gives `LDG.E.128`."""
     words = sass.split()
@@ -284,31 +290,26 @@ def instructions(
         return (), metrics.checks
     not_issued = _samples(metrics, not_issued=True)
     threads = metrics.by_address("threads_on") or metrics.by_address("threads")
-    counters: dict[int, dict[str, float]] = {}
+    counters: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for short in registry.SOURCE_METRICS:
         if short not in ("executed", "threads", "threads_on", "samples"):
             found = metrics.by_address(short, additive=short not in _NOT_ADDITIVE)
             for address, value in found.items():
-                counters.setdefault(address, {})[short] = value
+                counters[address][short] = value
     ordered = sorted(addresses)
     code = texts.of(index)
-    lines = texts.lines(metrics.action, code, ordered)
-    rows = [
-        Instruction(
-            index=row,
-            address=address - ordered[0],
-            sass=sass,
-            opcode=opcode_of(sass),
-            file=file,
-            line=line,
-            executed=int(executed[address]) if address in executed else None,
-            threads=int(threads[address]) if address in threads else None,
-            samples=samples.get(address, {}),
-            samples_not_issued=not_issued.get(address, {}),
-            counters=counters.get(address, {}),
-        )
-        for row, (address, (sass, file, line)) in enumerate(zip(ordered, lines, strict=True))
-    ]
+    sass, files, numbers = zip(*texts.lines(metrics.action, code, ordered), strict=True)
+
+    def counts(found: Mapping[int, float]) -> Iterator[int | None]:
+        return (None if n is None else int(n) for n in map(found.get, ordered))
+
+    def tables(found: Mapping[int, Any]) -> Iterator[Any]:
+        return map(found.get, ordered, repeat({}))
+
+    rows = tuple(map(
+        Instruction, range(len(ordered)), (address - ordered[0] for address in ordered), sass, map(opcode_of, sass), files, numbers,
+        counts(executed), counts(threads), tables(samples), tables(not_issued), tables(counters),
+    ))  # fmt: skip
     checks = [
         *metrics.checks,
         *_entry(code, executed),
@@ -317,7 +318,7 @@ def instructions(
     ]
     if not any(check.problem for check in checks):
         texts.keep(code)
-    return tuple(rows), checks
+    return rows, checks
 
 
 def _entry(code: Code, executed: Mapping[int, float]) -> Iterator[Check]:
@@ -345,8 +346,11 @@ def _checks(metrics: Metrics, rows: Sequence[Instruction]) -> Iterator[Check]:
     if total is not None and total.has_value():
         relation = "samples = sum over stall reasons"
         yield _summed(relation, _SAMPLES, total.as_double(), summed, "the stall reasons")
-    counted = [(row, row.executed, row.threads) for row in rows]
-    both = [(row, warps, n) for row, warps, n in counted if warps is not None and n is not None]
+    both = [
+        (row, warps, n)
+        for row in rows
+        if (warps := row.executed) is not None and (n := row.threads) is not None
+    ]
     if both:
         wrong = (
             f"{_THREADS} is {n} at +0x{row.address:x}, where {_EXECUTED} is {warps}: its warps have fewer threads"
@@ -370,7 +374,7 @@ def _samples(
     metrics: Metrics, *, not_issued: bool, addresses: set[int] | None = None
 ) -> dict[int, dict[str, int]]:
     """Samples by address and stall reason without zeros; `addresses` gets every sampled address."""
-    found: dict[int, dict[str, int]] = {}
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
     seen: list[int] = []
     for reason in registry.STALL_REASONS:
         ids, values = metrics.table(registry.sample_metric(reason, not_issued=not_issued))
@@ -378,7 +382,7 @@ def _samples(
             addresses.update(ids)
             seen = ids  # equal tables share their addresses
         for address, value in compress(zip(ids, values, strict=False), values):
-            found.setdefault(address, {})[reason] = int(value)
+            found[address][reason] = int(value)
     return found
 
 
@@ -391,9 +395,11 @@ def mix(metrics: Metrics, table: Sequence[Instruction]) -> InstructionMix:
     opcodes: dict[str, int] = {}
     threads: dict[str, int] = {}
     for row in table:
-        for counts, count in ((opcodes, row.executed), (threads, row.threads)):
-            if count is not None and row.opcode:
-                counts[row.opcode] = counts.get(row.opcode, 0) + count
+        name = row.opcode
+        if name and row.executed is not None:
+            opcodes[name] = opcodes.get(name, 0) + row.executed
+        if name and row.threads is not None:
+            threads[name] = threads.get(name, 0) + row.threads
     if not opcodes:
         opcodes = _opcode_table(metrics, registry.OPCODE_METRIC)
         threads = _opcode_table(metrics, registry.OPCODE_THREADS_METRIC)

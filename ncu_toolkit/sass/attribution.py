@@ -263,7 +263,7 @@ def _weights_by_culprit(rows: Sequence[Instruction], reason: str) -> Mapping[int
     weights: dict[int, float] = {}
     flow = flow_of(rows) if kinds else None
     barrier = reason == "barrier"
-    products = [i for i, row in enumerate(rows) if barrier and kind(row.opcode) == "tensor"]
+    products = [i for i, row in enumerate(rows) if kind(row.opcode) == "tensor"] if barrier else []
     for index, n in sampled:
         found = flow.producers(index, kinds) if flow is not None and kinds is not None else []
         if products and base(rows[index].opcode) == "WARPGROUP":

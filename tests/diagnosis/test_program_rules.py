@@ -20,9 +20,10 @@ from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
 from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
 from ncu_toolkit.diagnosis.rules.reference import HEADINGS
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Device, Diagnosis, Finding, NoFinding, Profile
+from ncu_toolkit.model import Device, Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.model.program import (
     Account,
+    Call,
     IdleGap,
     Op,
     ProgramDiagnosis,
@@ -52,26 +53,25 @@ def step_of(
     grids: list[int] | None = None,
 ) -> tuple[Step, Account]:
     """A step by hand on one stream: (kernel, microseconds, idle before it, the gap's cause)."""
-    shapes, ops, gaps, now = [], [], [], 0
+    shapes: list[Launch] = []
+    ops, gaps, calls, now = [], [], [], 0
     for at, (kernel, us, idle, cause) in enumerate(work):
+        start = now + round(idle * 1000)
         if idle:
-            gaps.append(IdleGap(now, now + round(idle * 1000), cause, at))  # type: ignore[arg-type]
-            now += round(idle * 1000)
+            gaps.append(IdleGap(now, start, cause, at, at))  # type: ignore[arg-type]
+        calls.append(Call(max(0, start - 5000), max(0, start - 1000), "launch", 0))
         blocks = grids[at] if grids else grid
-        launch = programs.Launch(kernel, programs.function_of(kernel), (blocks, 1, 1), (128, 1, 1))
+        launch = Launch(kernel, programs.function_of(kernel), (blocks, 1, 1), (128, 1, 1))
         if launch not in shapes:
             shapes.append(launch)
-        end = now + round(us * 1000)
-        ops.append(Op(now, end, "kernel", shapes.index(launch)))
-        now = end
-    trace = Trace(source="by hand", devices=(device,), shapes=tuple(shapes), ops=tuple(ops))
-    step = Step(
-        trace=trace,
-        windows=(Window(0, now, 0, len(ops)),),
-        typical=0,
-        how="repeats",
-        said="By hand.",
-    )
+        now = start + round(us * 1000)
+        ops.append(Op(start, now, "kernel", shapes.index(launch), at))
+    trace = Trace(
+        source="by hand", devices=(device,), shapes=tuple(shapes), ops=tuple(ops), calls=tuple(calls),
+        names=("cudaLaunchKernel",),
+    )  # fmt: skip
+    window = (Window(0, now, 0, len(ops)),)
+    step = Step(trace=trace, windows=window, typical=0, how="repeats", said="By hand.")
     return step, Account(now / 1e3, (), tuple(gaps), tuple(op.us for op in ops))
 
 
@@ -155,6 +155,19 @@ def test_attention_with_a_copy_between() -> None:
     trace = msgspec.structs.replace(step.trace, ops=tuple(ops))
     step = msgspec.structs.replace(step, trace=trace)
     assert of_rule(diagnose_program(step, account), "unfused-attention") is not None
+
+
+def test_the_mask_before_a_product_is_part_of_attention() -> None:
+    names = ["other(float*)", programs.ADD, programs.BF16_PRODUCT, programs.SCALE, programs.SOFTMAX, programs.BF16_PRODUCT]  # fmt: skip
+    step, account = step_of(kernels(*names * 2))
+    found = of_rule(diagnose_program(step, account), "unfused-attention")
+    assert found is not None
+    assert set(found.ops) == {1, 2, 3, 4, 5, 7, 8, 9, 10, 11}
+    grids = [528, 8, *[528] * 4] * 2
+    step, account = step_of(kernels(*names * 2), grids=grids)
+    found = of_rule(diagnose_program(step, account), "unfused-attention")
+    assert found is not None
+    assert not {1, 7} & set(found.ops)
 
 
 def test_collectives_are_hidden_by_work_alone() -> None:

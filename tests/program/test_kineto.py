@@ -143,6 +143,16 @@ def test_two_files_of_one_name_show_their_folder(tmp_path: Path) -> None:
     assert found.lines == ("a/net.py:1", "b/net.py:2")
 
 
+def test_lines_of_notebooks_are_of_cells(tmp_path: Path) -> None:
+    frames = [
+        event("python_function", "<ipython-input-5-4ee31f>(3): step", 0, 10),
+        event("python_function", "/tmp/ipykernel_2566/1623915622.py(18): step", 20, 10),
+        event("python_function", "C:\\x\\ipykernel_7/16.py(9): step", 40, 10),
+    ]
+    found = read(tmp_path, [*frames, *launch(1, 2.0), *launch(2, 22.0), *launch(3, 42.0)])
+    assert found.lines == ("cell 5:3", "notebook cell:18", "notebook cell:9")
+
+
 def test_backward_work_gets_the_line_of_its_forward_operator(tmp_path: Path) -> None:
     other = {"pid": 100, "tid": 555}
     back = "autograd::engine::evaluate_function: MmBackward0"

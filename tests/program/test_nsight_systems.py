@@ -176,6 +176,15 @@ def test_work_is_tied_to_calls_of_its_own_process(tmp_path: Path) -> None:
     assert read(tmp_path, **{f"{ACTIVITY}RUNTIME": [other, CALL]}).ops[0].call == 1
 
 
+def test_serial_numbers_of_a_high_machine_are_negative(tmp_path: Path) -> None:
+    """A `globalPid` has 64 bits, and its first byte is the machine."""
+    machine = -(1 << 63)
+    kernel = {**KERNEL, "globalPid": KERNEL["globalPid"] + machine}
+    call = {**CALL, "globalTid": CALL["globalTid"] + machine}
+    found = read(tmp_path, **{f"{ACTIVITY}KERNEL": [kernel], f"{ACTIVITY}RUNTIME": [call]})
+    assert (found.ops[0].call, found.ops[0].process, found.calls[0].thread) == (0, PID, 680)
+
+
 def test_what_nsys_says_of_lost_events_is_a_note(tmp_path: Path) -> None:
     said = [
         {"text": "Not all CUDA events might have been collected.\n/home/x", "severity": 2},
@@ -204,7 +213,7 @@ def test_absurd_values_are_unknown(tmp_path: Path) -> None:
     text = dict.fromkeys(KERNEL, "9" * 30) | {"start": 5, "end": 6}
     found = read(tmp_path, **{f"{ACTIVITY}KERNEL": [odd, huge, text]})
     assert [shape.kernel for shape in found.shapes] == ["an unnamed kernel"]
-    assert all(op.call == -1 and op.stream == 0 for op in found.ops)
+    assert all(op.call == -1 and op.node == 0 for op in found.ops)
 
 
 def sqlite(path: Path, *statements: str) -> Path:
@@ -231,6 +240,15 @@ def test_other_databases_are_told_what_they_are(tmp_path: Path) -> None:
         assert is_trace(path)
         with pytest.raises(InputProblem, match=said):
             read_trace(path)
+
+
+def test_why_there_is_no_work_of_a_gpu_is_what_nsys_said(tmp_path: Path) -> None:
+    said = [{"text": "No CUDA events collected. Does the process use CUDA?", "severity": 2}]
+    path = write(tmp_path / "no.sqlite", {**tables(DIAGNOSTIC_EVENT=said), f"{ACTIVITY}KERNEL": []})
+    with pytest.raises(
+        InputProblem, match=r"recorded; Nsight Systems says: No CUDA events collected"
+    ):
+        read_trace(path)
 
 
 def test_a_view_is_not_run(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.pictures import Tile
 from ncu_toolkit.explain.program import program_answer, saving
 from ncu_toolkit.model.program import ProgramDiagnosis
-from ncu_toolkit.pages.program_view import program_view, write_program_page
+from ncu_toolkit.pages.program_view import COLOURS, program_view, write_program_page
+from ncu_toolkit.render.assets_out import content
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +159,57 @@ def test_a_kernel_that_a_report_tells_of_leads_to_its_page(
     text = write_program_page(shown, tmp_path / "page.html", known).read_text("utf-8")
     assert f'<a href="#page-{page.slug}" class="tile q-product"' in text
     assert f'id="page-{page.slug}"' in text
+
+
+def test_operators_tell_where_lines_are_not_known() -> None:
+    program = machine()
+    with program.mark("aten::linear [8, 16]", "operator"):
+        program.host(5.0)
+        with program.mark("aten::addmm [8, 16]", "operator"):
+            program.launch("nvjet_tst_128x256", 50.0)
+    with program.mark("autograd::engine::evaluate_function: AddmmBackward0", "operator"):
+        program.launch("nvjet_tst_128x64", 80.0)
+    program.launch("nvjet_tst_64x64", 10.0)
+    view = program_view(found(program.trace()))
+    second = [tile.name for tile in view.icicle.tiles if tile.level == 1]
+    assert second == ["AddmmBackward0", "aten::linear", "no operator", "GPU idle"]
+    assert view.launches is not None
+    heads = [column.key for column in view.launches.columns]
+    callers = [row[heads.index("operator")].text for row in view.launches.rows]
+    assert callers == ["AddmmBackward0", "aten::linear", ""]
+
+
+Colour = tuple[float, ...]
+
+
+def mixed(one: Colour, part: float, other: Colour) -> Colour:
+    return tuple(part * a + (1 - part) * b for a, b in zip(one, other, strict=True))
+
+
+def contrast(*colours: Colour) -> float:
+    """As WCAG 2 has it."""
+
+    def bright(colour: Colour) -> float:
+        parts = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in colour]
+        return sum(part * of for part, of in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
+
+    dark, light = sorted(map(bright, colours))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_names_can_be_read_on_every_colour_and_stripe() -> None:
+    css = content("icicle.css").decode()
+    light, dark = (int(part) / 100 for part in re.findall(r"--mix: (\d+)%", css)[:2])
+    (stripe,) = set(re.findall(r"--stripe: color-mix\(in srgb, var\(--k\) (\d+)%", css))
+    (shade,) = set(re.findall(r"--stripe: color-mix\(in srgb, var\(--bg\) (\d+)%", css))
+
+    def colour(text: str) -> Colour:
+        return tuple(int(text[at : at + 2], 16) / 255 for at in (1, 3, 5))
+
+    for name in COLOURS.values():
+        tint = mixed(colour(name), light, colour("#ffffff"))
+        drawn = mixed(colour(name), int(stripe) / 100, tint)
+        assert min(contrast(each, colour("#1a1e23")) for each in (tint, drawn)) >= 4.5, name
+        tint = mixed(colour(name), dark, colour("#14171a"))
+        drawn = mixed(colour("#14171a"), int(shade) / 100, tint)
+        assert min(contrast(each, colour("#e4e7ea")) for each in (tint, drawn)) >= 4.5, name

@@ -10,6 +10,7 @@ where they take what a load brought and give it to float arithmetic or to shared
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from ncu_toolkit.diagnosis.figures import WARP
@@ -43,6 +44,7 @@ def widened(k: Kernel) -> tuple[float, float]:
     return warps, threads
 
 
+@lru_cache(maxsize=1 << 16)
 def is_widening(sass: str) -> bool:
     """Whether a line of SASS puts one half of a register into the upper half of another, with zeros
     below."""
