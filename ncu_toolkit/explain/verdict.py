@@ -16,7 +16,7 @@ from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures, language, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, missing
-from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title, unknown
+from ncu_toolkit.diagnosis.rules import load_rules, title, unknown
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
 from ncu_toolkit.document.card import (
     NAME,
@@ -212,12 +212,9 @@ def _title(state: State, finding: Finding, workload: str = "") -> str:
         return f"A {workload} profiled as one"
     if state == "unknown":
         return "No cause found"
-    known = finding.bottleneck in bottleneck_ids()
-    name = title(finding.bottleneck) if known else visible(finding.bottleneck, NAME)
-    if state != "roof":
-        return name
-    unit = name.removesuffix(" bandwidth").removesuffix(" pipe")
-    return f"At the {unit if unit[1:2] != unit[1:2].lower() or unit[1:2].isdigit() else unit.lower()} roof"
+    name = visible(title(finding.bottleneck), NAME)
+    unit = figures.small(name.removesuffix(" bandwidth").removesuffix(" pipe"))
+    return f"At the {unit} roof" if state == "roof" else name
 
 
 def _gain(state: State, factor: float | None, interval: tuple[float, float] | None) -> str:

@@ -243,8 +243,8 @@ def test_long_idle_time_is_other_work_of_the_host() -> None:
         ("NVIDIA A100-SXM4-80GB", (8, 0), "TF32", 8.0),
         ("NVIDIA A40", (8, 6), "TF32", 2.0),
         ("NVIDIA L4", (8, 9), "TF32", 2.0),
-        ("NVIDIA GeForce RTX 3090", (8, 6), "TF32", 1.0),
-        ("NVIDIA GeForce RTX 4090", (8, 9), "TF32", 1.0),
+        ("NVIDIA GeForce RTX 3090", (8, 6), "BF16", 2.0),
+        ("NVIDIA GeForce RTX 4090", (8, 9), "BF16", 2.0),
         ("NVIDIA B200", (10, 0), "TF32", 16.0),
         ("Tesla V100-SXM2-16GB", (7, 0), "FP16", 8.0),
         ("Tesla T4", (7, 5), "FP16", 8.0),
@@ -255,11 +255,18 @@ def test_rates_of_the_data_sheets(name: str, cc: tuple[int, int], kind: str, rat
     assert rates(Device(name, cc)) == (kind, ratio)
     step, account = step_of(kernels(*[programs.sgemm()] * 4), device=Device(name, cc))
     found = of_rule(diagnose_program(step, account), "fp32-matmul")
-    assert (found is not None) == (ratio > 1)
+    assert found is not None
+    assert found.confidence == ("high" if kind == "TF32" else "medium")
+    assert found.ceiling_us == pytest.approx(account.wall_us * (1 - 1 / ratio))
 
 
-def test_rates_of_an_unknown_gpu() -> None:
-    step, account = step_of(kernels(programs.sgemm()), device=Device("GPU", (0, 0)))
+def test_products_of_a_gpu_that_is_not_named_or_not_known() -> None:
+    step, account = step_of(kernels(programs.sgemm()), device=Device("an unknown GPU", (0, 0)))
+    found = of_rule(diagnose_program(step, account), "fp32-matmul")
+    assert found is not None
+    assert found.confidence == "low"
+    assert "does not name the GPU" in found.summary
+    step, account = step_of(kernels(programs.sgemm()), device=Device("GPU", (6, 0)))
     outcomes = {each.bottleneck: each for each in diagnose_program(step, account).considered}
     assert outcomes["fp32-matmul"].outcome == "abstained"
 
