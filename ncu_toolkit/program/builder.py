@@ -21,6 +21,8 @@ _SAME_TIME: Final = 1000
 _FEW_EARLY: Final = 0.01
 #: How the name of a step begins that `torch.profiler` marks.
 STEP: Final = "ProfilerStep#"
+#: How it names the call of a module: `nn.Module: Linear_3`.
+MODULE: Final = "nn.Module: "
 #: Longest name of a CUDA function, and of anything else, that is kept.
 _FUNCTION: Final = 200
 _LONGEST: Final = 4000

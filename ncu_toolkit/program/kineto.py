@@ -21,7 +21,7 @@ from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.builder import STEP, TraceBuilder, own_code, whole
+from ncu_toolkit.program.builder import MODULE, STEP, TraceBuilder, own_code, whole
 
 #: Categories as PyTorch names them now, by all names that they have had.
 _CATEGORIES: Final = {
@@ -208,6 +208,7 @@ class _Events:
         self._numbers: dict[str, int] = {}
         self._frames: dict[Thread, _Frames] = defaultdict(_Frames)
         self._in_python: set[Thread] = set()
+        self._modules: list[tuple[Thread, int, int, str]] = []
         self._places: dict[str, Place | None] = {}
         self._backward: list[tuple[Thread, int, int, int]] = []
         """Thread, start, end and sequence number."""
@@ -312,6 +313,8 @@ class _Events:
         self._frames[where].ranges.append((start, end, line))
         self._in_python.add(where)
         self._name_program(event.name)
+        if event.name.startswith(MODULE):
+            self._modules.append((where, start, -end, event.name))
 
     def _name_program(self, outermost: str) -> None:
         if not self._to.program and outermost.endswith(": <module>"):
@@ -329,6 +332,11 @@ class _Events:
     def add_lines(self) -> None:
         """Give each call its line of the user's."""
         self._join_python()
+        outermost: dict[Thread, int] = {}
+        for where, start, ends, name in sorted(self._modules):  # not those that a module calls
+            if start >= outermost.get(where, start):
+                outermost[where] = -ends
+                self._to.mark(start, -ends, "range", name, where[1], where[0])
         known: dict[int, Place | None] = {}
         for frames in self._frames.values():
             of_thread: dict[int, Place] = {}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.model.program import Mark, Step, Trace, Window
+from ncu_toolkit.program.builder import MODULE
 from ncu_toolkit.program.classes import kernel_class
 
 if TYPE_CHECKING:
@@ -46,13 +47,11 @@ FIRST: Final = 3.0
 LEFT: Final = 0.8
 #: Part of the kernel time in calls of modules from which their number is that of passes: the
 #: forward part of training, at least.
-IN_MODULES: Final = 0.2
+INMODULES: Final = 0.2
 #: Part of the kernel time after what repeats, and of its launches that have other kernels or grids,
 #: from which it is work of the same pass.
 OTHER_TIME: Final = 0.05
 OTHER_WORK: Final = 0.2
-#: How PyTorch names the call of a module in a trace with stacks.
-_MODULE: Final = "nn.Module: "
 #: Numbers in names of ranges, and names of parts of a step.
 _NUMBER: Final = re.compile(r"\d+")
 _PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
@@ -136,10 +135,10 @@ class _Run:
             return self._whole()
         period, times, stop = repeat
         passes, held = self._modules()
-        if held > IN_MODULES and len(passes) < 0.6 * len(times):  # what repeats are layers of them
+        if held > INMODULES and len(passes) < 0.6 * len(times):  # what repeats are layers of them
             if len(passes) < REPEATS or held < MOST:
                 return self._whole()
-            name = self.trace.names[passes[0].name].removeprefix(_MODULE)
+            name = self.trace.names[passes[0].name].removeprefix(MODULE)
             return self._of_marks(passes, f"The program calls its module {name} for each step")
         if self._goes_on(int(times[0]), stop):
             return self._whole()
@@ -156,7 +155,7 @@ class _Run:
         names = [_NUMBER.sub("N", name) if kind == "range" else "" for name in self.trace.names]
         groups: dict[tuple[int, str], list[Mark]] = {}
         for mark in self.trace.marks:
-            if names[mark.name].startswith(_MODULE):
+            if names[mark.name].startswith(MODULE):
                 continue
             if mark.kind == kind and mark.process == self.process:
                 group = groups.setdefault((mark.thread, names[mark.name]), [])
@@ -190,7 +189,7 @@ class _Run:
         and the part of the kernel time that they queued."""
         outermost: dict[int, list[Mark]] = {}
         for mark in self.trace.marks:
-            if self.trace.names[mark.name].startswith(_MODULE) and mark.process == self.process:
+            if self.trace.names[mark.name].startswith(MODULE) and mark.process == self.process:
                 calls = outermost.setdefault(mark.thread, [])
                 if not calls or mark.start >= calls[-1].end:
                     calls.append(mark)

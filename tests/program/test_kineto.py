@@ -358,3 +358,19 @@ def test_long_names_take_no_long_time(tmp_path: Path) -> None:
     found = read(tmp_path, events)
     assert max(len(shape.kernel) for shape in found.shapes) == 4000
     assert time.process_time() - start < 1
+
+
+def test_the_outermost_modules_are_ranges(tmp_path: Path) -> None:
+    """They tell passes from layers; every module of a large model would be too many."""
+    events = [
+        event("python_function", "nn.Module: Net_0", 0, 100),
+        event("python_function", "nn.Module: Linear_0", 10, 40),
+        event("python_function", "nn.Module: Linear_1", 50, 50),
+        event("python_function", "nn.Module: Loss_0", 100, 20),
+        *launch(1, 20.0),
+    ]
+    trace = read(tmp_path, events)
+    assert [(trace.names[mark.name], mark.kind) for mark in trace.marks] == [
+        ("nn.Module: Net_0", "range"),
+        ("nn.Module: Loss_0", "range"),
+    ]
