@@ -36,7 +36,6 @@ if __name__ == "__main__":  # the tests' own modules and the package of this che
 import agent_session
 import bottleneck_pages
 import click
-import program_traces
 import recorded
 import watch_session
 from heldout import fit
@@ -50,7 +49,6 @@ from ncu_toolkit.diagnosis import calibrate, engine, glossary
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain import verdict
-from ncu_toolkit.explain.program import program_answer
 from ncu_toolkit.ladder.catalogue import find_family, load_families
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import Rung
@@ -170,7 +168,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         },
         agents: between(agents.read_text(encoding="utf-8"), "session", agent_session.transcript()),
         kept: between(kept.read_text(encoding="utf-8"), "example", history_example()),
-        program: between(program.read_text(encoding="utf-8"), "answer", program_example()),
+        program: with_program_example(program.read_text(encoding="utf-8")),
         calibrated: held,
         changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
         DOCS / "commands.md": commands(),
@@ -770,11 +768,15 @@ def history_example() -> str:
     return f"```text\n{chr(10).join(told)}```\n"
 
 
-def program_example() -> str:
-    """What `analyze` shows of a program's trace, which is simulated."""
-    found = programs.diagnosed(program_traces.gpt(), "train.ncu-trace")
-    shown = program_answer(found, top=8)
-    return f"```text\n$ ncu-toolkit analyze train.ncu-trace --top 8\n{plain_text(shown)}\n```\n"
+def with_program_example(text: str) -> str:
+    """The page of programs with what `analyze` shows of a real trace, where that is at hand: it is
+    another's, and not in this repository."""
+    path = ROOT.parent / "shared" / "traces" / "torch-2.1-a100-stack.json.gz"
+    if not path.is_file():
+        return text
+    shown = programs.answer_of(programs.load_program(path), top=8, page=False)
+    example = f"```text\n$ ncu-toolkit analyze trace.json --top 8\n{plain_text(shown)}\n```\n"
+    return between(text, "answer", example)
 
 
 #: The picture of the README, and the words of the front page that it shows.

@@ -197,7 +197,7 @@ class Tools:
     ) -> Digest:
         """Names what limits each kernel of a Nsight Compute report, with the gain, the line of code
         and the change that removes the cause. Kernels with most time come first. Of a program's
-        trace: what costs its step, the largest saving first. Call this first."""
+        trace: what costs its step. Call this first."""
         return analysed(self.reports.load(report), budget_tokens, skip)
 
     def why(

@@ -234,9 +234,9 @@ def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
     Raises:
         InputProblem: one of them cannot be read, or a report is of another program.
     """
-    programs = analyze_programs([path, *reports], Options())
-    if not programs.traces:
+    if not traces_among([path]):
         raise InputProblem(f"'{path}' is no trace that can be read", _TRACES)
+    programs = analyze_programs([path, *reports], Options())
     for error in (
         *(each.error for each in programs.unreadable),
         *(file.error for file in programs.reports.unreadable),

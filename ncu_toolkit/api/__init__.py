@@ -256,7 +256,7 @@ class ProgramTrace(_Shown):
 
     @property
     def findings(self) -> tuple[StepFinding, ...]:
-        """What costs the step time, the largest saving first."""
+        """What costs the step time, by what it saves and how sure it is."""
         return self.diagnosis.findings
 
     @property

@@ -106,14 +106,10 @@ def command(
             progress=tell,
             meanwhile=lambda: import_module(views),
         )
-    if form == "html":
-        page = write_pages(analysis, top, output, standalone=standalone, redacted=redacted)
-        if page is not None:
-            click.echo(f"Open {page}")
-    elif form in EXPORTS:
+    if form in EXPORTS:
         emit(_export(analysis, form, top, paths), output)
     else:
-        emit(render(analysis, form, top), output, WIDTH)
+        _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
     if form != "text" or output is not None or not sys.stdout.isatty():
         complain(lacking(analysis))  # on a terminal the text itself has said it
     return exit_code(analysis)
@@ -158,15 +154,18 @@ def _programs(
             bars.stage("Reading", len(paths))
         tell = None if bars is None else bars.step
         programs = analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
-    if form == "html":
-        for page in _program_pages(programs, output):
-            click.echo(f"Open {page}")
-    elif form in ("json", "csv"):
+    if form in ("json", "csv"):
         from ncu_toolkit.pages import json
 
         write = json.program_csv if form == "csv" else json.program_document
         emit(write(programs, top), output)
-    elif programs.found:
+    elif not programs.found:
+        if programs.reports.launches:
+            _show(programs.reports, form, top, output)
+    elif form == "html":
+        for page in _program_pages(programs, output):
+            click.echo(f"Open {page}")
+    else:
         answers = answers_of(programs, top, page=output is None and sys.stdout.isatty())
         if form == "text":
             from ncu_toolkit.render.text import AnswersText
@@ -174,20 +173,29 @@ def _programs(
             emit(AnswersText(answers), output, WIDTH)
         else:
             emit("\n".join(shown_as(each, form) for each in answers), output)
-    elif programs.reports.launches:
-        emit(render(programs.reports, form, top), output, WIDTH)
     complain(lacking_of(programs))
     return program_exit_code(programs)
 
 
+def _show(
+    analysis: Analysis, form: str, top: int | None, output: Path | None, *, standalone: bool = False,
+    redacted: bool = False,
+) -> None:  # fmt: skip
+    """Print or write the analysis of reports in a format, or as pages."""
+    if form != "html":
+        emit(render(analysis, form, top), output, WIDTH)
+    elif page := write_pages(analysis, top, output, standalone=standalone, redacted=redacted):
+        click.echo(f"Open {page}")
+
+
 def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
-    """Write a page for each trace: `output`, or in that folder where there are several."""
+    """Write a page for each trace: the file `output`, or one in that folder."""
     from ncu_toolkit.analysis.answers import told_apart
     from ncu_toolkit.core.files import make_folder
     from ncu_toolkit.core.safe import slug
     from ncu_toolkit.pages.program_view import write_program_page
 
-    if len(programs.found) == 1 and (output is None or not output.is_dir()):
+    if len(programs.found) == 1 and (output is None or output.suffix.lower() in (".html", ".htm")):
         ((each, found),) = programs.found
         return [write_program_page(found, output or Path(STANDALONE), each.known)]
     folder = output or Path("reports")

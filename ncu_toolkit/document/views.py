@@ -469,7 +469,7 @@ class Answer:
     """The closing line, where there is one."""
     next: str = ""
     """The command to run next."""
-    charts: tuple[BarChart | RoofPlot, ...] = ()
+    charts: tuple[BarChart | Chart | RoofPlot, ...] = ()
     """Pictures, on pages only; one whose table is among `tables` is shown in its place."""
 
     @property

@@ -38,6 +38,7 @@ _BARS: Final = 6
 _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
+_MOST_OF: Final = 0.9
 #: Part of the step (0-1) without work from which a step without a finding is no healthy one.
 _MUCH_IDLE: Final = 0.05
 #: Spread of the steps' times above which the shortest and the longest are told.
@@ -166,9 +167,11 @@ def program_answer(
     return Answer(
         headline(found),
         cards=(first, *(_card(found, each) for each in shown[1:])),
-        points=(visible(step.said),) if step.said else (),
+        points=tuple(
+            visible(each) for each in (*found.notes, step.said) if each not in first.summary
+        ),
         tables=(_kernels(step_kernels(step, account, known), top, flags, _whole_of(step)),),
-        notes=tuple(map(visible, (*step.trace.notes, *found.notes, *notes))),
+        notes=tuple(map(visible, (*step.trace.notes, *notes))),
     )
 
 
@@ -234,10 +237,12 @@ def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
 
 
 def _in_unit(part_us: float, wall_us: float) -> str:
-    """A time without its unit, in that of the whole: two digits, and all before the point."""
+    """A time without its unit, in that of the whole: two digits, three where it is nearly the
+    whole, and all before the point."""
     scale = next((scale for scale in (1e6, 1e3, 1.0) if wall_us >= scale * 0.9995), 1e-3)
     value = part_us / scale
-    return units.count(value) if value >= 100 else units.significant(value, 2)
+    digits = 2 if part_us < _MOST_OF * wall_us else 3  # 12.8 of 12.9 s, not 13
+    return units.count(value) if value >= 100 else units.significant(value, digits)
 
 
 def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
@@ -275,7 +280,7 @@ def _healthy(found: ProgramDiagnosis) -> Card:
     if wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {_whole_of(found.step)}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
-        summary = f"{_longest_gap(found)} {summary}"
+        summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     return Card(
         kernel="",
         time_us=None,
@@ -368,6 +373,7 @@ def _bars(account: Account) -> tuple[UnitBar, ...]:
     return tuple(
         UnitBar(label, label, 0.0, busy=share)
         for (label, _), share in zip(shown, rounded, strict=True)
+        if share
     )
 
 

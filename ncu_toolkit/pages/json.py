@@ -209,7 +209,7 @@ def program_document(programs: Programs, top: int | None = None) -> str:
             {
                 "file": visible(each.path),
                 **_program(found, each.known, top),
-                "notes": _plain(notes_of(each, found)),
+                "notes": _plain((*found.notes, *found.step.trace.notes, *notes_of(each, found))),
             }
             for each, found in programs.found
         ],

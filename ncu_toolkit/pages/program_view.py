@@ -77,7 +77,7 @@ _WHOLE: Final = 0.95
 _NAME: Final = 60
 _IDLE: Final = "idle"
 #: One colour for each class of kernels.
-_COLOURS: Final = {
+COLOURS: Final = {
     "product": "#0072b2", "convolution": "#4b63c4", "attention": "#56b4e9", "fused": "#3f9fa8",
     "elementwise": "#009e73", "norm": "#7fb03c", "softmax": "#c9a800", "loss": "#b59a3c",
     "reduction": "#e69f00", "layout": "#cc79a7", "optimizer": "#d55e00", "random": "#8f7bc2",
@@ -122,7 +122,7 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
     kinds = {
         _kind(key): BarKind(
             "idle" if key.startswith(_IDLE) else visible(part.label),
-            _COLOURS.get(key, _GREY),
+            COLOURS.get(key, _GREY),
         )
         for key, part in parts.items()
     }
@@ -364,7 +364,7 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
         each.sort()
     outer: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
     many = len(calls)
-    for mark in trace.marks:
+    for mark in sorted(trace.marks, key=lambda mark: (mark.start, -mark.end)):
         key = (mark.process, mark.thread)
         own = starts.get(key)
         if mark.kind != kind or not own:
@@ -493,10 +493,14 @@ def _launches(
         shown = kernel_label(kernel)
         return Cell(shown, shown, in_the_middle(visible(kernel.kernel), 160), linked.get(group.shape, ""), code=True)  # fmt: skip
 
-    def line(group: LaunchGroup) -> Cell:
+    lines = [line_of(trace, op.call) for op in ops]
+    by = "line" if any(lines) else "operator"
+    callers = lines if by == "line" else _marked(found, "operator")
+
+    def caller(group: LaunchGroup) -> Cell:
         times: dict[str, float] = defaultdict(float)
         for at in group.ops:
-            times[line_of(trace, ops[at].call)] += account.exclusive_us[at]
+            times[callers[at]] += account.exclusive_us[at]
         most, others = max(times, key=times.__getitem__), len(times) - 1
         return text(f"{most} and {others} more" if others else most, code=True)
 
@@ -537,7 +541,7 @@ def _launches(
         Spec("share", "Share", f"of the {_whole(found)}", cell=lambda group: number(group.share, "fraction", bar=group.share)),
         Spec("launches", "Launches", f"in one {_whole(found)}, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
         Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(launch(group)).label)),
-        Spec("line", "Line", "that launches most of them", numeric=False, cell=line),
+        Spec(by, by.capitalize(), "that launches most of them", numeric=False, cell=caller),
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
         Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
         Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(cause(group)[0])),

@@ -3,7 +3,6 @@ of parameters (bars where few settings were timed), as one self-contained page."
 
 from __future__ import annotations
 
-import html
 import itertools
 import math
 import re
@@ -13,17 +12,20 @@ from typing import Any, Final
 
 from ncu_toolkit.core import files, units
 from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.core.safe import plot_text, script_json, slug, visible
-from ncu_toolkit.document.views import Chart, number, plain_table, shown_size, text
+from ncu_toolkit.core.safe import plot_text, slug, visible
+from ncu_toolkit.diagnosis.glossary import definitions
+from ncu_toolkit.document.views import Answer, Chart, number, plain_table, shown_size, text
 from ncu_toolkit.gpu import tuned
 from ncu_toolkit.gpu.halving import KIND, Search, Trial, fallen
 from ncu_toolkit.model.codec import from_plain, open_document
 from ncu_toolkit.pages.charts import BLUE
-from ncu_toolkit.render.assets_out import PLOTLY, content
+from ncu_toolkit.render.html import answer_page
 from ncu_toolkit.runs import store
 
 #: Settings in the table; up to this many timed ones are drawn as bars, more as heat maps.
 LISTED: Final = 12
+#: Settings in the table of a page's chart.
+_TABLED: Final = 40
 COLUMNS: Final = (
     "setting",
     "median",
@@ -345,36 +347,21 @@ def differs(own: Mapping[str, int], parameters: Mapping[str, int]) -> str:
 
 def page(search: Search) -> str:
     """The landscape as one HTML file that loads nothing."""
-    title = html.escape(f"Tuning {search.rung} at {search.size} on {search.gpu}")
-    told = "".join(f"<p>{html.escape(line)}</p>" for line in summary(search))
-    head = "".join(f"<th scope='col'>{html.escape(column)}</th>" for column in COLUMNS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in rows(search, 40)
-    )
-    plotly = (
-        content(PLOTLY).decode("utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    )
+    title = visible(f"Tuning {search.rung} at {search.size} on {search.gpu}")
     drawn = (
         "Each cell is the best of all settings with those two values. Empty cells have no timed setting: "
         "the kernel forbids it, or it failed or was not tried."
         if pairs(search)
         else "Each bar is a setting that was timed."
     )
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
-<style>body{{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
-table{{border-collapse:collapse;width:100%}}td,th{{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd}}
-td:first-child,th:first-child{{text-align:left}}</style></head>
-<body><h1>{title}</h1>{told}
-<p>{drawn}</p>
-<div id="map"></div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
-<script type="application/json" id="figure">{script_json(figure(search))}</script>
-<script>{plotly}</script>
-<script>const f=JSON.parse(document.getElementById("figure").textContent);
-Plotly.newPlot("map",f.data,f.layout,{{responsive:true,displaylogo:false}});</script>
-</body></html>
-"""
+    few, many = (
+        plain_table(key, "Best settings", COLUMNS, [[*map(text, row)] for row in rows(search, most)], numeric=range(1, 7))
+        for key, most in (("best", LISTED), ("settings", _TABLED))
+    )  # fmt: skip
+    chart = Chart("landscape", "Which settings are fast?", drawn, figure(search), many, wide=True)
+    told = tuple(map(visible, summary(search)))
+    shown = Answer(title, points=told, tables=(few,), charts=(chart,))
+    return answer_page(shown, title, definitions())
 
 
 def write(search: Search, folder: Path) -> Path:

@@ -19,7 +19,12 @@ _FAR: Final = 1 << 62
 #: others none does.
 _SAME_TIME: Final = 1000
 _FEW_EARLY: Final = 0.01
-#: Longest name that is kept.
+#: How the name of a step begins that `torch.profiler` marks.
+STEP: Final = "ProfilerStep#"
+#: How it names the call of a module: `nn.Module: Linear_3`.
+MODULE: Final = "nn.Module: "
+#: Longest name of a CUDA function, and of anything else, that is kept.
+_FUNCTION: Final = 200
 _LONGEST: Final = 4000
 #: What CUPTI and the driver's headers add to a function's name: `cudaMalloc_v3020`, `cuMemAlloc_v2`.
 _VERSION: Final = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
@@ -39,13 +44,16 @@ _KINDS: Final[Sequence[tuple[str, CallKind]]] = (
 )
 #: Parts of the path of Python code that is not the user's own.
 _INSTALLED: Final = ("site-packages", "dist-packages", "/lib/python3", "\\lib\\python3", "<")
+#: What stands for the file of a notebook's cell, and the folder of those that ipykernel writes.
+_CELL: Final = "<ipython-input-"
+_CELLS: Final = "ipykernel_"
 _PACKAGES: Final = frozenset(
     [
         "torch", "torchvision", "torchaudio", "functorch", "triton", "numpy", "scipy", "pandas", "cupy", "numba",
         "jax", "jaxlib", "flax", "transformers", "accelerate", "diffusers", "lightning", "pytorch_lightning",
         "lightning_fabric", "deepspeed", "megatron", "apex", "flash_attn", "xformers", "einops", "timm", "peft",
         "datasets", "vllm", "sglang", "fsspec", "tqdm", "wandb", "hydra", "torch_tb_profiler", "IPython",
-        "ipykernel", "debugpy", "tornado", "traitlets",
+        "ipykernel", "ipykernel_launcher", "colab_kernel_launcher", "debugpy", "tornado", "traitlets",
     ]
 )  # fmt: skip
 #: Names that are as likely the user's as the standard library's.
@@ -91,6 +99,8 @@ def own_code(file: str) -> bool:
     leave out the folder that a module was imported from, so its first part counts too."""
     import sys
 
+    if file.startswith(_CELL):
+        return True
     if not file or any(part in file for part in _INSTALLED):
         return False
     top = re.split(r"[/\\]", file)[0].removesuffix(".py")
@@ -168,9 +178,10 @@ class TraceBuilder:
         if not sound_time(start, end):
             self.left_out["call"] += 1
             return
-        place = len(self.calls)
-        plain = self.names[call_name(name[:_LONGEST])]
-        self.calls.append((start, end, call_kind(name), plain, thread, process))
+        place, name = len(self.calls), name[:_FUNCTION]
+        self.calls.append(
+            (start, end, call_kind(name), self.names[call_name(name)], thread, process)
+        )
         if key is not None:
             there = self._called.setdefault(key, place)
             if there is not place and isinstance(there, int):
@@ -209,7 +220,9 @@ class TraceBuilder:
     def mark(
         self, start: Any, end: Any, kind: MarkKind, name: str, thread: int = 0, process: int = 0
     ) -> None:
-        """A named range of time."""
+        """A named range of time; "range" turns to "step" where PyTorch's profiler named it so."""
+        if kind == "range" and name.startswith(STEP):
+            kind = "step"
         if not sound_time(start, end):
             self.left_out["range"] += 1
         elif name:
@@ -367,10 +380,18 @@ def _launch(shape: tuple[Any, ...]) -> Launch:
 def _labels(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
     """`train.py:33` for each file and line; with its folder where two files have one name."""
     known = set(places)
-    parts = {file: re.split(r"[/\\]", file) for file, _ in known}
+    parts = {file: _parts(file) for file, _ in known}
     several = Counter(each[-1] for each in parts.values())
     shown = {
         file: "/".join(each[-2:] if several[each[-1]] > 1 else each[-1:])
         for file, each in parts.items()
     }
     return {(file, line): f"{shown[file]}:{line}" for file, line in known}
+
+
+def _parts(file: str) -> list[str]:
+    """Folders and name of a file, `cell 5` for a notebook's fifth cell."""
+    if file.startswith(_CELL):
+        return [f"cell {file.removeprefix(_CELL).partition('-')[0]}"]
+    parts = re.split(r"[/\\]", file)
+    return ["notebook cell"] if len(parts) > 1 and parts[-2].startswith(_CELLS) else parts

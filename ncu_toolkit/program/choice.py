@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ncu_toolkit.model.program import Account, Step
 from ncu_toolkit.program.classes import kernel_class
+from ncu_toolkit.program.step import KNOWN
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def _numbers(step: Step, wanted: set[int]) -> dict[int, tuple[int, int]]:
     """Numbers of launches, by `id`, in the process and of their function."""
     process = step.ops[0].process
     kernels = [op for op in step.trace.ops if op.kind == "kernel" and op.process == process]
-    if all(op.call >= 0 for op in kernels):  # as the host queued them; nodes of a graph by start
+    known = sum(op.call >= 0 for op in kernels)
+    if known > KNOWN * len(kernels):  # as the host queued them; nodes of a graph by start
         kernels.sort(key=lambda op: op.call)
     found: dict[int, tuple[int, int]] = {}
     counts: dict[str, int] = {}

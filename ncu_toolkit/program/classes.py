@@ -64,7 +64,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "attention": r"flash_(fwd|bwd|attn)|flash(attn|attention|infer.*(prefill|decode|attention))|fmha|sdpa|attention"
                  r"|_attn_|attn_(fwd|bwd|kernel)|batch(prefill|decode)with|multihead|_mha_|mla_(decode|prefill)|^mha_",
     "convolution": r"scudnn|hcudnn|\d+cudnn|fprop|dgrad|wgrad|convolv|winograd|implicit_gemm|conv[123]d|conv_?depthwise"
-                   r"|convfwd|convdgrad|convwgrad|conv_(fwd|bwd|dgrad|wgrad|kernel)|computeoffsetskernel|fft2d_"
+                   r"|convfwd|convdgrad|convwgrad|conv_(fwd|bwd|dgrad|wgrad|kernel)|computeb?offsetskernel|fft2d_"
                    r"|(?<![a-z])conv(olution)?(?![a-z])",
     "optimizer": r"multi_tensor_apply|foreach|(?<![a-z])(fused_?)?(adamw?|adagrad|rmsprop|sgd|lamb|adafactor)(?![a-z])|adam_?(mode|math|kernel|cuda)",
     "product": r"(?<!fb)gemm|gemv|matmul|(?<![a-z])[bs]?mm(?![a-z])|nvjet|splitkreduce|cutlass3x|cublas(?!.*(trsm|dot|nrm2|scal|axpy))"
@@ -80,7 +80,7 @@ _CLASSES: Final[Mapping[str, str]] = {
               r"|(?<!broad)cast(?!_op)|contiguous|triu_tril|upsample|(?<![a-z])pad(?![a-z])|reshape_and_cache|quantiz",
     "fill": r"(?<![a-z])(fill|memset|arange|iota|zero)(?![a-z])|fillfunctor|fill_kernel|set_zero",
     "reduction": r"reduc|(?<![a-z])(cupy_)?(sum|mean|amax|amin|argmax|argmin|prod)(_kernel)?(?![a-z])|dot_kernel|nrm2"
-                 r"|rowreduction|(avg|average|max)_?pool",
+                 r"|rowreduction|(avg|average|max)_?pool|pooling",
     "elementwise": r"element_?wise|pointwise|scalepackedtensor|activation|act_and_mul|silu|gelu|relu|sigmoid|tanh|rotary|rope|^cupy_\w+__"
                    r"|(?<![a-z])(add|mul|axpy|saxpy|scale|vector_?add|vec_?add|exp|sqrt|clamp)(_kernel)?(?![a-z])|rnncell|gpu_kernel",
 }  # fmt: skip

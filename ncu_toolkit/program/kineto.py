@@ -21,7 +21,7 @@ from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.builder import TraceBuilder, own_code, whole
+from ncu_toolkit.program.builder import MODULE, STEP, TraceBuilder, own_code, whole
 
 #: Categories as PyTorch names them now, by all names that they have had.
 _CATEGORIES: Final = {
@@ -34,15 +34,14 @@ _CATEGORIES: Final = {
     "python_function": "python",
 }  # fmt: skip
 _COPY: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
-_STEP: Final = "ProfilerStep#"
 #: `model.py(21): forward`
 _PLACE: Final = re.compile(r"(.+?)\((\d{1,9})\): (.*)")
+#: Longest text in which a line of code is looked for.
+_LONGEST: Final = 4000
 #: Most sizes that an operator's name is given.
 _SIZES: Final = 12
 _RECORD: Final = "Record it with torch.profiler on an NVIDIA GPU: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 _AGAIN: Final = "Let the program end, so that the profiler writes all of it, or copy the file again"
-
-
 #: Where the list of events begins, what stands between two of them, and what after the last.
 _LIST: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN: Final = re.compile(rb',\s*(?=\{\s*"(?:ph|name)"\s*:)')
@@ -209,6 +208,7 @@ class _Events:
         self._numbers: dict[str, int] = {}
         self._frames: dict[Thread, _Frames] = defaultdict(_Frames)
         self._in_python: set[Thread] = set()
+        self._modules: list[tuple[Thread, int, int, str]] = []
         self._places: dict[str, Place | None] = {}
         self._backward: list[tuple[Thread, int, int, int]] = []
         """Thread, start, end and sequence number."""
@@ -279,14 +279,13 @@ class _Events:
 
     def _range(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         process, thread = self._thread(event)
-        kind = "step" if event.name.startswith(_STEP) else "range"
-        self._to.mark(start, end, kind, event.name, thread, process)  # type: ignore[arg-type]
+        self._to.mark(start, end, "range", event.name, thread, process)
 
     def _operator(
         self, event: _Event, args: _Arguments, start: int | None, end: int | None
     ) -> None:
         self.operators += 1
-        if event.name.startswith(_STEP):  # in traces of 2021
+        if event.name.startswith(STEP):  # in traces of 2021
             return self._range(event, args, start, end)
         where = self._thread(event)
         sizes = list(_sizes(args.dims))
@@ -314,6 +313,8 @@ class _Events:
         self._frames[where].ranges.append((start, end, line))
         self._in_python.add(where)
         self._name_program(event.name)
+        if event.name.startswith(MODULE):
+            self._modules.append((where, start, -end, event.name))
 
     def _name_program(self, outermost: str) -> None:
         if not self._to.program and outermost.endswith(": <module>"):
@@ -323,7 +324,7 @@ class _Events:
     def _place(self, text: str) -> Place | None:
         """The file and line of `model.py(21): forward` where the code is the user's own."""
         if text not in self._places:
-            found = _PLACE.fullmatch(text.strip())
+            found = _PLACE.fullmatch(text[:_LONGEST].strip())
             own = found is not None and own_code(found[1])
             self._places[text] = (found[1], int(found[2])) if found and own else None
         return self._places[text]
@@ -331,13 +332,20 @@ class _Events:
     def add_lines(self) -> None:
         """Give each call its line of the user's."""
         self._join_python()
-        known: dict[int, Place] = {}
+        outermost: dict[Thread, int] = {}
+        for where, start, ends, name in sorted(self._modules):  # not those that a module calls
+            if start >= outermost.get(where, start):
+                outermost[where] = -ends
+                self._to.mark(start, -ends, "range", name, where[1], where[0])
+        known: dict[int, Place | None] = {}
         for frames in self._frames.values():
+            of_thread: dict[int, Place] = {}
             for sequence, line in frames.lines(frames.forward):
-                known.setdefault(sequence, line)
+                of_thread.setdefault(sequence, line)
+            for sequence, line in of_thread.items():  # each thread counts for itself
+                known[sequence] = line if known.get(sequence, line) == line else None
         for where, start, end, sequence in self._backward:
-            if sequence in known:
-                self._frames[where].ranges.append((start, end, known[sequence]))
+            self._frames[where].ranges.append((start, end, known.get(sequence)))
         for frames in self._frames.values():
             for call, (file, number) in frames.lines(frames.calls):
                 self._to.line(call, file, number)

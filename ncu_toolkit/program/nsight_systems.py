@@ -40,8 +40,8 @@ _OPERATOR: Final = re.compile(
     r"^(aten::\w+|[\w:]+(?=, (?:seq|op_id) = ))(?:, .*?(?:sizes = (\[.*\]))?)?$"
 )
 _SIZES: Final = re.compile(r"\[\d[\d, ]*\]")
-_STEP: Final = "ProfilerStep#"
 #: A frame of Python's: `train.py:33`, `train.py(33)`, `File "train.py", line 33`.
+#: No public export with such frames was found, so how nsys writes them is a guess.
 _PYTHON: Final = re.compile(r"([^\"'\s(]+\.py)(?:\"?, line |[:(])(\d{1,9})")
 #: Least bytes of a row; pages that are read twice, as in a forged file, have more rows than that.
 _LEAST_ROW: Final = 8
@@ -49,10 +49,12 @@ _LEAST_ROW: Final = 8
 _ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA)
 #: Longest text or blob of a row, in bytes.
 _LONGEST: Final = 1 << 24
-#: Longest name of a function.
+#: Longest text of which a part is looked for.
 _NAME: Final = 4000
 #: What a message about lost events says, and most messages that are passed on.
-_LOST: Final = re.compile(r"\b(lost|dropped|missing|not all|incomplete|might have not)\b", re.I)
+_LOST: Final = re.compile(
+    r"\b(lost|dropped|missing|not all|no cuda events|incomplete|might have not)\b", re.I
+)
 _MOST_NOTES: Final = 5
 _EXPORT: Final = "Record the program with `nsys profile --trace=cuda,nvtx`, then run `nsys export --type sqlite` on its .nsys-rep"
 
@@ -89,6 +91,15 @@ def read(path: Path) -> Trace:
         ) from None
 
 
+def _process(serial: Any) -> int:
+    """The process in a `globalPid` or `globalTid`, which SQLite may hold as a negative number."""
+    return serial >> 24 & 0xFFFFFF if type(serial) is int else 0
+
+
+def _thread(serial: Any) -> int:
+    return serial & 0xFFFFFF if type(serial) is int else 0
+
+
 class _Database:
     """Reads the tables of one database into a trace."""
 
@@ -121,14 +132,17 @@ class _Database:
         self._kernels()
         self._copies()
         self._graphs()
+        said = self._said()
         if self._to.empty:
+            reason = f"; Nsight Systems says: {said[0].rstrip('.')}" if said else ""
             raise InputProblem(
-                f"'{self._path}' has no work of a GPU: no CUDA kernel or copy was recorded", _EXPORT
+                f"'{self._path}' has no work of a GPU: no CUDA kernel or copy was recorded{reason}",
+                _EXPORT,
             )
         self._calls()
         self._marks()
         self._program()
-        self._complaints()
+        self._to.notes += [f"Nsight Systems: {text}" for text in said]
         return self._to.trace(f"Nsight Systems {self._version()}".rstrip())
 
     def _check(self) -> None:
@@ -196,10 +210,15 @@ class _Database:
             )  # fmt: skip
 
     def _where(self, process: Any, device: Any, stream: Any, correlation: Any) -> dict[str, Any]:
-        number, pid = whole(device), whole(process) >> 24 & 0xFFFFFF
+        number, pid = whole(device), _process(process)
         gpu = self._by_process.get((pid, number), self._by_number.get(number, number))
-        key = (pid, correlation) if type(correlation) is int and correlation > 0 else None
-        return {"key": key, "device": gpu, "stream": whole(stream), "process": pid}
+        key = (pid, correlation) if type(correlation) is int and correlation else None
+        return {
+            "key": key,
+            "device": gpu,
+            "stream": stream if type(stream) is int else 0,
+            "process": pid,
+        }
 
     def _kernels(self) -> None:
         known: dict[tuple[Any, ...], int] = {}
@@ -277,8 +296,8 @@ class _Database:
         for start, end, thread, correlation, name, chain, what in self._select(
             f"{_ACTIVITY}RUNTIME", "start", "end", "globalTid", "correlationId", "nameId", "callchainId", "eventClass"
         ):  # fmt: skip
-            process, number = whole(thread) >> 24 & 0xFFFFFF, whole(thread) & 0xFFFFFF
-            key = (process, correlation) if type(correlation) is int and correlation > 0 else None
+            process, number = _process(thread), _thread(thread)
+            key = (process, correlation) if type(correlation) is int and correlation else None
             if key and type(chain) is int and chain in lines:
                 chains[key] = chain
             if what == _BACKTRACE:
@@ -300,8 +319,8 @@ class _Database:
             if type(chain) is not int or type(depth) is not int:
                 continue
             if (symbol, module) not in places:
-                text = f"{self._text(module)}\n{self._text(symbol)}"
-                place = _PYTHON.search(text)
+                texts = (self._text(each)[:_NAME] for each in (module, symbol))
+                place = next(filter(None, map(_PYTHON.search, texts)), None)
                 own = place is not None and own_code(place[1])
                 places[symbol, module] = (place[1], int(place[2])) if place and own else None
             line = places[symbol, module]
@@ -311,23 +330,21 @@ class _Database:
 
     def _marks(self) -> None:
         domains: dict[tuple[int, int], str] = {}
-        late = []
+        ranges = []
         for start, end, kind, text, number, thread, domain in self._select(
             "NVTX_EVENTS", "start", "end", "eventType", "text", "textId", "globalTid", "domainId"
         ):
             name = text if type(text) is str and text else self._text(number)
-            process = whole(thread) >> 24 & 0xFFFFFF
+            process = _process(thread)
             if kind == _DOMAIN_CREATED:
                 domains[process, whole(domain)] = name
             elif end is not None and (kind in _RANGES or kind is None):
-                late.append((start, end, name, whole(thread) & 0xFFFFFF, process, whole(domain)))
-        for start, end, name, thread, process, domain in late:
+                ranges.append((start, end, name, _thread(thread), process, whole(domain)))
+        for start, end, name, thread, process, domain in ranges:
             if domain and domains.get((process, domain)) in _LIBRARIES:
                 continue
-            operator = _OPERATOR.match(name)
-            if name.startswith(_STEP):
-                self._to.mark(start, end, "step", name, thread, process)
-            elif operator:
+            operator = _OPERATOR.match(name[:_NAME])
+            if operator:
                 sizes = _SIZES.findall(operator[2] or "")
                 self._to.sized = self._to.sized or bool(sizes)
                 self._to.mark(
@@ -340,16 +357,18 @@ class _Database:
         """The name of the process that called CUDA most."""
         busiest = Counter(call[5] for call in self._to.calls).most_common(1)
         for process, name in self._select("PROCESSES", "globalPid", "name"):
-            if busiest and whole(process) >> 24 & 0xFFFFFF == busiest[0][0] and type(name) is str:
+            if busiest and _process(process) == busiest[0][0] and type(name) is str:
                 program = visible(re.split(r"[/\\]", name)[-1], 100)
                 self._to.program = "" if program.startswith("nsys") else program  # not yet started
 
-    def _complaints(self) -> None:
-        """What nsys said about CUDA events that it lost."""
-        for text, severity in self._select("DIAGNOSTIC_EVENT", "text", "severity"):
-            if type(text) is str and whole(severity) >= 2 and "CUDA" in text and _LOST.search(text):
-                self._to.notes.append(f"Nsight Systems: {visible(text.split(chr(10))[0], 200)}")
-        del self._to.notes[_MOST_NOTES:]
+    def _said(self) -> list[str]:
+        """What nsys said about CUDA events that it has not."""
+        found = (
+            visible(text.partition("\n")[0], 200)
+            for text, severity in self._select("DIAGNOSTIC_EVENT", "text", "severity")
+            if type(text) is str and whole(severity) >= 2 and "CUDA" in text and _LOST.search(text)
+        )
+        return list(dict.fromkeys(found))[:_MOST_NOTES]
 
     def _version(self) -> str:
         """`2025.3`, of the release that exported it."""

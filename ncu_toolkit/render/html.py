@@ -23,7 +23,16 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.glossary import Definitions
-from ncu_toolkit.document.views import Answer, Cell, Column, Fact, ProgramView, RunView, Table
+from ncu_toolkit.document.views import (
+    Answer,
+    Cell,
+    Chart,
+    Column,
+    Fact,
+    ProgramView,
+    RunView,
+    Table,
+)
 from ncu_toolkit.render.assets_out import PROGRAM, inlined, packed, term_note
 from ncu_toolkit.render.pictures import course, icicle, roofline, stairs
 
@@ -229,7 +238,10 @@ def answer_page(
     shown: Answer, title: str, known: Definitions, crumbs: Sequence[tuple[str, str]] = ()
 ) -> str:
     """An answer as a page that needs nothing else. `crumbs` are labels and addresses above it."""
-    parts = {**inlined(charts=False, pages=False), "glossary": "#page-glossary"}
+    parts = {
+        **inlined(charts=any(isinstance(each, Chart) for each in shown.charts), pages=False),
+        "glossary": "#page-glossary",
+    }
     values = {"shown": shown, "title": title, "crumbs": [*crumbs, (title, "")]}
     return drawn("answer.html", known, **values, pack=lambda _, body: body, **parts)
 

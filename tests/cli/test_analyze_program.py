@@ -155,6 +155,15 @@ def test_html_is_one_page_of_each_trace(run: Run, folder: Path) -> None:
     ]  # fmt: skip
 
 
+def test_no_page_where_no_trace_can_be_read(run: Run, folder: Path) -> None:
+    ended = run("torn.ncu-trace", "--format", "html", "--output", "page.html")
+    assert (ended.code, ended.out) == (EXIT_INPUT, "")
+    assert not (folder / "page.html").exists()
+    ended = run("torn.ncu-trace", "naive.ncu-rep", "--format", "html", "--output", "pages")
+    assert ended.code == EXIT_INPUT
+    assert re.fullmatch(r"Open pages/\S*naive-ncu-rep/index\.html\n", ended.out)
+
+
 def test_top_and_output(run: Run, folder: Path) -> None:
     ended = run("naive.ncu-trace", "--top", "1", "--output", "answer.txt")
     assert (ended.code, ended.out) == (EXIT_OK, "")

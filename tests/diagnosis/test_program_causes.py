@@ -106,3 +106,36 @@ def test_no_path_or_layout_word_in_messages() -> None:
         for text in (finding.summary, *finding.arithmetic, *finding.advice):
             assert not re.search(r"\s{2,}|\t", text), text
         assert all(isinstance(fact, Evidence) for fact in finding.evidence)
+
+
+def loading(marked: str, copied: bool = False) -> Trace:
+    """A training loop that prepares each batch on the host while the GPU waits."""
+    machine = programs.Machine("slow_data.py")
+    for _ in range(9):
+        if marked:
+            with machine.mark(marked, "operator"):
+                machine.host(3000.0)
+        else:
+            machine.host(3000.0)
+        if copied:
+            machine.copy("HtoD", 1 << 20, line="slow_data.py:8")
+        for i in range(10):
+            machine.launch(programs.BF16_PRODUCT, 200.0, 120 + i, 384, line="slow_data.py:9")
+            machine.launch(programs.ADD, 20.0, 4000, line="slow_data.py:9")
+        machine.sync(line="slow_data.py:11")
+    return machine.trace()
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_the_host_loads_data(copied: bool) -> None:
+    (finding,) = diagnosed(loading("enumerate(DataLoader)#_Iter.__next__", copied)).findings
+    assert finding.rule == "host-work"
+    assert finding.confidence == "high"
+    assert "enumerate(DataLoader)" in finding.summary
+    assert len(finding.advice) == 1
+    assert finding.ceiling_us == pytest.approx(3000.0, rel=0.1)
+    (finding,) = diagnosed(loading("", copied)).findings
+    assert finding.confidence == "medium"
+    assert len(finding.advice) == 2
+    (finding,) = diagnosed(loading("aten::randn [1000, 1000]", copied)).findings
+    assert finding.advice[0].startswith("aten::randn computes on the host")

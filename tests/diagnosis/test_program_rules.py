@@ -20,9 +20,10 @@ from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
 from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
 from ncu_toolkit.diagnosis.rules.reference import HEADINGS
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Device, Diagnosis, Finding, NoFinding, Profile
+from ncu_toolkit.model import Device, Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.model.program import (
     Account,
+    Call,
     IdleGap,
     Op,
     ProgramDiagnosis,
@@ -52,26 +53,25 @@ def step_of(
     grids: list[int] | None = None,
 ) -> tuple[Step, Account]:
     """A step by hand on one stream: (kernel, microseconds, idle before it, the gap's cause)."""
-    shapes, ops, gaps, now = [], [], [], 0
+    shapes: list[Launch] = []
+    ops, gaps, calls, now = [], [], [], 0
     for at, (kernel, us, idle, cause) in enumerate(work):
+        start = now + round(idle * 1000)
         if idle:
-            gaps.append(IdleGap(now, now + round(idle * 1000), cause, at))  # type: ignore[arg-type]
-            now += round(idle * 1000)
+            gaps.append(IdleGap(now, start, cause, at, at))  # type: ignore[arg-type]
+        calls.append(Call(max(0, start - 5000), max(0, start - 1000), "launch", 0))
         blocks = grids[at] if grids else grid
-        launch = programs.Launch(kernel, programs.function_of(kernel), (blocks, 1, 1), (128, 1, 1))
+        launch = Launch(kernel, programs.function_of(kernel), (blocks, 1, 1), (128, 1, 1))
         if launch not in shapes:
             shapes.append(launch)
-        end = now + round(us * 1000)
-        ops.append(Op(now, end, "kernel", shapes.index(launch)))
-        now = end
-    trace = Trace(source="by hand", devices=(device,), shapes=tuple(shapes), ops=tuple(ops))
-    step = Step(
-        trace=trace,
-        windows=(Window(0, now, 0, len(ops)),),
-        typical=0,
-        how="repeats",
-        said="By hand.",
-    )
+        now = start + round(us * 1000)
+        ops.append(Op(start, now, "kernel", shapes.index(launch), at))
+    trace = Trace(
+        source="by hand", devices=(device,), shapes=tuple(shapes), ops=tuple(ops), calls=tuple(calls),
+        names=("cudaLaunchKernel",),
+    )  # fmt: skip
+    window = (Window(0, now, 0, len(ops)),)
+    step = Step(trace=trace, windows=window, typical=0, how="repeats", said="By hand.")
     return step, Account(now / 1e3, (), tuple(gaps), tuple(op.us for op in ops))
 
 
@@ -157,6 +157,19 @@ def test_attention_with_a_copy_between() -> None:
     assert of_rule(diagnose_program(step, account), "unfused-attention") is not None
 
 
+def test_the_mask_before_a_product_is_part_of_attention() -> None:
+    names = ["other(float*)", programs.ADD, programs.BF16_PRODUCT, programs.SCALE, programs.SOFTMAX, programs.BF16_PRODUCT]  # fmt: skip
+    step, account = step_of(kernels(*names * 2))
+    found = of_rule(diagnose_program(step, account), "unfused-attention")
+    assert found is not None
+    assert set(found.ops) == {1, 2, 3, 4, 5, 7, 8, 9, 10, 11}
+    grids = [528, 8, *[528] * 4] * 2
+    step, account = step_of(kernels(*names * 2), grids=grids)
+    found = of_rule(diagnose_program(step, account), "unfused-attention")
+    assert found is not None
+    assert not {1, 7} & set(found.ops)
+
+
 def test_collectives_are_hidden_by_work_alone() -> None:
     step, account = step_of(
         kernels(programs.ALL_REDUCE, programs.ALL_REDUCE, programs.BF16_PRODUCT)
@@ -230,8 +243,8 @@ def test_long_idle_time_is_other_work_of_the_host() -> None:
         ("NVIDIA A100-SXM4-80GB", (8, 0), "TF32", 8.0),
         ("NVIDIA A40", (8, 6), "TF32", 2.0),
         ("NVIDIA L4", (8, 9), "TF32", 2.0),
-        ("NVIDIA GeForce RTX 3090", (8, 6), "TF32", 1.0),
-        ("NVIDIA GeForce RTX 4090", (8, 9), "TF32", 1.0),
+        ("NVIDIA GeForce RTX 3090", (8, 6), "BF16", 2.0),
+        ("NVIDIA GeForce RTX 4090", (8, 9), "BF16", 2.0),
         ("NVIDIA B200", (10, 0), "TF32", 16.0),
         ("Tesla V100-SXM2-16GB", (7, 0), "FP16", 8.0),
         ("Tesla T4", (7, 5), "FP16", 8.0),
@@ -242,11 +255,18 @@ def test_rates_of_the_data_sheets(name: str, cc: tuple[int, int], kind: str, rat
     assert rates(Device(name, cc)) == (kind, ratio)
     step, account = step_of(kernels(*[programs.sgemm()] * 4), device=Device(name, cc))
     found = of_rule(diagnose_program(step, account), "fp32-matmul")
-    assert (found is not None) == (ratio > 1)
+    assert found is not None
+    assert found.confidence == ("high" if kind == "TF32" else "medium")
+    assert found.ceiling_us == pytest.approx(account.wall_us * (1 - 1 / ratio))
 
 
-def test_rates_of_an_unknown_gpu() -> None:
-    step, account = step_of(kernels(programs.sgemm()), device=Device("GPU", (0, 0)))
+def test_products_of_a_gpu_that_is_not_named_or_not_known() -> None:
+    step, account = step_of(kernels(programs.sgemm()), device=Device("an unknown GPU", (0, 0)))
+    found = of_rule(diagnose_program(step, account), "fp32-matmul")
+    assert found is not None
+    assert found.confidence == "low"
+    assert "does not name the GPU" in found.summary
+    step, account = step_of(kernels(programs.sgemm()), device=Device("GPU", (6, 0)))
     outcomes = {each.bottleneck: each for each in diagnose_program(step, account).considered}
     assert outcomes["fp32-matmul"].outcome == "abstained"
 

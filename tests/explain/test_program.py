@@ -168,6 +168,7 @@ def test_where_the_step_goes_adds_up() -> None:
         [20.5, 20.5, 20.5, 20.5, 18.0],
         [13.0] * 7 + [9.0],
         [100.0],
+        [99.8, 0.2],
     ):
         parts = tuple(AccountPart(f"k{at}", f"k{at}", us, 1) for at, us in enumerate(busy))
         bars = explain.program_answer(gpt(account=replaced(gpt().account, parts))).cards[0].bars
@@ -259,6 +260,7 @@ def test_gains_of_three_kinds() -> None:
     assert said(good=True) == "nothing to gain"
     assert said(974_000.0, ceiling_us=128_400.0) == "saves at most 128 of 974 ms"
     assert said(2_500_000.0, ceiling_us=120_000.0) == "saves at most 0.12 of 2.50 s"
+    assert said(12_900.0, ceiling_us=12_830.0) == "saves at most 12.8 of 12.9 ms"
     assert said(812.0, ceiling_us=3.26) == "saves at most 3.3 of 812 µs"
 
 
@@ -297,6 +299,10 @@ def test_a_step_without_a_finding_is_not_healthy_while_the_gpu_idles() -> None:
         "The longest time without work is 2.80 ms, until adam starts."
     )
     assert "Nothing stands out" not in shown(explain.program_answer(gpt(findings=())))
+    why = "For 6 % of the step the GPU is idle: the host launches late."
+    text = shown(explain.program_answer(gpt(findings=(), notes=(why,))))
+    assert text.count(why) == 1
+    assert shown(explain.program_answer(gpt(notes=(why,)))).count(why) == 1
 
 
 def test_one_finding_has_no_sum() -> None:

@@ -65,7 +65,7 @@ def test_every_cut_and_every_flipped_byte_is_told(tmp_path: Path) -> None:
     path = tmp_path / "run.ncu-trace"
     write_trace(trace(), path)
     data = path.read_bytes()
-    for at in range(0, len(data), 9):
+    for at in range(0, len(data), 14):
         for damaged in (data[:at], data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]):
             path.write_bytes(damaged)
             assert is_trace(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,16 @@ def test_two_files_of_one_name_show_their_folder(tmp_path: Path) -> None:
     assert found.lines == ("a/net.py:1", "b/net.py:2")
 
 
+def test_lines_of_notebooks_are_of_cells(tmp_path: Path) -> None:
+    frames = [
+        event("python_function", "<ipython-input-5-4ee31f>(3): step", 0, 10),
+        event("python_function", "/tmp/ipykernel_2566/1623915622.py(18): step", 20, 10),
+        event("python_function", "C:\\x\\ipykernel_7/16.py(9): step", 40, 10),
+    ]
+    found = read(tmp_path, [*frames, *launch(1, 2.0), *launch(2, 22.0), *launch(3, 42.0)])
+    assert found.lines == ("cell 5:3", "notebook cell:18", "notebook cell:9")
+
+
 def test_backward_work_gets_the_line_of_its_forward_operator(tmp_path: Path) -> None:
     other = {"pid": 100, "tid": 555}
     back = "autograd::engine::evaluate_function: MmBackward0"
@@ -161,6 +172,22 @@ def test_backward_work_gets_the_line_of_its_forward_operator(tmp_path: Path) -> 
         ],
     )
     assert line_of(found, 0) == "model.py:21"
+
+
+def test_backward_work_of_two_forward_threads_has_no_line(tmp_path: Path) -> None:
+    """Both count their operators from 0, and a trace does not say which of them it is."""
+    forward = {"Sequence number": 0, "Fwd thread id": 0}
+    events = [*launch(9, 505.0)]
+    for tid, name in ((100, "model.py(21): forward"), (200, "model.py(30): other")):
+        events += [
+            {**event("python_function", name, 0, 100), "tid": tid},
+            {**event("cpu_op", "aten::mm", 10, 30, args=forward), "tid": tid},
+        ]
+    back = {"Sequence number": 0, "Fwd thread id": 1}
+    events.append(
+        {**event("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 500, 90, args=back)}
+    )
+    assert line_of(read(tmp_path, events), 0) == ""
 
 
 def test_python_of_thread_0_is_the_main_thread(tmp_path: Path) -> None:
@@ -321,3 +348,29 @@ def test_what_is_no_trace_is_told_in_one_line(tmp_path: Path, document: Any, sai
         read_trace(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600 + len(str(path))
+
+
+def test_long_names_take_no_long_time(tmp_path: Path) -> None:
+    names = ["(1): " * 200_000 + "\n", "<" * 1_000_000, "a::" * 300_000, "(" * 1_000_000]
+    events = [event("python_function", name, 0, 100) for name in names]
+    events += [part for at, name in enumerate(names, 1) for part in launch(at, 10.0 * at, name)]
+    start = time.process_time()
+    found = read(tmp_path, events)
+    assert max(len(shape.kernel) for shape in found.shapes) == 4000
+    assert time.process_time() - start < 1
+
+
+def test_the_outermost_modules_are_ranges(tmp_path: Path) -> None:
+    """They tell passes from layers; every module of a large model would be too many."""
+    events = [
+        event("python_function", "nn.Module: Net_0", 0, 100),
+        event("python_function", "nn.Module: Linear_0", 10, 40),
+        event("python_function", "nn.Module: Linear_1", 50, 50),
+        event("python_function", "nn.Module: Loss_0", 100, 20),
+        *launch(1, 20.0),
+    ]
+    trace = read(tmp_path, events)
+    assert [(trace.names[mark.name], mark.kind) for mark in trace.marks] == [
+        ("nn.Module: Net_0", "range"),
+        ("nn.Module: Loss_0", "range"),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,15 @@ def test_work_is_tied_to_calls_of_its_own_process(tmp_path: Path) -> None:
     assert read(tmp_path, **{f"{ACTIVITY}RUNTIME": [other, CALL]}).ops[0].call == 1
 
 
+def test_serial_numbers_of_a_high_machine_are_negative(tmp_path: Path) -> None:
+    """A `globalPid` has 64 bits, and its first byte is the machine."""
+    machine = -(1 << 63)
+    kernel = {**KERNEL, "globalPid": KERNEL["globalPid"] + machine}
+    call = {**CALL, "globalTid": CALL["globalTid"] + machine}
+    found = read(tmp_path, **{f"{ACTIVITY}KERNEL": [kernel], f"{ACTIVITY}RUNTIME": [call]})
+    assert (found.ops[0].call, found.ops[0].process, found.calls[0].thread) == (0, PID, 680)
+
+
 def test_what_nsys_says_of_lost_events_is_a_note(tmp_path: Path) -> None:
     said = [
         {"text": "Not all CUDA events might have been collected.\n/home/x", "severity": 2},
@@ -204,7 +214,7 @@ def test_absurd_values_are_unknown(tmp_path: Path) -> None:
     text = dict.fromkeys(KERNEL, "9" * 30) | {"start": 5, "end": 6}
     found = read(tmp_path, **{f"{ACTIVITY}KERNEL": [odd, huge, text]})
     assert [shape.kernel for shape in found.shapes] == ["an unnamed kernel"]
-    assert all(op.call == -1 and op.stream == 0 for op in found.ops)
+    assert all(op.call == -1 and op.node == 0 for op in found.ops)
 
 
 def sqlite(path: Path, *statements: str) -> Path:
@@ -231,6 +241,15 @@ def test_other_databases_are_told_what_they_are(tmp_path: Path) -> None:
         assert is_trace(path)
         with pytest.raises(InputProblem, match=said):
             read_trace(path)
+
+
+def test_why_there_is_no_work_of_a_gpu_is_what_nsys_said(tmp_path: Path) -> None:
+    said = [{"text": "No CUDA events collected. Does the process use CUDA?", "severity": 2}]
+    path = write(tmp_path / "no.sqlite", {**tables(DIAGNOSTIC_EVENT=said), f"{ACTIVITY}KERNEL": []})
+    with pytest.raises(
+        InputProblem, match=r"recorded; Nsight Systems says: No CUDA events collected"
+    ):
+        read_trace(path)
 
 
 def test_a_view_is_not_run(tmp_path: Path) -> None:
@@ -298,3 +317,20 @@ def test_a_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_path_of_any_characters_is_opened(tmp_path: Path) -> None:
     path = write(tmp_path / "a?b#c%41.sqlite", tables())
     assert len(read_trace(path).ops) == 1
+
+
+def test_long_names_take_no_long_time(tmp_path: Path) -> None:
+    long = [
+        {"id": 60, "value": "aten::x, " + "sizes = [" * 100_000},
+        {"id": 61, "value": "x" * 1_000_000},
+    ]
+    start = time.process_time()
+    found = read(
+        tmp_path,
+        StringIds=[*tables()["StringIds"], *long],
+        NVTX_EVENTS=[{**RANGE, "textId": 60}],
+        CUDA_CALLCHAINS=[{"id": 1, "symbol": 61, "module": 61, "stackDepth": 0}],
+        **{f"{ACTIVITY}RUNTIME": [{**CALL, "callchainId": 1}]},
+    )
+    assert len(found.marks) == 1
+    assert time.process_time() - start < 1

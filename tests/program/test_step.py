@@ -244,8 +244,8 @@ def test_a_whole_run_begins_after_its_modules_were_loaded() -> None:
     machine = Machine(seed=2)
     for i in range(5):
         machine.launch(f"init{i}", 3.0)
-    for i in range(300):
-        machine.launch(f"init{i % 5}", 40.0, machine.random.randrange(9999))
+    for _ in range(300):
+        machine.launch(f"init{machine.random.randrange(5)}", 40.0, machine.random.randrange(9999))
     step = find_step(machine.trace())
     assert step.how == "whole"
     assert 300 <= step.launches <= 301
@@ -367,3 +367,81 @@ def test_layers_within_marked_steps_are_no_steps() -> None:
             machine.launch(letter, 90)
     step = check(find_step(machine.trace()))
     assert (step.how, step.launches) == ("repeats", 89)
+
+
+def test_work_queued_before_the_recording_belongs_to_no_mark() -> None:
+    trace = programs.gpt(marked="step marks")
+    lost = tuple(
+        msgspec.structs.replace(op, call=-1) if op.call < trace.ops[40].call else op
+        for op in trace.ops
+    )
+    assert find_step(msgspec.structs.replace(trace, ops=lost)).windows == find_step(trace).windows
+    unmarked = msgspec.structs.replace(trace, ops=lost, marks=())
+    assert find_step(unmarked).launches == 985
+
+
+def test_a_collective_does_not_choose_the_stream() -> None:
+    """It waits for others, for most of the time here."""
+    machine = Machine()
+    machine.loaded.update((*"abcde", programs.ALL_REDUCE))
+    for i in range(8):
+        for letter in "abcde":
+            machine.launch(letter, 20.0)
+        machine.wait(30, 7)
+        for _ in range(1 + i % 3):
+            machine.launch(programs.ALL_REDUCE, 400.0, 24, stream=30)
+        machine.wait(7, 30)
+    step = check(find_step(machine.trace()))
+    assert step.trace.shapes[step.ops[0].shape].kernel == "a"
+
+
+def test_steps_whose_grids_differ_are_steps_by_the_names_of_their_kernels() -> None:
+    """A decoder whose attention grows by a token a step."""
+    machine = Machine()
+    machine.loaded.update("abcdefghz")
+    for token in range(10):
+        machine.launch("z", 9, 33)
+        for _ in range(4):
+            for letter in "abcdefgh":
+                machine.launch(letter, 20, 8 + (token if letter in "cde" else 0))
+    step = check(find_step(machine.trace()))
+    assert (step.how, step.launches) == ("repeats", 33)
+
+
+def test_few_kernels_with_any_grids_are_no_step() -> None:
+    machine = Machine(seed=7)
+    machine.loaded.update("ab")
+    for i in range(100):
+        machine.launch("ab"[i % 2], 20, machine.random.randrange(1, 9999))
+    assert check(find_step(machine.trace())).how == "whole"
+
+
+@pytest.mark.parametrize("passes", [1, 2, 5])
+def test_layers_within_a_call_of_a_module_are_no_steps(passes: int) -> None:
+    """A pass of a model that is made of layers alone repeats nothing but them."""
+    machine = Machine()
+    machine.loaded.update("abcdefgz")
+    for _ in range(passes):
+        with machine.mark("nn.Module: Transformer_0"):
+            for i in range(12):
+                with machine.mark(f"nn.Module: Layer_{i}"):
+                    for letter in "abcdefg":
+                        machine.launch(letter, 50)
+    step = check(find_step(machine.trace()))
+    assert step.how == ("marked" if passes == 5 else "whole")
+    if passes == 5:
+        assert step.launches == 84
+        assert step.said == "The program calls its module Transformer_0 for each step."
+
+
+def test_layers_before_a_head_are_no_steps_where_one_pass_was_recorded() -> None:
+    """A program that goes on to other work after its steps is not rare, a profiled pass is not
+    either: they differ by who recorded them."""
+    trace = sequence("xyz" + "abcdefg" * 12 + "hijklmnop")
+    assert find_step(trace).launches == 7
+    recorded = msgspec.structs.replace(trace, source="PyTorch profiler")
+    assert check(find_step(recorded)).how == "whole"
+    steps = msgspec.structs.replace(
+        sequence("xyz" + "abcdefg" * 12 + "xabc"), source=recorded.source
+    )
+    assert find_step(steps).launches == 7

@@ -19,6 +19,7 @@ from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import short_gain
+from ncu_toolkit.document.views import Answer, Chart, plain_table, text
 from ncu_toolkit.pages.analysis_run import write_standalone
 from ncu_toolkit.pages.book import open_book
 from ncu_toolkit.pages.html import write_answer, write_run
@@ -400,4 +401,20 @@ def test_loads_over_the_launch_s_time(browser: Browser, tmp_path: Path, width: i
         time, unit = plain(sampled).split()
         assert length == pytest.approx(float(time) * (1e-3 if unit == "µs" else 1) / 1.56, abs=0.03)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+
+
+def test_an_answer_s_page_draws_a_chart_with_zoom(browser: Browser, tmp_path: Path) -> None:
+    """Plotly is in the page of such a chart alone, and follows the theme."""
+    table = plain_table("data", "Data", ["x", "y"], [[text("1"), text("2")]])
+    axes = {"height": 300, "margin": {"b": 40}, "xaxis": {}, "yaxis": {}}
+    figure = {"data": [{"type": "bar", "x": [1], "y": [2]}], "layout": axes}
+    chart = Chart("drawn", "Which is fast?", "One bar.", figure, table)
+    page = write_answer(Answer("T", charts=(chart,)), "T", tmp_path / "chart.html")
+    plain_page = write_answer(Answer("T"), "T", tmp_path / "plain.html")
+    assert plain_page.stat().st_size * 5 < page.stat().st_size < 2_200_000
+    browser.open(page, width=768, scheme="dark")
+    browser.wait_for("document.querySelector('.plot svg .bars')")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 768
+    assert browser.requests() == [page.resolve().as_uri()]
     assert browser.complaints() == []

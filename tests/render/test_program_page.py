@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import program_traces
 import pytest
 import render_fixture
 from msgspec import structs
@@ -13,10 +14,14 @@ from program_found import found, machine, small
 from render_hostile import EVIL
 
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.program import diagnose_program
 from ncu_toolkit.document.pictures import Tile
 from ncu_toolkit.explain.program import program_answer, saving
 from ncu_toolkit.model.program import ProgramDiagnosis
-from ncu_toolkit.pages.program_view import program_view, write_program_page
+from ncu_toolkit.pages.program_view import COLOURS, program_view, write_program_page
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.step import find_step
+from ncu_toolkit.render.assets_out import content
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +83,9 @@ def test_marks_that_hold_the_step_and_marks_within_others_are_left_out() -> None
 
 def test_narrow_tiles_become_one() -> None:
     program = machine()
-    for at in range(3000):
+    for at in range(1200):
         program.launch(f"kernel_{at}(float*)", 5.0, line=f"model.py:{at}")
-    program.launch("large(float*)", 50_000.0, line="model.py:1")
+    program.launch("large(float*)", 20_000.0, line="model.py:1")
     view = program_view(found(program.trace()))
     assert len(view.icicle.tiles) <= 220
     more = [tile for tile in view.icicle.tiles if tile.name.endswith(" more")]
@@ -158,3 +163,92 @@ def test_a_kernel_that_a_report_tells_of_leads_to_its_page(
     text = write_program_page(shown, tmp_path / "page.html", known).read_text("utf-8")
     assert f'<a href="#page-{page.slug}" class="tile q-product"' in text
     assert f'id="page-{page.slug}"' in text
+
+
+def test_operators_tell_where_lines_are_not_known() -> None:
+    program = machine()
+    with program.mark("aten::linear [8, 16]", "operator"):
+        program.host(5.0)
+        with program.mark("aten::addmm [8, 16]", "operator"):
+            program.launch("nvjet_tst_128x256", 50.0)
+    with program.mark("autograd::engine::evaluate_function: AddmmBackward0", "operator"):
+        program.launch("nvjet_tst_128x64", 80.0)
+    program.launch("nvjet_tst_64x64", 10.0)
+    view = program_view(found(program.trace()))
+    second = [tile.name for tile in view.icicle.tiles if tile.level == 1]
+    assert second == ["AddmmBackward0", "aten::linear", "no operator", "GPU idle"]
+    assert view.launches is not None
+    heads = [column.key for column in view.launches.columns]
+    callers = [row[heads.index("operator")].text for row in view.launches.rows]
+    assert callers == ["AddmmBackward0", "aten::linear", ""]
+
+
+Colour = tuple[float, ...]
+
+
+def mixed(one: Colour, part: float, other: Colour) -> Colour:
+    return tuple(part * a + (1 - part) * b for a, b in zip(one, other, strict=True))
+
+
+def contrast(*colours: Colour) -> float:
+    """As WCAG 2 has it."""
+
+    def bright(colour: Colour) -> float:
+        parts = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in colour]
+        return sum(part * of for part, of in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
+
+    dark, light = sorted(map(bright, colours))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_names_can_be_read_on_every_colour_and_stripe() -> None:
+    css = content("icicle.css").decode()
+    light, dark = (int(part) / 100 for part in re.findall(r"--mix: (\d+)%", css)[:2])
+    (stripe,) = set(re.findall(r"--stripe: color-mix\(in srgb, var\(--k\) (\d+)%", css))
+    (shade,) = set(re.findall(r"--stripe: color-mix\(in srgb, var\(--bg\) (\d+)%", css))
+
+    def colour(text: str) -> Colour:
+        return tuple(int(text[at : at + 2], 16) / 255 for at in (1, 3, 5))
+
+    for name in COLOURS.values():
+        tint = mixed(colour(name), light, colour("#ffffff"))
+        drawn = mixed(colour(name), int(stripe) / 100, tint)
+        assert min(contrast(each, colour("#1a1e23")) for each in (tint, drawn)) >= 4.5, name
+        tint = mixed(colour(name), dark, colour("#14171a"))
+        drawn = mixed(colour("#14171a"), int(shade) / 100, tint)
+        assert min(contrast(each, colour("#e4e7ea")) for each in (tint, drawn)) >= 4.5, name
+
+
+@pytest.fixture(scope="module")
+def gpt() -> ProgramDiagnosis:
+    """A step of 985 launches as the toolkit diagnoses it."""
+    step = find_step(program_traces.gpt(steps=6))
+    return diagnose_program(step, account_of(step))
+
+
+def test_the_picture_of_a_thousand_launches_is_small(gpt: ProgramDiagnosis, tmp_path: Path) -> None:
+    page = write_program_page(gpt, tmp_path / "page.html").read_text("utf-8")
+    picture = page.partition('<div class="icicle"')[2].partition('<div class="below">')[0]
+    assert gpt.step.launches == 985
+    assert len(picture.encode()) < 40_000
+    assert len(page.encode()) < 200_000  # with all scripts and styles
+
+
+def test_each_finding_hatches_what_it_saves(gpt: ProgramDiagnosis) -> None:
+    view = program_view(gpt)
+    whole, *tiles = view.icicle.tiles
+    assert len(gpt.findings) >= 3
+    for at, each in enumerate(gpt.findings):
+        assert whole.saved[at] * gpt.account.wall_us == pytest.approx(each.ceiling_us)
+        below = [tile for tile in tiles if tile.level == 1 and tile.saved]
+        saved = sum(tile.part * tile.saved[at] for tile in below)
+        assert saved == pytest.approx(whole.saved[at])
+    assert view.launches is not None
+    heads = [column.key for column in view.launches.columns]
+    times = [row[heads.index("time")].value for row in view.launches.rows]
+    kernels = sum(
+        us
+        for us, op in zip(gpt.account.exclusive_us, gpt.step.ops, strict=True)
+        if op.kind == "kernel"
+    )
+    assert sum(map(float, filter(None, times))) == pytest.approx(kernels)

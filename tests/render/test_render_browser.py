@@ -418,6 +418,15 @@ def test_printing_opens_what_is_folded(browser: Browser, reports: Path) -> None:
     assert not browser.evaluate(folded)
 
 
+def test_printing_draws_charts_that_were_not_in_view(browser: Browser, reports: Path) -> None:
+    browser.open(reports / "fixture" / "index.html", height=300)
+    browser.wait_for("window.Plotly")
+    plots = f"[...{PANEL}.querySelectorAll('.plot')].map(plot => !!plot.querySelector('svg'))"
+    assert not all(browser.evaluate(plots))
+    drawn = f"(async () => {{ dispatchEvent(new Event('beforeprint')); await null; await null; await null; return {plots} }})()"
+    assert all(browser.evaluate(drawn))
+
+
 @pytest.mark.parametrize("page", ["index.html", "gemm_fp32-smem_tiled-4096.html"])
 def test_paper_needs_no_smaller_scale(browser: Browser, recorded_pages: Path, page: str) -> None:
     """As wide as a letter's text at 96 pixels an inch: what is wider would shrink all of the page.

@@ -176,6 +176,15 @@ class StepFacts:
                 found[mark.process, mark.thread].append(mark)
         return found
 
+    @cached_property
+    def marks_by_end(self) -> dict[tuple[int, int], list[Mark]]:
+        """Operators and ranges of each thread, by their end."""
+        found: dict[tuple[int, int], list[Mark]] = defaultdict(list)
+        for mark in sorted(self.trace.marks, key=lambda mark: mark.end):
+            if mark.kind != "step" and 0 <= mark.name < len(self.trace.names):
+                found[mark.process, mark.thread].append(mark)
+        return found
+
     def where(self, places: Iterable[int]) -> tuple[str, ...]:
         """The user's lines that queued work, those with most time first."""
         return self._lines((self.call(at), self.account.exclusive_us[at]) for at in places)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.model.program import Call
 
 #: Microseconds.
 OTHER_WORK: Final = Threshold(
@@ -14,9 +17,44 @@ OTHER_WORK: Final = Threshold(
 )
 
 
-def other_work(s: StepFacts, at: int) -> bool:
-    """Whether the host did something else for most of a gap that a late launch ended: it began the
-    launch OTHER_WORK after the gap had begun."""
-    gap, calls = s.gaps[at], s.trace.calls
-    known = 0 <= gap.call < len(calls)
-    return (calls[gap.call].start - gap.start if known else gap.us * 1e3) >= OTHER_WORK.value * 1e3
+@dataclass(frozen=True)
+class Away:
+    """Time in which the GPU idles and the host does other work, from `start` to `end`, on the thread
+    of `launch`, which ends the idle time. `gaps` are the pieces of the account that it is in: without
+    this work, the time that a synchronisation held the host before would not matter either."""
+
+    gaps: tuple[int, ...]
+    start: int
+    end: int
+    launch: Call
+
+    @property
+    def us(self) -> float:
+        return (self.end - self.start) / 1e3
+
+
+def away(s: StepFacts) -> Iterator[Away]:
+    """Time of OTHER_WORK or more in which the GPU idles and no call of CUDA holds the host."""
+    calls, gaps = s.trace.calls, s.gaps
+    first = 0
+    for at, gap in enumerate(gaps):
+        if at and (gap.start != gaps[at - 1].end or gap.before != gaps[at - 1].before):
+            first = at
+        after = gaps[at + 1] if at + 1 < len(gaps) else None
+        # A copy that ends the idle time has a piece for itself, from its call to its start.
+        goes_on = (
+            after is not None
+            and after.start == gap.end
+            and after.before == gap.before
+            and after.call != gap.call
+        )
+        if goes_on or gap.cause != "host late" or not 0 <= gap.call < len(calls):
+            continue
+        launch = calls[gap.call]
+        pieces = tuple(i for i in range(first, at + 1) if gaps[i].cause in ("host late", "sync"))
+        held = {calls[gaps[i].call] for i in range(first, at) if gaps[i].call >= 0}
+        free = gaps[first].start
+        for call in (*sorted(held, key=lambda call: call.start), launch):
+            if call.start - free >= OTHER_WORK.value * 1e3:
+                yield Away(pieces, free, call.start, launch)
+            free = max(free, call.end)

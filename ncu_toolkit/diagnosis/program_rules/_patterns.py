@@ -85,7 +85,9 @@ def attention(s: StepFacts) -> tuple[AttentionParts, ...]:
             if s.classes[place] == "product":
                 between = queue[before + 1 : at] if before >= 0 else ()
                 if 0 < len(between) <= _BETWEEN and (soft := _softmax(s, between)):
-                    found.append(AttentionParts(queue[before], place, between, soft))
+                    bias = _bias(s, queue[:before], between)
+                    parts = AttentionParts(queue[before], place, (*bias, *between), soft)
+                    found.append(parts)
                 before = at
             elif s.classes[place] not in inside and not moves(s, place):
                 before = -1
@@ -105,6 +107,22 @@ def batched(s: StepFacts, at: int) -> bool:
     return (launch is not None and launch.grid[2] > 1) or any(
         name.startswith(_BATCHED) for name in s.operators[at]
     )
+
+
+def _bias(s: StepFacts, queue: tuple[int, ...], between: tuple[int, ...]) -> tuple[int, ...]:
+    """Passes over data as large as the scores right before the first product: a mask or bias that the
+    product adds to. Its copy within memory ends at the product."""
+    sized = [at for at in between if s.classes[at] in PASSES and s.launches[at]]
+    found: list[int] = []
+    for at in reversed(queue[-_BETWEEN:]):
+        if s.classes[at] not in PASSES and not moves(s, at):
+            break
+        if any(agree(s.launches[at], s.launches[other]) for other in sized) or (
+            moves(s, at) and at == queue[-1]
+        ):
+            found.append(at)
+    alone = all(moves(s, at) for at in found)
+    return () if alone else tuple(reversed(found))
 
 
 def _softmax(s: StepFacts, between: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 What it is
 Since Ampere, tensor cores multiply FP32 matrices rounded to TF32 (a mantissa of 10 bits, sums in
 FP32): at 8 times the rate of the CUDA cores on A100 and H100, 16 on B200, 2 on professional cards of
-GA10x, Ada and RTX Blackwell, and no faster on their GeForce cards. PyTorch computes products in full
+GA10x, Ada and RTX Blackwell, and no faster on their GeForce cards, where 16-bit types are twice as
+fast. PyTorch computes products in full
 FP32 unless it is told otherwise.
 
 Why it costs time
@@ -31,7 +32,7 @@ import re
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, StepOutcome, fact
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Device
 
@@ -43,6 +44,8 @@ _VECTOR: Final = re.compile(r"(?i)gemv|dot_kernel|gevm|_dot_")
 _GEFORCE: Final = re.compile(r"(?i)geforce|titan|\bRTX [2-5]0[5-9]0\b")
 #: TF32 since this compute capability.
 _TF32: Final = (8, 0)
+#: Times the rate of FP32 at most, on B200: for a GPU that is not named.
+_MOST: Final = 16.0
 #: Flops of a multiply-add.
 _FMA: Final = 2
 
@@ -52,16 +55,17 @@ def rates(device: Device) -> tuple[str, float] | None:
     many times faster they are than the CUDA cores by the data sheet. None where it is not known.
 
     TF32 has half the rate of 16-bit types. `Sm.tensor` of CC 8.6, 8.9 and 12.0 is that with 16-bit
-    sums, of which GeForce cards do half with 32-bit sums; their TF32 is a quarter of the half
+    sums, of which GeForce cards do half with 32-bit sums; their TF32 is half of that, as fast as FP32
     (GA102 white paper: 35.6 TFLOPS of TF32 and of FP32 for the RTX 3090; 74.8 and 37.4 for the A40)."""
     fp32, tensor = spec(device.cc, "fp32"), spec(device.cc, "tensor")
     agreed = spec(device.cc, "tensor_fp32")
     if not fp32 or not tensor:
         return None
     wide = agreed or (tensor / 2 if _GEFORCE.search(device.name) else tensor)
+    narrow = wide / (_FMA * fp32)
     if device.cc < _TF32:
-        return "FP16", wide / (_FMA * fp32)
-    return "TF32", wide / 2 / (_FMA * fp32)
+        return "FP16", narrow
+    return ("TF32", narrow / 2) if narrow / 2 > 1 else ("BF16", narrow)
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -97,20 +101,25 @@ def find(s: StepFacts) -> StepOutcome:
             else "No product's name proves FP32 on CUDA cores."
         )
         return s.ruled_out(said, *evidence)
-    if s.device is None or (rate := rates(s.device)) is None:
+    named = s.device is not None and s.device.cc > (0, 0)
+    rate = rates(s.device) if s.device and named else ("TF32", _MOST)
+    if rate is None:
         return s.abstain("The rates of this GPU's tensor cores are not known.", "device")
     kind, ratio = rate
-    if ratio <= 1:
-        return s.ruled_out(
-            f"Tensor cores of this GPU are no faster in {kind} than its CUDA cores in FP32.",
-            *evidence,
-        )
     saved = us * (1 - 1 / ratio)
     convolutions = s.us(at for at in plain if s.classes[at] == "convolution")
-    mixed = 'with torch.autocast("cuda", dtype=torch.float16): forward and loss, with torch.amp.GradScaler'
+    sure: Confidence = "high" if kind == "TF32" and convolutions < us / 2 else "medium"
+    unnamed = (
+        ""
+        if named
+        else " The trace does not name the GPU: what its tensor cores gain is not known."
+    )
+    mixed = 'with torch.autocast("cuda", dtype=torch.bfloat16) around forward and loss.'
+    if kind == "FP16":
+        mixed = 'with torch.autocast("cuda", dtype=torch.float16) around forward and loss, and torch.amp.GradScaler.'
     return s.finding(
-        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.",
-        "high" if kind == "TF32" and convolutions < us / 2 else "medium",
+        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.{unnamed}",
+        sure if named else "low",
         saved,
         ops=plain,
         evidence=(
@@ -124,17 +133,18 @@ def find(s: StepFacts) -> StepOutcome:
             ),
         ),
         arithmetic=(
-            f"{kind} on tensor cores has {units.ratio(ratio)} the rate of FP32 on CUDA cores. The products take {units.duration(us)} now "
+            f"{kind} on tensor cores has {'' if named else 'at most '}{units.ratio(ratio)} the rate of FP32 on CUDA cores. The products "
+            f"take {units.duration(us)} now "
             f"and at least "
             f"{units.duration(us)} / {units.significant(ratio)} = {units.duration(us / ratio)} then.",
         ),
         advice=s.advice(
             "Allow TF32: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or compute type CUBLAS_COMPUTE_32F_FAST_TF32."
             if kind == "TF32"
-            else "Compute in FP16 with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",
+            else f"Compute in {kind} with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",
             torch=(
                 'torch.set_float32_matmul_precision("high") at the start of the program allows TF32.',
-                'Faster still: with torch.autocast("cuda", dtype=torch.bfloat16) around forward and loss.',
+                f"Faster still: {mixed}",
                 *(
                     ("For convolutions, leave torch.backends.cudnn.allow_tf32 = True.",)
                     if convolutions
@@ -142,7 +152,7 @@ def find(s: StepFacts) -> StepOutcome:
                 ),
             )
             if kind == "TF32"
-            else (f"Mixed precision: {mixed}.",),
+            else (f"Mixed precision: {mixed}",),
             xla=(
                 'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16 inputs.',
             ),

@@ -58,11 +58,11 @@ def find(s: StepFacts) -> StepOutcome:
     # Copies of pinned memory can run beside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
     gaps = s.idle("copy")
-    waited = {s.gaps[at].call for at in gaps}
+    waited, ended = {s.gaps[at].call for at in gaps}, {s.gaps[at].before for at in gaps}
     held = (
         copies
         if s.us(copies) > kernels
-        else sorted({*pageable, *(at for at in copies if s.ops[at].call in waited)})
+        else sorted({*pageable, *(at for at in copies if s.ops[at].call in waited or at in ended)})
     )
     us = s.us(held) + s.idle_us(gaps)
     size = sum(s.ops[at].size for at in held)

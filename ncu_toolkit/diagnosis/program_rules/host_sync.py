@@ -37,12 +37,16 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 ID: Final = "host-sync"
 TITLE: Final = "Synchronisation inside the step"
 SWITCH: Final = ""
+#: Operators in which cuDNN may time its algorithms.
+_TRIED: Final = "convolution"
 #: What to do in place of a PyTorch operator that waits, by a part of its name.
 _INSTEAD: Final = (
     (("item", "_local_scalar_dense", "is_nonzero"),
      "Do not read values back in each step (.item(), float(), print, if): sum them on the GPU, and read them every hundred steps."),
     (("nonzero", "index", "masked_select", "unique"),
      "Replace boolean indexing and nonzero, whose size the host must know, by torch.where or a multiplication with the mask."),
+    (("cudnn_convolution", "cudnn_convolution_backward_weight", "cudnn_convolution_backward_input", "convolution_backward"),
+     "cuDNN times its algorithms again for each new shape: keep shapes the same, or set torch.backends.cudnn.benchmark = False."),
     (("copy_", "to", "_to_copy", "cpu"),
      "Copy results to pinned memory with non_blocking=True, and wait for an event where they are used."),
 )  # fmt: skip
@@ -52,6 +56,13 @@ def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not tell when the host waited.", *missing)
     gaps = s.idle("sync")
+    if not s.steady:  # cuDNN tries its algorithms at the first call of each shape
+        waits = [s.trace.calls[s.gaps[at].call] if s.gaps[at].call >= 0 else None for at in gaps]
+        gaps = [
+            at
+            for at, chain in zip(gaps, s.within(waits), strict=True)
+            if not any(_TRIED in name for name in chain)
+        ]
     us = s.idle_us(gaps)
     calls = [call for call in s.calls if call.kind == "sync"]
     evidence = (

@@ -24,15 +24,20 @@ PyTorch documentation, "Performance Tuning Guide": asynchronous data loading.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, other_work
+from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, Away, away
+from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "host-work"
 TITLE: Final = "The GPU waits for other work of the host"
 SWITCH: Final = ""
+MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -42,9 +47,10 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain(
             "No step was found, so that the program's start cannot be told from its work.", "step"
         )
-    late = [at for at in s.idle("host late") if other_work(s, at)]
-    us = s.idle_us(late)
-    longest = max((s.gaps[at].us for at in late), default=0.0)
+    late = list(away(s))
+    gaps = sorted({at for each in late for at in each.gaps})
+    us = min(sum(each.us for each in late), s.idle_us(gaps))
+    longest = max((each.us for each in late), default=0.0)
     evidence = (
         s.part(
             "idle_long",
@@ -58,20 +64,46 @@ def find(s: StepFacts) -> StepOutcome:
     )
     if not s.worth(us):
         return s.ruled_out("The host is never away for long.", *evidence)
+    name, inside = during(s, late)
+    most = inside >= MOST.value * us
+    doing = f"is in {name}" if most else "does something other than launching"
+    operator = name.partition(" ")[0]
+    data = most and "dataloader" in name.lower()
+    loader = "DataLoader(num_workers=..., pin_memory=True, persistent_workers=True) prepares batches in other processes."
     return s.finding(
-        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'long piece')}, while the host does something other than launching.",
-        "medium",
+        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'long piece')}, while the host {doing}.",
+        "high" if most else "medium",
         us,
-        gaps=late,
+        gaps=gaps,
         evidence=evidence,
         arithmetic=(
             f"{units.counted(len(late), 'piece')} of idle time add up to {units.duration(us)}, the longest {units.duration(longest)}.",
         ),
         advice=s.advice(
             "Do this work on another thread, or prepare the next step while the GPU computes this one.",
-            torch=(
-                "If it is the data: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True), so that batches are ready.",
-                "If it is something else: log and save less often, or on another thread.",
+            torch=(loader,)
+            if data
+            else (f'{operator} computes on the host: create the tensor on the GPU, device="cuda".',)
+            if most and operator.startswith("aten::")
+            else (
+                f"If it is the data: {loader}",
+                "Else log and save less often, or on another thread.",
             ),
         ),
     )
+
+
+def during(s: StepFacts, late: Sequence[Away]) -> tuple[str, float]:
+    """What the host did for most of that time by the marks of the program, and for how long: those
+    that ended in it, of the launch's thread, without those in others."""
+    time: dict[str, float] = defaultdict(float)
+    for each in late:
+        marks = s.marks_by_end.get((each.launch.process, each.launch.thread), [])
+        first = bisect_right(marks, each.start, key=lambda mark: mark.end)
+        last = bisect_right(marks, each.end, key=lambda mark: mark.end)
+        until = each.start
+        for mark in sorted(marks[first:last], key=lambda mark: (mark.start, -mark.end)):
+            if mark.end > until:
+                time[s.trace.names[mark.name]] += (mark.end - max(mark.start, until)) / 1e3
+                until = mark.end
+    return max(time.items(), key=lambda each: each[1], default=("", 0.0))

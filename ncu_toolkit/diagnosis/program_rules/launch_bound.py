@@ -77,7 +77,9 @@ def find(s: StepFacts) -> StepOutcome:
             "Part of the step in which the GPU worked.",
         ),
     )
-    if len(late) < MANY.value or not s.worth(us, WAITING):
+    # In a step of few launches, half of them are enough.
+    few = min(MANY.value, s.step.launches / 2)
+    if len(late) < few or not s.worth(us, WAITING):
         return s.ruled_out("The queue is full for nearly all of the step.", *evidence)
     recorded = RECORDED_US * len(late)
     sure = s.worth(us - recorded, WAITING)

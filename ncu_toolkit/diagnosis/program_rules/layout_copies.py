@@ -33,6 +33,8 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 ID: Final = "layout-copies"
 TITLE: Final = "Copies and conversions on the GPU"
 SWITCH: Final = ""
+#: The operator by which PyTorch converts a dtype.
+_CAST: Final = "aten::_to_copy"
 #: Parts of names of kernels that change an image's layout for a convolution.
 _IMAGES: Final = ("nchwtonhwc", "nhwctonchw")
 
@@ -59,7 +61,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Copies and conversions on the GPU take little of the step.", *evidence)
     by: Counter[str] = Counter()
     for at in places:
-        by[next((n for n in s.operators[at] if n.startswith("aten::")), "")] += 1
+        by[next((n for n in s.operators[at] if n.startswith("aten::")), "").partition(" ")[0]] += 1
     named = [name for name, _ in by.most_common(3) if name]
     said = f", called by {units.listed(named)}" if named else ""
     advice = (
@@ -68,6 +70,12 @@ def find(s: StepFacts) -> StepOutcome:
     torch: tuple[str, ...] = (
         "Keep one dtype through a part of the model, and avoid .contiguous(), .to() and torch.cat in the step.",
     )
+    cast = [at for at in places if any(n.startswith(_CAST) for n in s.operators[at])]
+    if s.us(cast) > us / 2:
+        torch = (
+            "Most convert a dtype. Under torch.autocast each operator does that: convert the model once (model.to(torch.bfloat16)), or "
+            "compile it (torch.compile), which fuses conversions.",
+        )
     if images:
         torch = (
             "model.to(memory_format=torch.channels_last), and the input as well: convolutions on tensor cores want NHWC.",

@@ -32,7 +32,7 @@
     return null;
   }
   function zoom(tile, step) {
-    const from = start(tile), seen = new Set([tile]);
+    const from = start(tile), seen = new Set([tile]), deeper = level(tile) > level(shown);
     shown = tile;
     box.style.setProperty("--from", from);
     box.style.setProperty("--span", Math.max(end(tile) - from, 1e-9));
@@ -40,7 +40,7 @@
     for (let at = index(tile) + 1; tiles[at] && level(tiles[at]) > level(tile); at++) seen.add(tiles[at]);
     for (const other of tiles) other.classList.toggle("off", !seen.has(other));
     whole.hidden = tile === tiles[0];
-    if (step) choices.set("zoom", tile === tiles[0] ? "" : String(index(tile)), true);
+    if (step) choices.set("zoom", tile === tiles[0] ? "" : String(index(tile)), deeper);  // Back goes out of what was zoomed into
   }
   function stop(tile) {
     for (const other of tiles) other.tabIndex = other === tile ? 0 : -1;

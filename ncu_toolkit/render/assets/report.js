@@ -318,6 +318,8 @@
   // Folded sections are packed: they are filled in once the first screen stands.
   const parts = () => all("script.part").map((block) => fill(block));
   const filled = new Promise((done) => requestAnimationFrame(() => setTimeout(() => Promise.all(parts()).then(done))));
+  // Paper cannot wait for the script that draws charts: it is fetched once the page is at rest.
+  filled.then(() => { if (document.querySelector(".plot")) (window.requestIdleCallback || setTimeout)(() => library().catch(() => null)); });
   window.ncuFilled = filled;
 
   function sized(field) {
