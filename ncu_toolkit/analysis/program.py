@@ -93,7 +93,7 @@ def diagnosed(trace: Trace, path: str, known: Known | None = None) -> ProgramDia
     """
     if not any(op.kind == "kernel" for op in trace.ops):
         raise InputProblem(
-            f"'{path}' holds no kernel",
+            f"'{path}' has no kernel",
             "Record the program while it uses the GPU, with CUDA among what is traced",
         )
     step = find_step(trace)
@@ -223,7 +223,7 @@ def _stranger(file: FileResult, traces: Sequence[TraceResult]) -> InputProblem:
     gpu = file.launches[0].gpu
     why = f" (it is of {gpu})" if gpus and gpu not in gpus else ""
     return InputProblem(
-        f"'{file.path}' holds no launch of {names}{why}",
+        f"'{file.path}' has no launch of {names}{why}",
         "Name a report of the same program, or analyze it alone",
     )
 

@@ -44,7 +44,7 @@ _WHY: Final[Mapping[GapCause, str]] = {
     "copy": "the host waited for copies",
     "allocation": "memory is allocated or freed",
     "between": "work is queued and does not start: it waits for another stream, an event, or another program on this GPU",
-    "unknown": "the trace does not tell why",
+    "unknown": "the trace does not show why",
 }
 #: Findings of kernels that are shown: more is what the table of kernels is for.
 _KERNELS: Final = 8

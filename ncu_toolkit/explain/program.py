@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
+from ncu_toolkit.diagnosis.language import made_by
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import (
@@ -25,7 +26,7 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.document.views import Answer, Cell, Spec, Table, table
 from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Diagnosis, Launch, Profile
-from ncu_toolkit.model.finding import shown_step
+from ncu_toolkit.model.finding import Advice, shown_step
 from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.choice import groups
 from ncu_toolkit.program.classes import kernel_class
@@ -41,6 +42,8 @@ _LINES: Final = 2
 _MOST_OF: Final = 0.9
 #: Part of the step (0-1) without work from which a step without a finding is no healthy one.
 _MUCH_IDLE: Final = 0.05
+#: Part of the step (0-1) from which on a kernel of the author's own is told where nothing else is.
+_DOMINANT: Final = 0.5
 #: Spread of the steps' times above which the shortest and the longest are told.
 _STEADY: Final = 0.2
 _IDLE: Final = "idle: "
@@ -276,8 +279,16 @@ def _healthy(found: ProgramDiagnosis) -> Card:
         told.append(f"for {counted(left, 'more', 'more')} the trace holds too little")
     summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
     head, gain = "Nothing stands out", "no known cause"
+    advice: tuple[Advice, ...] = ()
     wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
-    if wall and idle >= _MUCH_IDLE * wall:
+    longest = next(iter(step_kernels(found.step, found.account)), None)
+    if longest is not None and longest.share >= _DOMINANT and _own(longest.launch):
+        name, share = kernel_label(longest.launch), units.percent(longest.share, 2)
+        head = f"{name} takes {share} of the {_whole_of(found.step)}"
+        gain = "a trace does not show why"
+        command = f"ncu-toolkit profile --kernel {shell_word(longest.launch.function)} -- PROGRAM"
+        advice = (Advice("Profile this kernel with counters", command),)
+    elif wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {_whole_of(found.step)}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
@@ -293,6 +304,14 @@ def _healthy(found: ProgramDiagnosis) -> Card:
         factor=None,
         confidence="medium",
         summary=summary,
+        do=advice,
+    )
+
+
+def _own(launch: Launch) -> bool:
+    """Whether the program's author can have written the kernel."""
+    return made_by(launch.kernel) in (None, "cuda", "numba", "warp") and (
+        kernel_class(launch).id == "other"
     )
 
 
@@ -408,7 +427,7 @@ def lacking(trace: Trace) -> str:
     if "wall time" in trace.lacks and len(unknown) > 1:
         unknown = [each for each in unknown if each != _UNKNOWN["host calls"]]
     either = " or ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
-    return f"The trace does not tell {either}." if unknown else ""
+    return f"The trace does not show {either}." if unknown else ""
 
 
 def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, whole: str) -> Table:

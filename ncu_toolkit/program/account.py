@@ -145,12 +145,17 @@ def _gaps(
         threads = {call.thread}
         if last >= 0 and ops[last].call >= 0:
             threads.add(calls[ops[last].call].thread)
-        rest_from = min(max(call.start, low), high) if after.kind == "copy" else high
+        # what was ready for long before it began waited for something that is not the host
+        waited = after.kind == "kernel" and high - call.end > _BETWEEN_NS
+        rest_from = high
+        if after.kind == "copy" or waited:
+            rest_from = min(max(call.end if waited else call.start, low), high)
         for cause, by, until in held.pieces(threads, call, low, rest_from):
             yield IdleGap(low, until, cause, place, by if by >= 0 else after.call)
             low = until
         if low < high:
-            yield IdleGap(low, high, "copy", place, after.call)
+            by = -1 if waited else after.call
+            yield IdleGap(low, high, "unknown" if waited else "copy", place, by)
 
 
 class _Held:

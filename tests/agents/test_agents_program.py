@@ -82,7 +82,7 @@ def test_no_letter_of_a_point_becomes_a_kernel(served: Served) -> None:
 
 def test_what_cannot_be_answered_is_one_line(served: Served) -> None:
     for name, said in (
-        ("empty.ncu-trace", "holds no kernel"),
+        ("empty.ncu-trace", "has no kernel"),
         ("torn.ncu-trace", "'torn.ncu-trace'"),
     ):
         with pytest.raises(InputProblem, match=said) as refused:

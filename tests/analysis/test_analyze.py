@@ -659,15 +659,15 @@ def test_a_crash_or_a_hang_costs_one_task() -> None:
             "test_analyze:crash",
             [(t,) for t in tasks],
             jobs=2,
-            timeout=4,
+            timeout=10,
             label=lambda i: f"task {i}",
         )
     }
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
     assert [done[i].value for i in (0, 2, 6)] == ["fine", "print", "fine"]
     messages = [str(done[i].error) for i in (1, 3, 4, 5)]
     assert "task 1 ended with signal 11 (SIGSEGV)" in messages[0]
-    assert "task 3 did not finish within 4 s" in messages[1]
+    assert "task 3 did not finish within 10 s" in messages[1]
     assert "ValueError: odd" in messages[2]
     assert isinstance(done[5].error, UsageProblem)
 

@@ -219,7 +219,7 @@ def test_a_trace_of_another_program_beside_a_report(run: Run) -> None:
     assert ended.out == run("loader.ncu-trace").out
     (line,) = ended.err.splitlines()
     assert line == (
-        "error: 'naive.ncu-rep' holds no launch of 'loader.ncu-trace'. Name a report of the same "
+        "error: 'naive.ncu-rep' has no launch of 'loader.ncu-trace'. Name a report of the same "
         "program, or analyze it alone"
     )
 
@@ -254,7 +254,7 @@ def test_a_trace_without_kernels(run: Run) -> None:
     ended = run("empty.ncu-trace")
     assert (ended.code, ended.out) == (EXIT_INPUT, "")
     (line,) = ended.err.splitlines()
-    assert line.startswith("error: unreadable: 'empty.ncu-trace' holds no kernel. ")
+    assert line.startswith("error: unreadable: 'empty.ncu-trace' has no kernel. ")
 
 
 def test_the_rest_is_shown_where_a_trace_cannot_be_read(run: Run) -> None:
@@ -296,10 +296,10 @@ def test_load_reads_a_trace(folder: Path) -> None:
 
 def test_load_refuses_what_is_no_trace(folder: Path) -> None:
     for path, reports, said in (
-        ("empty.ncu-trace", [], "holds no kernel"),
+        ("empty.ncu-trace", [], "has no kernel"),
         ("torn.ncu-trace", [], "torn.ncu-trace"),
         ("naive.ncu-rep", [], "is no trace"),
-        ("loader.ncu-trace", ["naive.ncu-rep"], "holds no launch of"),
+        ("loader.ncu-trace", ["naive.ncu-rep"], "has no launch of"),
         ("naive.ncu-trace", ["missing.ncu-rep"], "missing.ncu-rep"),
     ):
         with pytest.raises(InputProblem, match=said):

@@ -28,6 +28,7 @@ from ncu_toolkit.model.program import (
     Trace,
     Window,
 )
+from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.choice import LaunchGroup
 from ncu_toolkit.render import html, markdown
 from ncu_toolkit.render.text import plain_text
@@ -319,15 +320,15 @@ def test_what_the_trace_lacks_is_one_sentence() -> None:
         return explain.lacking(gpt(lacks).step.trace)
 
     assert said() == said("marks", "registers") == ""
-    assert said("lines") == "The trace does not tell which line launches a kernel."
+    assert said("lines") == "The trace does not show which line launches a kernel."
     assert said("host calls", "lines", "memory kinds") == (
-        "The trace does not tell why the GPU idles, which line launches a kernel or whether the host's "
+        "The trace does not show why the GPU idles, which line launches a kernel or whether the host's "
         "memory is pinned."
     )
-    assert said("wall time", "host calls") == "The trace does not tell how long the GPU idles."
+    assert said("wall time", "host calls") == "The trace does not show how long the GPU idles."
     text = shown(explain.program_answer(gpt(("wall time",))))
     assert "GPU busy" not in text
-    assert "note    The trace does not tell how long the GPU idles." in text
+    assert "note    The trace does not show how long the GPU idles." in text
 
 
 def test_the_headline_of_other_steps() -> None:
@@ -431,3 +432,26 @@ def test_it_fits_any_terminal(width: int) -> None:
 )  # fmt: skip
 def test_a_generic_kernel_is_called_by_its_functor(kernel: str, function: str, label: str) -> None:
     assert explain.kernel_label(Launch(kernel, function, (1, 1, 1), (1, 1, 1))) == label
+
+
+def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is() -> None:
+    trace = program_traces.no_step()
+    own = Launch("mine(float*)", "mine", (64, 1, 1), (256, 1, 1))
+    trace = msgspec.structs.replace(
+        trace,
+        shapes=(own,),
+        ops=(Op(0, 9_000_000, "kernel", 0), Op(9_000_000, 9_500_000, "kernel", 0)),
+    )
+    window = Window(0, 9_500_000, 0, 2)
+    step = Step(trace=trace, windows=(window,), typical=0, how="whole", said="All of it.")
+    found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
+    card = explain.program_answer(found).cards[0]
+    assert plain(card.title) == "mine takes 95 % of the run"
+    assert card.gain == "a trace does not show why"
+    assert card.do == (
+        "Profile this kernel with counters: ncu-toolkit profile --kernel mine -- PROGRAM",
+    )
+    library = Launch("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn", (64, 1, 1), (256, 1, 1))
+    step = msgspec.structs.replace(step, trace=msgspec.structs.replace(trace, shapes=(library,)))
+    found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
+    assert explain.program_answer(found).cards[0].title == "Nothing stands out"

@@ -9,7 +9,8 @@ import program_traces as programs
 import pytest
 from program_traces import Machine
 
-from ncu_toolkit.model.program import Account, Op, Step, Trace, Window
+from ncu_toolkit.model import Device, Launch
+from ncu_toolkit.model.program import Account, Call, Op, Step, Trace, Window
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.step import find_step
 
@@ -253,3 +254,18 @@ def test_clocks_that_disagree_explain_nothing() -> None:
     """A reader that keeps calls for their lines alone says that the trace lacks them."""
     trace = msgspec.structs.replace(programs.synchronous(), lacks=("host calls",))
     assert {gap.cause for gap in check(find_step(trace)).gaps} == {"unknown"}
+
+
+def test_work_that_waits_long_after_it_was_queued_waits_for_no_host() -> None:
+    """A synchronisation ends, the next launch is queued at once, and begins 4 ms later."""
+    call = Call(0, 5_000, "launch", 0)
+    trace = Trace(
+        source="test",
+        devices=(Device("GPU", (9, 0)),),
+        shapes=(Launch("k()", "k", (1, 1, 1), (32, 1, 1)),),
+        ops=(Op(10_000, 1_000_000, "kernel", 0, 0), Op(5_020_000, 6_000_000, "kernel", 0, 2)),
+        calls=(call, Call(6_000, 1_010_000, "sync", 1), Call(1_015_000, 1_020_000, "launch", 0)),
+        names=("cuLaunchKernel", "cuStreamSynchronize"),
+    )
+    account = check(whole(trace))
+    assert [(gap.cause, gap.us) for gap in account.gaps] == [("sync", 20.0), ("unknown", 4000.0)]

@@ -54,7 +54,7 @@ _INSTEAD: Final = (
 
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
-        return s.abstain("The trace does not tell when the host waited.", *missing)
+        return s.abstain("The trace does not show when the host waited.", *missing)
     gaps = s.idle("sync")
     if not s.steady:  # cuDNN tries its algorithms at the first call of each shape
         waits = [s.trace.calls[s.gaps[at].call] if s.gaps[at].call >= 0 else None for at in gaps]

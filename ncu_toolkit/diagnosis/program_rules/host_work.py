@@ -42,11 +42,9 @@ MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all
 
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
-        return s.abstain("The trace does not tell what the host did.", *missing)
+        return s.abstain("The trace does not show what the host did.", *missing)
     if not s.steady:
-        return s.abstain(
-            "No step was found, so that the program's start cannot be told from its work.", "step"
-        )
+        return s.abstain("No step was found: the program's start is in the run too.", "step")
     late = list(away(s))
     gaps = sorted({at for each in late for at in each.gaps})
     us = min(sum(each.us for each in late), s.idle_us(gaps))

@@ -41,7 +41,7 @@ def find(s: StepFacts) -> StepOutcome:
     if not pinned:
         if s.lacks("memory kinds"):
             return s.abstain(
-                "The trace does not tell which copies are from pinned memory.", "memory kinds"
+                "The trace does not show which copies are from pinned memory.", "memory kinds"
             )
         return s.ruled_out("The step copies nothing from or to pinned memory.")
     kernels = {(op.process, op.device, op.stream) for op in s.ops if op.kind == "kernel"}
