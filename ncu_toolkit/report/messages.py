@@ -242,9 +242,10 @@ _INSTANCE_TAG, _LAST_TAG = METRIC_INSTANCE << 3 | 2, 4 << 3
 
 def _integer(varint: bytes) -> int:
     """The number of a varint of at most ten bytes."""
-    if len(varint) == 1:
-        return varint[0]
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
+    value = 0
+    for byte in reversed(varint):
+        value = value << 7 | byte & 0x7F
+    return value
 
 
 def scalars(
