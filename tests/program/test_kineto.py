@@ -357,7 +357,7 @@ def test_long_names_take_no_long_time(tmp_path: Path) -> None:
     start = time.process_time()
     found = read(tmp_path, events)
     assert max(len(shape.kernel) for shape in found.shapes) == 4000
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 5
 
 
 def test_the_outermost_modules_are_ranges(tmp_path: Path) -> None:

@@ -333,4 +333,4 @@ def test_long_names_take_no_long_time(tmp_path: Path) -> None:
         **{f"{ACTIVITY}RUNTIME": [{**CALL, "callchainId": 1}]},
     )
     assert len(found.marks) == 1
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 5
