@@ -18,7 +18,7 @@ from ncu_toolkit.analysis import analyze
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.core.files import REPORT_SUFFIXES
+from ncu_toolkit.core.files import may_be_trace
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.answer import TOP
 from ncu_toolkit.document.views import Answer
@@ -70,7 +70,7 @@ class ServedReport:
 
 def read(path: str, options: Options, timeout: float) -> FileResult | ServedProgram:
     """One report or trace, in a worker that has one thread, so that its own workers are forks."""
-    if not path.lower().endswith(REPORT_SUFFIXES):
+    if may_be_trace(Path(path)):
         from ncu_toolkit.analysis import program
 
         if program.traces_among([Path(path)]):
@@ -84,7 +84,7 @@ def _program(read: TraceResult) -> ServedProgram:
 
     found = read.found
     assert found is not None
-    costly = [each for each in found.findings if not each.good]
+    costly = found.costly
     shown = answer_of(read, cards=max(1, len(costly)), top=max(TOP, len(costly)), flags=False)
     return ServedProgram(shown, tuple(of_step_finding(found, each) for each in costly))
 

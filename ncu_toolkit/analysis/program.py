@@ -6,7 +6,6 @@ that are of another program, are part of the result."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.answers import told_apart
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, for_user
-from ncu_toolkit.core.files import REPORT_SUFFIXES
+from ncu_toolkit.core.files import may_be_trace
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.program import diagnose_program
@@ -76,13 +75,7 @@ class Programs:
 
 def traces_among(paths: Iterable[Path]) -> list[Path]:
     """The paths that are traces. Folders are searched for reports alone."""
-    return [
-        path
-        for path in paths
-        if not path.name.lower().endswith(REPORT_SUFFIXES)
-        and not os.path.isdir(path)
-        and is_trace(path)
-    ]
+    return [path for path in paths if may_be_trace(path) and is_trace(path)]
 
 
 def diagnosed(trace: Trace, path: str, known: Known | None = None) -> ProgramDiagnosis:

@@ -1,5 +1,5 @@
-"""The Python interface: `load` a report or a program's trace, `compare` two reports, and `profile` to mark what `ncu-toolkit
-profile -- python script.py` should look at.
+"""The Python interface: `load` a report or a program's trace, `compare` two reports, and `profile`
+to mark what `ncu-toolkit profile -- python script.py` should look at.
 
 They are found as `ncu_toolkit.load` and so on; nothing heavy is imported before they are used."""
 
@@ -321,9 +321,9 @@ def load(
             that a report is unreadable or of another program.
         EnvironmentProblem: NVIDIA's `ncu_report` module is missing.
     """
-    from ncu_toolkit.core.files import REPORT_SUFFIXES
+    from ncu_toolkit.core.files import may_be_trace
 
-    if reports is not None or not str(path).lower().endswith(REPORT_SUFFIXES):
+    if reports is not None or may_be_trace(Path(path)):
         from ncu_toolkit.analysis.program import load_program, traces_among
 
         if reports is not None or traces_among([Path(path)]):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +23,7 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
     partly,
 )
-from ncu_toolkit.core.files import REPORT_SUFFIXES
+from ncu_toolkit.core.files import may_be_trace
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.program import Programs
@@ -83,7 +83,7 @@ def command(
             "--redact needs --format html",
             "`ncu-toolkit redact IN OUT` redacts a report for every other use",
         )
-    if any(map(_may_be_trace, paths)):
+    if any(map(may_be_trace, paths)):
         from ncu_toolkit.analysis.program import traces_among
 
         if traces := traces_among(paths):
@@ -91,12 +91,7 @@ def command(
             asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
             return _programs(paths, form, asked, top, output, jobs, timeout)
     asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
-    # an analysis of a few files is done before a line could be read
-    shows = Progress() if sys.stderr.isatty() else contextlib.nullcontext()
-    with shows as bars:
-        if bars is not None:
-            bars.stage("Reading", len(find_reports(paths)[0]))
-        tell = None if bars is None else bars.step
+    with _reading(lambda: len(find_reports(paths)[0])) as tell:
         views = "ncu_toolkit.pages.html" if form == "html" else "ncu_toolkit.render.text"
         analysis = analyze(
             paths,
@@ -115,8 +110,16 @@ def command(
     return exit_code(analysis)
 
 
-def _may_be_trace(path: Path) -> bool:
-    return not path.name.lower().endswith(REPORT_SUFFIXES) and not os.path.isdir(path)
+@contextlib.contextmanager
+def _reading(files: Callable[[], int]) -> Iterator[Callable[[str], None] | None]:
+    """What to call after each of the files, on a terminal. Elsewhere None: an analysis of a few files
+    is done before a line could be read."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with Progress() as bars:
+        bars.stage("Reading", files())
+        yield bars.step
 
 
 def refuse_for_traces(
@@ -148,11 +151,7 @@ def _programs(
     """Answer for traces, and the reports beside them."""
     from ncu_toolkit.analysis.program import analyze_programs, answers_of
 
-    shows = Progress() if sys.stderr.isatty() else contextlib.nullcontext()
-    with shows as bars:
-        if bars is not None:
-            bars.stage("Reading", len(paths))
-        tell = None if bars is None else bars.step
+    with _reading(lambda: len(paths)) as tell:
         programs = analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
     if form in ("json", "csv"):
         from ncu_toolkit.pages import json

@@ -241,6 +241,11 @@ def _unpacked(
     return whole.getvalue()
 
 
+def may_be_trace(path: Path) -> bool:
+    """Whether a path is worth a look for a trace: it is no folder, and not named like a report."""
+    return not path.name.lower().endswith(REPORT_SUFFIXES) and not os.path.isdir(path)
+
+
 def head(path: Path, size: int) -> bytes:
     """The first bytes of a file, unpacked (gzip too); none where it cannot be read."""
     import zlib

@@ -11,7 +11,6 @@ with the largest part that a fix takes of it: fixes of the same time do not add 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from ncu_toolkit.diagnosis.program_rules import step_rules
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, NoFinding, Profile
+from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
 from ncu_toolkit.model.program import Account, GapCause, ProgramDiagnosis, Step, StepFinding
 
 #: What a ceiling counts in the order, by how sure its cause is.
@@ -32,7 +31,6 @@ SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
 COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little beside those before it"
 )
-_STEP: Final = re.compile(r"\b(the|The|each|Each) step\b")
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
@@ -78,20 +76,6 @@ def diagnose_program(
     found += _kernels(s, known)
     shown, covered = _uncovered(ordered(found), s)
     considered += covered
-    if not s.steady:
-        shown = [
-            msgspec.structs.replace(
-                each,
-                summary=_run(each.summary),
-                evidence=_meant(each.evidence),
-                arithmetic=tuple(map(_run, each.arithmetic)),
-            )
-            for each in shown
-        ]
-        considered = [
-            replace(each, reason=_run(each.reason), evidence=_meant(each.evidence))
-            for each in considered
-        ]
     return ProgramDiagnosis(
         step=step,
         account=account,
@@ -114,17 +98,7 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
             why = _WHY[cause]
             if cause == "host late" and not s.steady:
                 why = "the host launches late. How much of that is the program's start is not known, since no step was found"
-            what = "step" if s.steady else "run"
-            yield f"For {units.percent(s.share(us), 2)} of the {what} the GPU is idle: {why}."
-
-
-def _run(text: str) -> str:
-    """A sentence with "the run" in place of "the step", for a program without a step."""
-    return _STEP.sub(r"\1 run", text)
-
-
-def _meant(facts: Iterable[Evidence]) -> tuple[Evidence, ...]:
-    return tuple(replace(fact, meaning=_run(fact.meaning)) for fact in facts)
+            yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."
 
 
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
@@ -139,14 +113,18 @@ def together(findings: Iterable[StepFinding], account: Account) -> float:
     its launches and gaps; of each launch and gap the largest part counts."""
     best: dict[tuple[str, int], float] = defaultdict(float)
     for finding in findings:
-        own = _own(finding, account)
-        whole = sum(own.values())
-        if finding.good or not whole:
+        if finding.good:
             continue
-        part = min(1.0, finding.ceiling_us / whole)
-        for place, us in own.items():
+        part = part_saved(finding, account)
+        for place, us in _own(finding, account).items():
             best[place] = max(best[place], part * us)
     return min(sum(best.values()), account.wall_us)
+
+
+def part_saved(finding: StepFinding, account: Account) -> float:
+    """The part (0-1) of the time of its launches and gaps that a finding saves at most."""
+    whole = sum(_own(finding, account).values())
+    return min(1.0, finding.ceiling_us / whole) if whole else 0.0
 
 
 def _own(finding: StepFinding, account: Account) -> dict[tuple[str, int], float]:
@@ -159,7 +137,7 @@ def _own(finding: StepFinding, account: Account) -> dict[tuple[str, int], float]
 def _uncovered(
     findings: Sequence[StepFinding], s: StepFacts
 ) -> tuple[list[StepFinding], list[NoFinding]]:
-    """Findings with enough time of their own, and what is said of the others."""
+    """Findings with enough time of their own, and why the others are left out."""
     shown: list[StepFinding] = []
     left_out: list[NoFinding] = []
     taken: dict[tuple[str, int], StepFinding] = {}
@@ -215,7 +193,7 @@ def _of_kernel(
         evidence=first.evidence,
         arithmetic=(
             *first.arithmetic,
-            f"Of {units.duration(us)} in the step, {units.percent(saved / us, 2)} is {units.duration(saved)}.",
+            f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}.",
         ),
         advice=first.advice,
     )

@@ -31,11 +31,11 @@ from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, Ste
 from ncu_toolkit.program.choice import groups
 from ncu_toolkit.program.classes import kernel_class
 
-#: What reports said of a trace's kernels, by place in `Trace.shapes`.
+#: A report's profile and verdict of a trace's kernels, by place in `Trace.shapes`.
 Known = Mapping[int, tuple[Profile, Diagnosis]]
 #: Bars of a step, the last for all that is left.
 _BARS: Final = 6
-#: Part of the step (0-1) below which time is no bar of its own.
+#: Part of the step (0-1) below which time is in the last bar.
 _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
@@ -119,6 +119,16 @@ def line_of(trace: Trace, call: int) -> str:
     return trace.lines[line] if line >= 0 else ""
 
 
+def line_times(found: ProgramDiagnosis, finding: StepFinding) -> dict[str, float]:
+    """The time of a finding's launches by the user's line; "" for those of no known one."""
+    trace, ops = found.step.trace, found.step.ops
+    times: dict[str, float] = {}
+    for at in finding.ops:
+        line = line_of(trace, ops[at].call)
+        times[line] = times.get(line, 0.0) + found.account.exclusive_us[at]
+    return times
+
+
 def kernel_label(launch: Launch) -> str:
     """A kernel's name as short as tells it from others: `tanh: vectorized_elementwise_kernel`."""
     name = visible(launch.function or launch.kernel, 400)
@@ -149,19 +159,20 @@ def program_answer(
     """The answer to a program's step.
 
     Args:
-        known: what reports said of its kernels.
+        known: the verdicts that reports give of its kernels.
         top: kernels in the table; `cards`: findings with a card.
         notes: faults of the input, a sentence each.
         flags: name options of the command line for what is left out.
     """
     step, account = found.step, found.account
-    costly = [each for each in found.findings if not each.good]
+    costly = found.costly
+    rows = step_kernels(step, account, known)
     shown = costly[: min(cards, top)]
-    first = _card(found, shown[0]) if shown else _healthy(found)
+    first = _card(found, shown[0]) if shown else _healthy(found, rows)
     first = replace(
         first,
         bars=_bars(account),
-        of=f"where the {_whole_of(step)} goes",
+        of=f"where the {step.word} goes",
         basis=_idle(account),
         then=_then(found, costly),
         missing=lacking(step.trace),
@@ -173,7 +184,7 @@ def program_answer(
         points=tuple(
             visible(each) for each in (*found.notes, step.said) if each not in first.summary
         ),
-        tables=(_kernels(step_kernels(step, account, known), top, flags, _whole_of(step)),),
+        tables=(_kernels(rows, top, flags, step.word),),
         notes=tuple(map(visible, (*step.trace.notes, *notes))),
     )
 
@@ -220,10 +231,6 @@ def headline(found: ProgramDiagnosis) -> str:
     return " · ".join(visible(part) for part in parts if part)
 
 
-def _whole_of(step: Step) -> str:
-    return "run" if step.how == "whole" else "step"
-
-
 def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
     """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`; without the `whole`,
     `saves at most 31 ms`."""
@@ -266,8 +273,8 @@ def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) ->
     )
 
 
-def _healthy(found: ProgramDiagnosis) -> Card:
-    """The card of a step of which no finding would save time."""
+def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
+    """The card of a step of which no finding would save time; `kernels` are those of the step."""
     good = next((each for each in found.findings if each.good), None)
     if good is not None:
         return replace(_card(found, good), summary=f"Nothing stands out: {visible(good.summary)}")
@@ -281,15 +288,15 @@ def _healthy(found: ProgramDiagnosis) -> Card:
     head, gain = "Nothing stands out", "no known cause"
     advice: tuple[Advice, ...] = ()
     wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
-    longest = next(iter(step_kernels(found.step, found.account)), None)
+    longest = next(iter(kernels), None)
     if longest is not None and longest.share >= _DOMINANT and _own(longest.launch):
         name, share = kernel_label(longest.launch), units.percent(longest.share, 2)
-        head = f"{name} takes {share} of the {_whole_of(found.step)}"
+        head = f"{name} takes {share} of the {found.step.word}"
         gain = "a trace does not show why"
         command = f"ncu-toolkit profile --kernel {shell_word(longest.launch.function)} -- PROGRAM"
         advice = (Advice("Profile this kernel with counters", command),)
     elif wall and idle >= _MUCH_IDLE * wall:
-        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {_whole_of(found.step)}"
+        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {found.step.word}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     return Card(
@@ -330,14 +337,11 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
 
 def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
     """The finding's lines with the part of the step that their launches take."""
-    step, account, ops = found.step, found.account, found.step.ops
-    times: Counter[str] = Counter()
-    for at in finding.ops:
-        times[line_of(step.trace, ops[at].call)] += account.exclusive_us[at]  # type: ignore[assignment]
+    wall, times = found.account.wall_us, line_times(found, finding)
     lines = []
     for place in finding.where[:most]:
-        share = times[place] / account.wall_us if account.wall_us else 0.0
-        of = f"the {_whole_of(step)}" if share else ""
+        share = times.get(place, 0.0) / wall if wall else 0.0
+        of = f"the {found.step.word}" if share else ""
         path, _, line = visible(place).rpartition(":")
         if path and line.isdecimal():
             lines.append(CodeLine(path, int(line), "", "", share, of))

@@ -135,6 +135,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return self.windows[self.typical]
 
     @property
+    def word(self) -> Literal["step", "run"]:
+        """What sentences call it."""
+        return "run" if self.how == "whole" else "step"
+
+    @property
     def wall_us(self) -> float:
         """Wall time of the typical step."""
         return self.window.us
@@ -236,3 +241,8 @@ class ProgramDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
     together_us: float = 0.0
     """What the shown findings can save at most if all are fixed, launches counted once."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def costly(self) -> tuple[StepFinding, ...]:
+        """Findings with something to gain."""
+        return tuple(each for each in self.findings if not each.good)

@@ -19,6 +19,7 @@ from ncu_toolkit.core.units import counted
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
+from ncu_toolkit.diagnosis.program import part_saved
 from ncu_toolkit.document.card import in_the_middle, whole_percent
 from ncu_toolkit.document.pictures import BarKind, BarRow, Icicle, Segment, Tile
 from ncu_toolkit.document.views import (
@@ -40,6 +41,7 @@ from ncu_toolkit.explain.program import (
     kernel_label,
     lacking,
     line_of,
+    line_times,
     program_answer,
     saving,
 )
@@ -98,8 +100,8 @@ def write_program_page(found: ProgramDiagnosis, output: Path, known: Known | Non
     """Write the page of a program's step as one file that needs nothing else; returns `output`.
 
     Args:
-        known: what reports said of its kernels, by place in `Trace.shapes`: the page holds a page of
-            each.
+        known: the verdicts that reports give of its kernels, by place in `Trace.shapes`: the page
+            holds a page of each.
 
     Raises:
         EnvironmentProblem: the disk cannot be written.
@@ -116,7 +118,8 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
     step, account, trace = found.step, found.account, found.step.trace
     book = _book(found, known or {})
     linked = {at: book.page(profile) for at, (profile, _) in (known or {}).items()}
-    costly = [each for each in found.findings if not each.good]
+    costly = found.costly
+    saved = _savings(found)
     good = [each for each in found.findings if each.good]
     parts = {part.key: part for part in account.parts}
     kinds = {
@@ -128,16 +131,16 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
     }
     first, *facts = headline(found).split(" · ")
     rows = groups(step, account)
-    launches = _launches(found, rows, known or {}, linked, book)
+    launches = _launches(found, rows, known or {}, linked, book, saved[0])
     card = program_answer(found, known).cards[0]
     whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
     return ProgramView(
         first[:1].upper() + first[1:] if not trace.program else first,
         tuple(facts),
-        _whole(found),
+        found.step.word,
         card,
         Icicle(
-            tuple(_tiles(found, costly, parts, linked)),
+            tuple(_tiles(found, saved, parts, linked)),
             kinds,
             tuple(visible(each.title) for each in costly),
         ),
@@ -151,11 +154,6 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         tuple(map(visible, trace.notes)),
         tuple(page_view(book, profile) for profile in book.run.profiles),
     )
-
-
-def _whole(found: ProgramDiagnosis) -> str:
-    """What the times are parts of, in a word."""
-    return "run" if found.step.how == "whole" else "step"
 
 
 def _book(found: ProgramDiagnosis, known: Known) -> Book:
@@ -179,6 +177,8 @@ def _book(found: ProgramDiagnosis, known: Known) -> Book:
 #: A step of the way from the whole to an operation: a name, a kind, and what it is, where its name
 #: does not tell.
 _Part = tuple[str, str, str]
+#: By place, the part (0-1) that each finding saves of it at most, by its place among the costly ones.
+_Saved = dict[int, dict[int, float]]
 
 
 @dataclass
@@ -202,12 +202,12 @@ class _Node:
 
 def _tiles(
     found: ProgramDiagnosis,
-    costly: Sequence[StepFinding],
+    saved_of: tuple[_Saved, _Saved],
     parts: Mapping[str, AccountPart],
     linked: Mapping[int, str],
 ) -> Iterator[Tile]:
     step, account, trace = found.step, found.account, found.step.trace
-    of_op, of_gap = _savings(found, costly)
+    of_op, of_gap = saved_of
     # what has one path and one saving is added up first: a run may have 100,000 launches
     sums: dict[tuple[Any, ...], list[float]] = {}
 
@@ -245,7 +245,7 @@ def _tiles(
             node.pages[page] += us
     least = _LEAST
     while True:
-        tiles = list(_laid(root, _whole(found), root.us, costly, least))
+        tiles = list(_laid(root, found.step.word, root.us, found.costly, least))
         if len(tiles) <= _TILES:
             return iter(tiles)
         least *= 1.5
@@ -299,22 +299,15 @@ def _laid(
         start += each.us / whole if whole else 0.0
 
 
-def _savings(
-    found: ProgramDiagnosis, costly: Sequence[StepFinding]
-) -> tuple[dict[int, dict[int, float]], dict[int, dict[int, float]]]:
-    """The part (0-1) that each finding saves of an operation and of a gap: what it saves at most, over
-    the time of all that it is about."""
-    account = found.account
-    of_op: dict[int, dict[int, float]] = {}
-    of_gap: dict[int, dict[int, float]] = {}
-    for at, each in enumerate(costly):
-        ops, gaps = set(each.ops), set(each.gaps)
-        held = sum(account.exclusive_us[op] for op in ops)
-        held += sum(account.gaps[gap].us for gap in gaps)
-        part = min(1.0, each.ceiling_us / held) if held else 0.0
-        for op in ops:
+def _savings(found: ProgramDiagnosis) -> tuple[_Saved, _Saved]:
+    """What each finding saves of operations, and of gaps."""
+    of_op: _Saved = {}
+    of_gap: _Saved = {}
+    for at, each in enumerate(found.costly):
+        part = part_saved(each, found.account)
+        for op in each.ops:
             of_op.setdefault(op, {})[at] = part
-        for gap in gaps:
+        for gap in each.gaps:
             of_gap.setdefault(gap, {})[at] = part
     return of_op, of_gap
 
@@ -389,13 +382,8 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
 
 
 def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
-    account, step = found.account, found.step
-    wall = account.wall_us
+    wall, times = found.account.wall_us, line_times(found, each)
     part = each.ceiling_us / wall if wall and not each.good else None
-    times: dict[str, float] = defaultdict(float)
-    ops = step.ops
-    for at in each.ops:
-        times[line_of(step.trace, ops[at].call)] += account.exclusive_us[at]
 
     def share(line: str) -> Cell:
         return number(times[line] / wall if wall and line in times else None, "fraction", none)
@@ -404,7 +392,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
     specs: list[Spec[str]] = [
         spec("Line", lambda line: text(line, code=True), words=True),
         spec("Time", lambda line: number(times.get(line), "us", none)),
-        spec("Share", share, f"of the {_whole(found)}"),
+        spec("Share", share, f"of the {found.step.word}"),
     ]
     return FindingView(
         visible(each.title),
@@ -438,7 +426,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
     busy = [part for part in account.parts if not part.key.startswith(_IDLE)]
     idle = wall - sum(part.us for part in busy)
     summary = f"{units.duration(wall)}: the GPU works for {units.duration(wall - idle)} and idles for {units.duration(idle)}."
-    total = AccountPart("", f"The {_whole(found)}", sum(part.us for part in account.parts), 0)
+    total = AccountPart("", f"The {found.step.word}", sum(part.us for part in account.parts), 0)
     specs: list[Spec[AccountPart]] = [
         spec("Part", lambda part: text(part.label, tone="" if part.key else "strong"), words=True),
         spec("Time", lambda part: number(part.us, "us")),
@@ -447,7 +435,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
     ]  # fmt: skip
     return BarChart(
         "account",
-        f"What does the {_whole(found)}'s time add up to?",
+        f"What does the {found.step.word}'s time add up to?",
         "",
         summary,
         {
@@ -457,14 +445,14 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
         ("", "", "", ""),
         (
             BarRow(
-                _whole(found),
+                found.step.word,
                 (units.duration(wall),),
                 tuple(
                     Segment(_kind(part.key), (share(part) * 100,), said(part)) for part in ranked
                 ),
             ),
         ),
-        table(f"Parts of the {_whole(found)}", specs, (*account.parts, total), key="parts"),
+        table(f"Parts of the {found.step.word}", specs, (*account.parts, total), key="parts"),
     )
 
 
@@ -477,12 +465,12 @@ def _launches(
     known: Known,
     linked: Mapping[int, str],
     book: Book,
+    of_op: _Saved,
 ) -> Table | None:
     if not rows:
         return None
     step, account, trace = found.step, found.account, found.step.trace
-    costly = [each for each in found.findings if not each.good]
-    of_op, _ = _savings(found, costly)
+    costly = found.costly
     ops = step.ops
 
     def launch(group: LaunchGroup) -> Launch:
@@ -513,38 +501,33 @@ def _launches(
         which, us = max(times.items(), key=lambda item: item[1], default=(-1, 0.0))
         return (visible(costly[which].title), us) if us else ("", 0.0)
 
+    def none(why: str) -> Cell:
+        return Cell("–", None, why, tone="muted")
+
+    unreported = none("no report of this kernel")
+
     def verdict(group: LaunchGroup) -> Cell:
-        return (
-            verdict_cell(book, known[group.shape][0])
-            if group.shape in known
-            else Cell("–", None, "no report of this kernel", tone="muted")
-        )
+        return verdict_cell(book, known[group.shape][0]) if group.shape in known else unreported
 
     def gain(group: LaunchGroup) -> Cell:
-        return (
-            gain_cell(known[group.shape][1].primary)
-            if group.shape in known
-            else Cell("–", None, "no report of this kernel", tone="muted")
-        )
+        return gain_cell(known[group.shape][1].primary) if group.shape in known else unreported
+
+    causes = {id(group): cause(group) for group in rows[:GROUPS_SHOWN]}
 
     def us(group: LaunchGroup) -> Cell:
-        us = cause(group)[1]
-        return (
-            number(us, "us")
-            if us
-            else Cell("–", None, "nothing found that would save some of it", tone="muted")
-        )
+        us = causes[id(group)][1]
+        return number(us, "us") if us else none("nothing found that would save some of it")
 
     specs: list[Spec[LaunchGroup]] = [
         Spec("kernel", "Kernel", numeric=False, cell=name),
         Spec("time", "Time", "which it alone accounts for", cell=lambda group: number(group.us, "us")),
-        Spec("share", "Share", f"of the {_whole(found)}", cell=lambda group: number(group.share, "fraction", bar=group.share)),
-        Spec("launches", "Launches", f"in one {_whole(found)}, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
+        Spec("share", "Share", f"of the {found.step.word}", cell=lambda group: number(group.share, "fraction", bar=group.share)),
+        Spec("launches", "Launches", f"in one {found.step.word}, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
         Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(launch(group)).label)),
         Spec(by, by.capitalize(), "that launches most of them", numeric=False, cell=caller),
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
         Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
-        Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(cause(group)[0])),
+        Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(causes[id(group)][0])),
         Spec("predicted", "Predicted", "estimated speedup if the bottleneck were removed", cell=gain),
         Spec("grid", "Grid", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).grid)))),
         Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block)))),
@@ -553,7 +536,7 @@ def _launches(
     left = len(rows) - GROUPS_SHOWN
     note = f"{left} more kinds of launches are not listed." if left > 0 else ""
     made = table(
-        f"Kernels of the {_whole(found)}", specs, rows[:GROUPS_SHOWN], note, key="launches"
+        f"Kernels of the {found.step.word}", specs, rows[:GROUPS_SHOWN], note, key="launches"
     )
     lacks = {"grid", "block"} if "shapes" in trace.lacks else set()
     lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck", "predicted"}

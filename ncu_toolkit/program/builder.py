@@ -44,7 +44,7 @@ _KINDS: Final[Sequence[tuple[str, CallKind]]] = (
 )
 #: Parts of the path of Python code that is not the user's own.
 _INSTALLED: Final = ("site-packages", "dist-packages", "/lib/python3", "\\lib\\python3", "<")
-#: What stands for the file of a notebook's cell, and the folder of those that ipykernel writes.
+#: IPython's file name of a notebook's cell, and the folder in which ipykernel writes cells.
 _CELL: Final = "<ipython-input-"
 _CELLS: Final = "ipykernel_"
 _PACKAGES: Final = frozenset(
@@ -230,7 +230,7 @@ class TraceBuilder:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no work of a GPU."""
+        """Whether a GPU did nothing."""
         return not self._ops
 
     def trace(self, source: str) -> Trace:

@@ -30,7 +30,7 @@ _PATHS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "Ht
 _PINNED: Final = {0: False, 1: True}
 #: `eventType` of NVTX ranges: pushed and popped, started and ended.
 _RANGES: Final = (59, 60)
-#: `eventClass` of a call's backtrace, which is no call of its own.
+#: `eventClass` of the backtrace of a call.
 _BACKTRACE: Final = 67
 #: Domains of NVIDIA's libraries, whose ranges are not the program's.
 _LIBRARIES: Final = ("NCCL", "CCCL")

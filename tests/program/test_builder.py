@@ -66,7 +66,7 @@ def test_a_function_is_its_name_alone(kernel: str, function: str) -> None:
 @pytest.mark.parametrize(
     ("file", "own"),
     [
-        ("train.py", True), ("/home/me/project/model.py", True), ("models/gpt.py", True), ("profile.py", True),
+        ("train.py", True), ("/src/project/model.py", True), ("models/gpt.py", True), ("profile.py", True),
         ("test.py", True),
         ("<ipython-input-5-4ee31>", True), ("colab_kernel_launcher.py", False), ("C:\\me\\net.py", True), ("src/torch_model.py", True),
         ("torch/nn/modules/linear.py", False), ("einops/einops.py", False), ("threading.py", False),

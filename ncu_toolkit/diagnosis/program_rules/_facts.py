@@ -37,6 +37,7 @@ class StepFacts:
         self.ops: tuple[Op, ...] = step.ops
         self.gaps = account.gaps
         self.wall_us = account.wall_us
+        self.word = step.word
 
     # What the trace holds
 
@@ -110,6 +111,14 @@ class StepFacts:
     def us(self, places: Iterable[int]) -> float:
         """Wall time that work alone accounts for."""
         return sum(self.account.exclusive_us[at] for at in places)
+
+    def as_one(self, groups: Iterable[Sequence[int]]) -> tuple[list[int], float, float]:
+        """The work of all groups, its time, and the time that stays if one launch does each: it takes
+        at least as long as the longest of its group."""
+        groups = list(groups)
+        places = [at for group in groups for at in group]
+        stays = sum(max(self.account.exclusive_us[at] for at in group) for group in groups)
+        return places, self.us(places), stays
 
     def of_class(self, *names: str) -> list[int]:
         return [at for at, name in enumerate(self.classes) if name in names]
@@ -277,7 +286,7 @@ class StepFacts:
 
     def of_step(self, us: float) -> str:
         """`12.5 ms (27 % of the step)`."""
-        return f"{units.duration(us)} ({units.percent(self.share(us), 2)} of the step)"
+        return f"{units.duration(us)} ({units.percent(self.share(us), 2)} of the {self.word})"
 
     def part(
         self, metric: str, label: str, us: float, meaning: str, limit: Threshold | None = WORTH

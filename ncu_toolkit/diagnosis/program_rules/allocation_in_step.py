@@ -55,14 +55,14 @@ def find(s: StepFacts) -> StepOutcome:
             "idle_allocation",
             "Idle while memory is allocated",
             us,
-            "Part of the step in which the GPU waited for a call that allocates or frees memory.",
+            f"Part of the {s.word} in which the GPU waited for a call that allocates or frees memory.",
         ),
         fact(
             "allocations",
             "Calls",
             len(calls),
             "count",
-            "Calls in the step that allocate or free memory of the GPU.",
+            f"Calls in the {s.word} that allocate or free memory of the GPU.",
         ),
     )
     if not s.worth(us):

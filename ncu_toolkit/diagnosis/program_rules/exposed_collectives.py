@@ -37,7 +37,7 @@ SWITCH: Final = ""
 def find(s: StepFacts) -> StepOutcome:
     places = s.of_class("collective")
     if not places:
-        return s.ruled_out("The step has no collective.")
+        return s.ruled_out(f"The {s.word} has no collective.")
     us, took = s.us(places), sum(s.ops[at].us for at in places)
     others = sum(s.account.exclusive_us) - us
     saved = min(us, others)
@@ -46,7 +46,7 @@ def find(s: StepFacts) -> StepOutcome:
             "collectives",
             "Collectives alone",
             us,
-            "Part of the step in which collectives ran and nothing beside them.",
+            f"Part of the {s.word} in which collectives ran and nothing beside them.",
         ),
         fact(
             "collectives_hidden",

@@ -71,7 +71,7 @@ def rates(device: Device) -> tuple[str, float] | None:
 def find(s: StepFacts) -> StepOutcome:
     products = s.of_class("product", "convolution")
     if not products:
-        return s.ruled_out("The step has no matrix product of a library.")
+        return s.ruled_out(f"The {s.word} has no matrix product of a library.")
     plain = [
         at
         for at in products
@@ -83,20 +83,20 @@ def find(s: StepFacts) -> StepOutcome:
             "fp32_products",
             "FP32 products",
             us,
-            "Part of the step in products whose names prove FP32 on CUDA cores.",
+            f"Part of the {s.word} in products whose names prove FP32 on CUDA cores.",
         ),
         fact(
             "products",
             "All products",
             s.share(others),
             "fraction",
-            "Part of the step in matrix products and convolutions.",
+            f"Part of the {s.word} in matrix products and convolutions.",
         ),
     )
     if not s.worth(us):
         proven = any(s.arithmetic[at] for at in products)
         said = (
-            "Products use tensor cores, or take little of the step."
+            f"Products use tensor cores, or take little of the {s.word}."
             if proven or not s.worth(others)
             else "No product's name proves FP32 on CUDA cores."
         )

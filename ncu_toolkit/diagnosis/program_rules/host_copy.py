@@ -46,7 +46,7 @@ def find(s: StepFacts) -> StepOutcome:
         at for at, op in enumerate(s.ops) if op.kind == "copy" and op.path in ("HtoD", "DtoH")
     ]
     if not copies:
-        return s.ruled_out("The step copies nothing between host and device.")
+        return s.ruled_out(f"The {s.word} copies nothing between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
     # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.
     pageable = [
@@ -71,7 +71,7 @@ def find(s: StepFacts) -> StepOutcome:
             "copies_exposed",
             "Copies that nothing hides",
             us,
-            "Part of the step in which the GPU copied from or to the host, or waited for that, and computed nothing.",
+            f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing.",
         ),
         fact(
             "pageable_copies",
@@ -119,8 +119,8 @@ def find(s: StepFacts) -> StepOutcome:
         gaps=gaps,
         evidence=evidence,
         arithmetic=(
-            f"The copies alone take {units.duration(s.us(held))} of the step, waiting for them {units.duration(s.idle_us(gaps))}. All of it goes "
-            "if they are not needed, or run beside kernels.",
+            f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(s.idle_us(gaps))} for them. "
+            "All of it goes if they are not needed, or run beside kernels.",
         ),
         advice=advice,
     )

@@ -70,19 +70,19 @@ def find(s: StepFacts) -> StepOutcome:
             "idle_sync",
             "Idle after synchronising",
             us,
-            "Part of the step in which the GPU had nothing to do because the host had waited for it.",
+            f"Part of the {s.word} in which the GPU had nothing to do because the host had waited for it.",
         ),
         fact(
             "sync_calls",
             "Synchronising calls",
             len(calls),
             "count",
-            "Calls in the step that wait for the GPU.",
+            f"Calls in the {s.word} that wait for the GPU.",
         ),
     )
     if not s.worth(us):
         said = (
-            "No call waits for the GPU in the step."
+            f"No call waits for the GPU in the {s.word}."
             if not calls
             else "The GPU is hardly ever idle after the host waited."
         )
@@ -98,7 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
     instead = tuple(text for parts, text in _INSTEAD if words & set(parts))
     each = us / len(gaps)
     return s.finding(
-        f"The host waits for the GPU {units.counted(len(gaps), 'time')} in the step{by_text}. The GPU is idle for {s.of_step(us)} after that.",
+        f"The host waits for the GPU {units.counted(len(gaps), 'time')} in the {s.word}{by_text}. The GPU is idle for {s.of_step(us)} after that.",
         "high" if s.steady else "medium",
         us,
         gaps=gaps,

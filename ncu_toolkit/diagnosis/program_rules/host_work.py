@@ -54,7 +54,7 @@ def find(s: StepFacts) -> StepOutcome:
             "idle_long",
             "Idle in long pieces",
             us,
-            "Part of the step in which the GPU waited for a launch that came late by hundreds of microseconds.",
+            f"Part of the {s.word} in which the GPU waited for a launch that came late by hundreds of microseconds.",
         ),
         fact(
             "idle_longest", "Longest piece", longest, "us", "The longest of them.", ">=", OTHER_WORK

@@ -71,14 +71,14 @@ def find(s: StepFacts) -> StepOutcome:
             "small_grids",
             "In small grids",
             us,
-            "Part of the step in launches of fewer blocks than half of the SMs, with nothing beside them.",
+            f"Part of the {s.word} in launches of fewer blocks than half of the SMs, with nothing beside them.",
             SHARE,
         ),
         fact("small_launches", "Such launches", len(small), "count", "Launches of so few blocks."),
     )
     if not s.worth(us, SHARE):
         return s.ruled_out(
-            "Launches that fill less than half of the GPU take little of the step.", *evidence
+            f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence
         )
     return s.finding(
         f"{units.counted(len(small), 'launch', 'launches')} of fewer blocks than half of the {sms} SMs: {s.of_step(us)}. The other SMs "

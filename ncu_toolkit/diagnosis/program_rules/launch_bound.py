@@ -57,7 +57,7 @@ def find(s: StepFacts) -> StepOutcome:
             "idle_late",
             "Idle, launched late",
             us,
-            "Part of the step in which the GPU had nothing queued and the host was on its way to the next launch.",
+            f"Part of the {s.word} in which the GPU had nothing queued and the host was on its way to the next launch.",
             WAITING,
         ),
         fact(
@@ -74,13 +74,13 @@ def find(s: StepFacts) -> StepOutcome:
             "GPU busy",
             s.account.busy,
             "fraction",
-            "Part of the step in which the GPU worked.",
+            f"Part of the {s.word} in which the GPU worked.",
         ),
     )
     # In a step of few launches, half of them are enough.
     few = min(MANY.value, s.step.launches / 2)
     if len(late) < few or not s.worth(us, WAITING):
-        return s.ruled_out("The queue is full for nearly all of the step.", *evidence)
+        return s.ruled_out(f"The queue is full for nearly all of the {s.word}.", *evidence)
     recorded = RECORDED_US * len(late)
     sure = s.worth(us - recorded, WAITING)
     each = us / len(late)

@@ -54,11 +54,13 @@ def find(s: StepFacts) -> StepOutcome:
             "layout",
             "Copies and conversions",
             us,
-            "Part of the step in kernels and copies that only move data within the GPU's memory.",
+            f"Part of the {s.word} in kernels and copies that only move data within the GPU's memory.",
         ),
     )
     if not s.worth(us):
-        return s.ruled_out("Copies and conversions on the GPU take little of the step.", *evidence)
+        return s.ruled_out(
+            f"Copies and conversions on the GPU take little of the {s.word}.", *evidence
+        )
     by: Counter[str] = Counter()
     for at in places:
         by[next((n for n in s.operators[at] if n.startswith("aten::")), "").partition(" ")[0]] += 1
@@ -88,7 +90,7 @@ def find(s: StepFacts) -> StepOutcome:
         ops=places,
         evidence=evidence,
         arithmetic=(
-            f"Without them {units.duration(us)} of the step goes, if no other kernel gets slower.",
+            f"Without them {units.duration(us)} of the {s.word} goes, if no other kernel gets slower.",
         ),
         advice=s.advice(*advice, torch=torch),
     )

@@ -49,18 +49,18 @@ MANY: Final = Threshold(
 def find(s: StepFacts) -> StepOutcome:
     update = _patterns.optimizer(s)
     if update is None:
-        return s.ruled_out("No launches of an optimizer are in the step.")
+        return s.ruled_out(f"No launches of an optimizer are in the {s.word}.")
     ops = update.ops
     us = s.us(ops)
     name = update.name or "the optimizer"
     evidence = [
-        s.part("optimizer", "Optimizer", us, "Part of the step in launches of the optimizer."),
+        s.part("optimizer", "Optimizer", us, f"Part of the {s.word} in launches of the optimizer."),
         fact(
             "optimizer_launches",
             "Its launches",
             len(ops),
             "count",
-            "Launches of the optimizer in the step.",
+            f"Launches of the optimizer in the {s.word}.",
         ),
     ]
     if update.foreach:
@@ -87,7 +87,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
     saved = us + s.idle_us(gaps) - left
     if not s.worth(saved):
-        return s.ruled_out("The optimizer takes little of the step.", *evidence)
+        return s.ruled_out(f"The optimizer takes little of the {s.word}.", *evidence)
     return s.finding(
         said,
         "high" if update.name else "medium",

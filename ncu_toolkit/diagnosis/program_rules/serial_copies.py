@@ -43,7 +43,7 @@ def find(s: StepFacts) -> StepOutcome:
             return s.abstain(
                 "The trace does not show which copies are from pinned memory.", "memory kinds"
             )
-        return s.ruled_out("The step copies nothing from or to pinned memory.")
+        return s.ruled_out(f"The {s.word} copies nothing from or to pinned memory.")
     kernels = {(op.process, op.device, op.stream) for op in s.ops if op.kind == "kernel"}
     inline = [
         at for at in pinned if (s.ops[at].process, s.ops[at].device, s.ops[at].stream) in kernels
@@ -55,7 +55,7 @@ def find(s: StepFacts) -> StepOutcome:
             "copies_inline",
             "Copies in line",
             us,
-            "Part of the step in which the GPU copied pinned memory and computed nothing, on a stream that has kernels.",
+            f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels.",
         ),
         fact(
             "inline_bytes",

@@ -62,7 +62,7 @@ def find(s: StepFacts) -> StepOutcome:
             "small_loops",
             "In such loops",
             us + idle,
-            "Part of the step in loops of small launches, with the gaps between them.",
+            f"Part of the {s.word} in loops of small launches, with the gaps between them.",
         ),
         fact(
             "loop_passes",
@@ -118,7 +118,7 @@ def _stays(s: StepFacts, loop: tuple[int, ...], sms: int) -> float:
 
 def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:
     """Runs of launches with grids below the SMs, in which each is of the shape PERIOD or fewer
-    launches before, TIMES passes or more. What an optimizer does is no loop of the user's."""
+    launches before, TIMES passes or more. An optimizer's launches are left out."""
     update = _patterns.optimizer(s)
     taken = set(update.ops) if update else set()
     for queue in s.queues:

@@ -8,7 +8,7 @@ Why it costs time
 Each launch reads the whole tensor from memory and writes it again, where one kernel reads it once.
 
 How to confirm
-The launches follow each other in the order of the formula, and their names say what each computes.
+Launches run in the order of the formula. Their names show what each computes.
 
 What to change
 Call the framework's function, which is one kernel forward and one or two backward: layer_norm,
@@ -44,20 +44,18 @@ _CALLS: Final = {
 def find(s: StepFacts) -> StepOutcome:
     found = _patterns.composed(s)
     groups = [group for each in found.values() for group in each]
-    places = [at for group in groups for at in group]
-    us = s.us(places)
-    stays = sum(max(s.account.exclusive_us[at] for at in group) for group in groups)
+    places, us, stays = s.as_one(groups)
     evidence = (
         s.part(
             "written_out",
             "Written out",
             us,
-            "Part of the step in launches that compute a known function step by step.",
+            f"Part of the {s.word} in launches that compute a known function step by step.",
         ),
     )
     if not s.worth(us - stays):
         return s.ruled_out(
-            "No norm, GELU, softmax or loss is written out, or they take little of the step.",
+            f"No norm, GELU, softmax or loss is written out, or they take little of the {s.word}.",
             *evidence,
         )
     told = [units.counted(len(each), name) for name, each in found.items()]

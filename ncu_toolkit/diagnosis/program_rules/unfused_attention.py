@@ -1,9 +1,8 @@
 """Attention is computed by separate launches, with the whole matrix of scores in memory.
 
 What it is
-A product of queries and keys, then scale, mask, softmax and dropout, each a launch of its own, then a
-product with the values. Each writes the scores, one number for each pair of positions, and the next
-reads them back.
+Queries times keys, scale, mask, softmax, dropout and the product with the values are separate
+launches. Each writes the scores, one number for each pair of positions, and the next reads them back.
 
 Why it costs time
 The scores are far larger than what goes in and comes out. Passing over them takes longer than the
@@ -56,7 +55,7 @@ def find(s: StepFacts) -> StepOutcome:
             "attention_between",
             "Between the products",
             inner,
-            "Part of the step in launches between the two products of an attention: scale, mask, softmax, dropout, copies.",
+            f"Part of the {s.word} in launches between the two products of an attention: scale, mask, softmax, dropout, copies.",
         ),
         fact(
             "attentions",
@@ -67,7 +66,9 @@ def find(s: StepFacts) -> StepOutcome:
         ),
     )
     if not s.worth(us):
-        return s.ruled_out("Attention is written out, but takes little of the step.", *evidence)
+        return s.ruled_out(
+            f"Attention is written out, but takes little of the {s.word}.", *evidence
+        )
     batched = all(
         _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
     )

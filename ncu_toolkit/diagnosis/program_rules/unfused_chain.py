@@ -41,15 +41,13 @@ _PASSES: Final = ("elementwise", "layout", "random")
 
 def find(s: StepFacts) -> StepOutcome:
     chains = list(_chains(s))
-    places = [at for chain in chains for at in chain]
-    us = s.us(places)
-    stays = sum(max(s.account.exclusive_us[at] for at in chain) for chain in chains)
+    places, us, stays = s.as_one(chains)
     evidence = (
         s.part(
             "chains",
             "In chains",
             us,
-            "Part of the step in elementwise launches that follow each other on one stream with sizes that agree.",
+            f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree.",
         ),
         fact(
             "longest_chain",
