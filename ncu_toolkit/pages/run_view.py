@@ -46,7 +46,7 @@ from ncu_toolkit.pages.page_view import (
     plural,
 )
 from ncu_toolkit.render.text import RunText
-from ncu_toolkit.report import missed
+from ncu_toolkit.report import reader
 
 #: The fact of a run that only launches of some kernels were chosen.
 FILTER: Final = "Filter"
@@ -164,7 +164,7 @@ def kinds(book: Book) -> list[Kind]:
 def _chains(book: Book) -> Iterable[str]:
     """A sentence for each chain of launches in whose place one would do. None where others may have
     run between them."""
-    chosen = any(missed.by_kernel(each.reason) for each in book.run.skipped)
+    chosen = any(reader.by_kernel(each.reason) for each in book.run.skipped)
     if chosen or FILTER in book.run.environment:
         return ()
     files: dict[str, list[Profile]] = {}

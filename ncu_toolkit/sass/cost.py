@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.hardware.specs import SPECS, spec
-from ncu_toolkit.sass.loops import Loop, loops_of
+from ncu_toolkit.sass.branches import Loop, loops_of
 from ncu_toolkit.sass.opcodes import (
     ATOMICS,
     BULK,
@@ -27,10 +27,10 @@ from ncu_toolkit.sass.opcodes import (
     SHORT_PRODUCERS,
     WARP_SIZE,
     kind,
+    registers,
     width,
     width_classes,
 )
-from ncu_toolkit.sass.operands import registers
 
 if TYPE_CHECKING:
     from ncu_toolkit.sass.disassembly import Function, SassInstruction
