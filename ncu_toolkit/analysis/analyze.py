@@ -79,6 +79,8 @@ class LaunchResult:
     """Counters of a complete launch that cannot be 0 or NaN, and are."""
     above: tuple[tuple[str, float], ...] = ()
     """Shares of a peak above all of it, which a launch has that is too short for its counters."""
+    sms: int = 0
+    """SMs of its GPU; 0 where the report does not say."""
     link: ChainLink | None = None
     """Its figures as a step of a chain of launches (FileResult.chains)."""
     workload: str = ""
@@ -663,6 +665,7 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         needed_flops=context.flops if context else None,
         unread=unread(profile),
         above=above(profile),
+        sms=profile.device.sm_count,
         link=chain.link(profile),
         workload=launch.workload,
         inside=launch.inside,

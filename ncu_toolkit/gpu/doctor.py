@@ -171,12 +171,18 @@ def _counters() -> MachineCheck:
     )
 
 
-@_check("CUPTI", "probe")
-def _cupti() -> MachineCheck:
-    try:
-        return _ok(f"cupti-python {importlib.metadata.version('cupti-python')}")
-    except importlib.metadata.PackageNotFoundError:
-        return _warning("cupti-python is not installed", extra("probe"))
+@_check("recorder", "a program's step (profile -- PROGRAM, probe)")
+def _recorder() -> MachineCheck:
+    from ncu_toolkit.gpu import recorder
+
+    built = recorder.built()
+    library = next((path for path in recorder.cupti_libraries([]) if "/" in path), "")
+    if not library:
+        what = (
+            "no CUPTI is found in this Python or a CUDA toolkit; a program's own Python may have it"
+        )
+        return _warning(what, extra("probe"))
+    return _ok(f"built as {built.name}, with {library}")
 
 
 def may_profile() -> bool:

@@ -33,6 +33,8 @@ from ncu_toolkit.runs import store
 #: Launches profiled by default: each is replayed a dozen times or more, and a training step has
 #: thousands.
 DEFAULT_LAUNCHES: Final = 20
+#: Kernels of a step that are profiled at most.
+DEFAULT_KERNELS: Final = 24
 STEM: Final = "profile"
 #: Remedy of a time-out.
 _FEWER: Final = "allow more time with --timeout, or profile fewer launches (--launch-count)"
@@ -80,6 +82,7 @@ def profile(
     redact: bool = False,
     redact_source: bool = False,
     needs: Sequence[Needs] = (),
+    folder: Path | None = None,
 ) -> Session:
     """Run a program under ncu into a new run folder. Launches that were finished before a failure,
     time-out or Ctrl-C are kept.
@@ -87,6 +90,7 @@ def profile(
     Args:
         request: the program and its launches; its output and section folders are set here.
         needs: what its launches must move and compute, for their verdicts.
+        folder: a run folder that holds something already, and stays where nothing is profiled.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
@@ -94,9 +98,9 @@ def profile(
     command = request.command
     check(command, request.kernel_filter)
     ncu = collect.find_ncu()
-    name = _name(command)
+    name, own = name_of(command), folder is None
     folders = collect.section_folders(ncu, request.set_name)
-    folder = store.new_run_folder(reports, name)
+    folder = folder or store.new_run_folder(reports, name)
     detected = request.ranges_only is None
     request = replace(request, output=folder / STEM, section_folders=folders)
     if detected:
@@ -115,7 +119,7 @@ def profile(
         refused = _without_report(outcome, folder, request)
         if str(folder) in str(refused):  # The message points to the log there.
             refused.log = outcome.log
-        else:
+        elif own:
             store.discard(folder)
         raise refused
     notes = _notes(request, outcome, detected)
@@ -201,7 +205,7 @@ def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
             continue  # it ended meanwhile, or is another user's
 
 
-def _name(command: Sequence[str]) -> str:
+def name_of(command: Sequence[str]) -> str:
     """Name of a run: the script's or the module's name, else the program's; never another
     argument."""
     name = Path(command[0]).name

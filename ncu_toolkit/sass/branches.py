@@ -1,7 +1,7 @@
 """The control-flow graph of SASS, of a report or of a disassembly: where control goes from each
-instruction, the basic blocks, which instruction each branch of a report names, which instructions
-may have written a register that another one reads (where branches cannot be followed, code is one
-straight line; called functions are left out), and the natural loops of a disassembled function."""
+instruction, the basic blocks, which instruction each branch of a report names, and which
+instructions may have written a register that another one reads. Where branches cannot be followed,
+code is one straight line; called functions are left out."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass.opcodes import CodeRow, base, lines, split
-
-if TYPE_CHECKING:
-    from ncu_toolkit.sass.disassembly import Function, SassInstruction
-
 
 _INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
 JUMPS: Final = _INDIRECT | {"BRA", "JMP"}
@@ -273,85 +269,3 @@ class Graph:
                     waiting += self._before[at]
             self._entering[key] = frozenset(found)
         return self._entering[key]
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A natural loop. `depth` is 1 for an outermost one."""
-
-    header: int
-    """Address of the first instruction of its header."""
-    blocks: frozenset[int]
-    instructions: tuple[SassInstruction, ...]
-    """Its body in address order, inner loops included."""
-    depth: int
-    conditional: frozenset[int] = frozenset()
-    """Addresses of the instructions that a pass can skip: their blocks do not dominate every branch
-    back to the header."""
-
-
-def loops_of(function: Function) -> tuple[Loop, ...]:
-    """The natural loops reachable from the entry, one for each header; irreducible cycles are
-    none."""
-    parts = blocks(function.lines, function.targets)
-    if not parts:
-        return ()
-    before: list[list[int]] = [[] for _ in parts]
-    for n, block in enumerate(parts):
-        for s in block.successors:
-            before[s].append(n)
-    dominators = _dominators(parts, before)
-    bodies: dict[int, set[int]] = {}
-    always: dict[int, int] = {}
-    for n, block in enumerate(parts):
-        for header in block.successors:
-            if dominators.get(n, 0) >> header & 1:
-                body = bodies.setdefault(header, {header})
-                waiting = [n]
-                while waiting:  # what reaches the branch back without passing the header
-                    node = waiting.pop()
-                    if node not in body and node in dominators:
-                        body.add(node)
-                        waiting += before[node]
-                always[header] = always.get(header, -1) & dominators[n]
-    code = [function.instructions[block.start : block.end] for block in parts]
-    loops = []
-    for header, body in sorted(bodies.items()):
-        depth = sum(body <= other for other in bodies.values())
-        instructions = tuple(i for index in sorted(body) for i in code[index])
-        around = (index for index in body if not always[header] >> index & 1)
-        conditional = frozenset(i.address for index in around for i in code[index])
-        start = code[header][0].address
-        loops.append(Loop(start, frozenset(body), instructions, depth, conditional))
-    return tuple(loops)
-
-
-def _dominators(parts: Sequence[Block], before: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Dominators of each reachable block, as bits by index, by iteration in reverse post-order.
-    `before`: the predecessors of each block."""
-    order: list[int] = []
-    seen = {0}
-    stack = [(0, iter(parts[0].successors))]
-    while stack:
-        node, successors = stack[-1]
-        following = next((s for s in successors if s not in seen), None)
-        if following is None:
-            order.append(node)
-            stack.pop()
-        else:
-            seen.add(following)
-            stack.append((following, iter(parts[following].successors)))
-    order.reverse()
-    dominators = dict.fromkeys(order, -1)
-    dominators[0] = 1
-    changed = True
-    while changed:
-        changed = False
-        for n in order[1:]:
-            meet = -1
-            for p in before[n]:
-                meet &= dominators.get(p, -1)
-            meet |= 1 << n
-            if meet != dominators[n]:
-                dominators[n], changed = meet, True
-    return dominators

@@ -286,7 +286,8 @@ class StepFacts:
 
     def of_step(self, us: float) -> str:
         """`12.5 ms (27 % of the step)`."""
-        return f"{units.duration(us)} ({units.percent(self.share(us), 2)} of the {self.word})"
+        whole = f"the {self.word}" if self.trace.timed else "kernel time"
+        return f"{units.duration(us)} ({units.percent(self.share(us), 2)} of {whole})"
 
     def part(
         self, metric: str, label: str, us: float, meaning: str, limit: Threshold | None = WORTH

@@ -1,6 +1,7 @@
-"""Starts the tracer in a program that is probed, and then the sitecustomize that it hides.
+"""Starts the recorder's Python part in a program, and then the sitecustomize that it hides. The only
+file of its folder: what stands beside it on PYTHONPATH, the program could import by mistake.
 
-Nothing here may disturb the program: whatever fails is written to the probe's folder."""
+Nothing here may disturb the program: whatever fails is written to the folder."""
 
 import importlib.util
 import os
@@ -18,13 +19,13 @@ def _load(name: str, path: str) -> None:
         found.loader.exec_module(module)
 
 
-def _start() -> None:
-    folder = os.environ.get("NCU_TOOLKIT_PROBE", "")
+def _start(folder: str) -> None:
+    """Begin; what fails stands in PID.error."""
     if not folder:
         return
     try:
-        _load("_ncu_toolkit_tracer", os.path.join(_HERE, "tracer.py"))
-        sys.modules["_ncu_toolkit_tracer"].start(folder)
+        _load("_ncu_toolkit_recorder", os.path.join(os.path.dirname(_HERE), "python.py"))
+        sys.modules["_ncu_toolkit_recorder"].start(folder)
     except BaseException:
         try:
             with open(os.path.join(folder, f"{os.getpid()}.error"), "w", encoding="utf-8") as file:
@@ -42,5 +43,5 @@ def _hidden() -> None:
             return
 
 
-_start()
+_start(os.environ.get("NCU_TOOLKIT_RECORD", ""))
 _hidden()
