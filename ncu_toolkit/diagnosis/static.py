@@ -96,6 +96,9 @@ class KernelAnalysis:
     together."""
     findings: tuple[StaticFinding, ...]
     unknown: tuple[OpenQuestion, ...]
+    code: tuple[disassembly.SassInstruction, ...] = ()
+    live: tuple[int, ...] = ()
+    """Live general registers a thread at each instruction of `code`."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,8 @@ class StaticAnalysis:
             kernels=tuple(
                 replace(
                     k,
+                    code=(),
+                    live=(),
                     regions=tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions),
                 )
                 for k in self.kernels
@@ -125,6 +130,7 @@ class StaticAnalysis:
         )
         plain = document("static", shown)
         for kernel, given in zip(plain["data"]["kernels"], self.kernels, strict=True):
+            del kernel["code"], kernel["live"]
             for table, found in [
                 (kernel["occupancy"], given.occupancy),
                 *zip(kernel["blocks"], given.blocks, strict=True),
@@ -425,6 +431,8 @@ def _kernel(
         else None,
         findings=diagnose_code(facts),
         unknown=unknowns(facts),
+        code=facts.function.instructions,
+        live=live.counts,
     )
 
 
