@@ -94,6 +94,9 @@ class KernelAnalysis:
     together."""
     findings: tuple[StaticFinding, ...]
     unknown: tuple[OpenQuestion, ...]
+    code: tuple[disassembly.SassInstruction, ...] = ()
+    live: tuple[int, ...] = ()
+    """Live general registers a thread at each instruction of `code`."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ class StaticAnalysis:
             kernels=tuple(
                 replace(
                     k,
+                    code=(),
+                    live=(),
                     regions=tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions),
                 )
                 for k in self.kernels
@@ -123,6 +128,7 @@ class StaticAnalysis:
         )
         plain = document("static", shown)
         for kernel, given in zip(plain["data"]["kernels"], self.kernels, strict=True):
+            del kernel["code"], kernel["live"]
             for table, found in [
                 (kernel["occupancy"], given.occupancy),
                 *zip(kernel["blocks"], given.blocks, strict=True),
@@ -423,6 +429,8 @@ def _kernel(
         else None,
         findings=diagnose_code(facts),
         unknown=unknowns(facts),
+        code=facts.function.instructions,
+        live=live.counts,
     )
 
 

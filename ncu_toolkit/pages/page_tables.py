@@ -405,6 +405,8 @@ def _what_if(
         (now / scale, base.active_warps),
         base.max_warps,
         label,
+        "warps an SM",
+        f"now: {now / scale:g}, {base.active_warps} warps",
         data,
     )
 
