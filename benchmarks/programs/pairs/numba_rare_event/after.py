@@ -35,7 +35,7 @@ def walk(seed, worst):
     for k in range(PER_THREAD):
         w = thread * PER_THREAD + k
         if w < worst.shape[0]:
-            state = uint32((w + 1) * 747796405 + seed * 289133645)
+            state = uint32(((w + 1) * 747796405 + seed * 289133645) & 0xFFFFFFFF)
             load = float32(0)
             high = float32(0)
             for _ in range(STEPS_PER_WALK):

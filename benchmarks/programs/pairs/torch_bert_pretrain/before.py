@@ -76,6 +76,7 @@ def main():
         nonlocal count
         tokens = batches[count % len(batches)]
         count += 1
+        torch.cuda.nvtx.range_push("train step")
         inputs = tokens.clone()
         inputs[:, masked] = 0
         with torch.autocast(DEVICE, dtype=torch.bfloat16):
@@ -83,6 +84,7 @@ def main():
         loss.backward()
         opt.step()
         opt.zero_grad(set_to_none=True)
+        torch.cuda.nvtx.range_pop()
         return loss
 
     first = train_step().item()

@@ -66,10 +66,12 @@ def main():
     def sample():
         x = noise.clone()
         for i in range(SAMPLE_STEPS):
+            torch.cuda.nvtx.range_push(f"denoise {i}")
             eps = model(x.half(), features[i].expand(BATCH, -1)).float()
             a, b = alpha[i], alpha[i + 1]
             x0 = ((x - (1 - a) ** 0.5 * eps) / a**0.5).clamp(-3, 3)
             x = b**0.5 * x0 + (1 - b) ** 0.5 * eps
+            torch.cuda.nvtx.range_pop()
         return x
 
     for _ in range(WARMUP_SAMPLES):
