@@ -83,6 +83,7 @@ def profile(
     redact_source: bool = False,
     needs: Sequence[Needs] = (),
     folder: Path | None = None,
+    most: int = 0,
 ) -> Session:
     """Run a program under ncu into a new run folder. Launches that were finished before a failure,
     time-out or Ctrl-C are kept.
@@ -91,6 +92,7 @@ def profile(
         request: the program and its launches; its output and section folders are set here.
         needs: what its launches must move and compute, for their verdicts.
         folder: a run folder that holds something already, and stays where nothing is profiled.
+        most: end the program after so many launches; 0: let it run.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
@@ -111,7 +113,7 @@ def profile(
     try:
         outcome = collect.run(
             words, request.output, folder / f"{STEM}.log", timeout=timeout,
-            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER,
+            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER, most=most,
         )  # fmt: skip
     finally:
         end_programs(token, signal.SIGKILL)
