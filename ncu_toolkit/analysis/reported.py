@@ -20,7 +20,7 @@ from ncu_toolkit.model.program import Lack, ProgramDiagnosis, StepFinding, Trace
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.builder import TraceBuilder
 from ncu_toolkit.program.step import find_step
-from ncu_toolkit.report import missed
+from ncu_toolkit.report import reader
 
 #: What no report has; whether it has lines is seen.
 _LACKS: Final[tuple[Lack, ...]] = ("wall time", "host calls", "marks", "shapes", "memory kinds")
@@ -64,7 +64,7 @@ def of_analysis(analysis: Analysis) -> ReportedProgram | None:
     if len(analysis.files) != 1:
         return None
     (file,) = analysis.files
-    if file.filtered_out or missed.by_kernel(file.left_out):
+    if file.filtered_out or reader.by_kernel(file.left_out):
         return None
     return of_launches([_launched(each) for each in file.launches])
 

@@ -12,7 +12,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.diagnosis.language import made_by
+from ncu_toolkit.diagnosis.kernel import made_by
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import (

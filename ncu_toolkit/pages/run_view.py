@@ -49,7 +49,7 @@ from ncu_toolkit.pages.page_view import (
     plural,
 )
 from ncu_toolkit.render.text import RunText
-from ncu_toolkit.report import missed
+from ncu_toolkit.report import reader
 
 #: The fact of a run that only launches of some kernels were chosen.
 FILTER: Final = "Filter"
@@ -182,7 +182,7 @@ def kinds(book: Book) -> list[Kind]:
 
 def _chosen(book: Book) -> bool:
     """Whether launches were left out by their kernels."""
-    skipped = any(missed.by_kernel(each.reason) for each in book.run.skipped)
+    skipped = any(reader.by_kernel(each.reason) for each in book.run.skipped)
     return skipped or FILTER in book.run.environment
 
 

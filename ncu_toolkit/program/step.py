@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.model.program import Mark, Step, Trace, Window
 from ncu_toolkit.program.builder import MODULE
 from ncu_toolkit.program.classes import kernel_class
@@ -57,7 +57,7 @@ _NUMBER: Final = re.compile(r"\d+")
 _PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
 
 
-def find_step(trace: Trace) -> Step:
+def find_step(trace: Trace, named: str = "the trace") -> Step:
     """The step of a program.
 
     Marks of kind "step" come first, then an NVTX range that repeats at least 3 times and holds most
@@ -67,11 +67,11 @@ def find_step(trace: Trace) -> Step:
     public traces had the step that its marks give; of 650 shuffled ones, one had a step. Takes
     about 1 s for a million operations, 5 s where nothing repeats.
 
-    Raises UsageProblem for a trace without kernels."""
+    Raises InputProblem for a trace without kernels, which the message calls `named`."""
     if not any(op.kind == "kernel" for op in trace.ops):
-        raise UsageProblem(
-            "the trace has no kernels",
-            "Record the part of the program that uses the GPU, with CUDA among the activities",
+        raise InputProblem(
+            f"{named} has no kernel",
+            "Record the program while it uses the GPU, with CUDA among what is traced",
         )
     return _Run(trace).step()
 

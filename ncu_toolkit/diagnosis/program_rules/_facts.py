@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import language
+from ncu_toolkit.diagnosis import kernel
 from ncu_toolkit.diagnosis.program_rules._operations import of_kernel, of_operator
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Comparison, Device, Evidence, Launch, NoFinding
@@ -222,7 +222,7 @@ class StepFacts:
     def framework(self) -> Framework:
         """The framework that launched most of the step's kernels: its own kernels prove it, or
         operators that the trace names."""
-        made = Counter(language.made_by(launch.kernel) for launch in self.launches if launch)
+        made = Counter(kernel.made_by(launch.kernel) for launch in self.launches if launch)
         for name in ("torch", "xla", "cupy"):
             if made[name]:
                 return name
