@@ -4,7 +4,6 @@ alone."""
 from __future__ import annotations
 
 import ast
-import inspect
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,7 @@ from ncu_toolkit.diagnosis.program import SURE, diagnose_program, together
 from ncu_toolkit.diagnosis.program_rules import _operations, step_rules
 from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
 from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
-from ncu_toolkit.diagnosis.rules.reference import HEADINGS
+from ncu_toolkit.diagnosis.rules import reference
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Device, Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.model.program import (
@@ -86,9 +85,10 @@ def kernels(*names: str, us: float = 50.0) -> list[tuple[str, float, float, str]
 def test_rule_has_its_page(name: str) -> None:
     rule = step_rules()[name]
     assert rule.__name__.rpartition(".")[2] == name.replace("-", "_")  # type: ignore[attr-defined]
-    text = inspect.cleandoc(rule.__doc__ or "")
-    found = [part.partition("\n")[0] for part in text.split("\n\n")[1:]]
-    assert tuple(found) == HEADINGS
+    about = reference.page(name)
+    assert about.summary.endswith(".")
+    assert tuple(about.sections) == reference.HEADINGS
+    assert all(about.sections.values())
     assert rule.TITLE
     assert rule.TITLE[0].isupper()
     assert name not in rules.bottleneck_ids()
