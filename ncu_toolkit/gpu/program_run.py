@@ -21,7 +21,7 @@ from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.run import Run, Skipped
-from ncu_toolkit.report import missed
+from ncu_toolkit.report import reader
 from ncu_toolkit.report.redact import (
     redact_command,
     redact_folder,
@@ -185,10 +185,10 @@ def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool
         notes.append(f"{marked}. --no-ranges profiles everything")
     text = outcome.log.read_text(encoding="utf-8", errors="replace")
     one_process = text.count("==PROF== Connected to process") <= 1
-    notes.append(missed.by_command(outcome.command, profiled, one_process))
+    notes.append(reader.by_command(outcome.command, profiled, one_process))
     begun = re.findall(r'==PROF== Profiling "([^"\n]+)"', text)
     if len(begun) > profiled and (outcome.problem or outcome.interrupted):
-        why = f": {missed.COLLECTIVE}" if missed.is_collective(begun[-1]) else ""
+        why = f": {reader.COLLECTIVE}" if reader.is_collective(begun[-1]) else ""
         notes.append(f"'{begun[-1]}' was not finished when profiling ended{why}")
     return [note for note in notes if note]
 

@@ -180,11 +180,11 @@ class _Run:
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
 
     def _goes_on(self, begin: int, stop: int) -> bool:
-        """Whether other work follows what repeats, in a trace of PyTorch's profiler. Its user
-        surrounds steps, or one pass: layers that repeat, and then a head. Traces of whole programs
-        have other phases after their steps."""
+        """Whether other work follows what repeats, in a trace of PyTorch's profiler or in a report.
+        Their users surround steps, or one pass: layers that repeat, and then a head. Traces of whole
+        programs have other phases after their steps."""
         np = self.np
-        if not self.trace.source.startswith("PyTorch"):
+        if self.trace.timed and not self.trace.source.startswith("PyTorch"):
             return False
         after = self.kernel & (self.start >= stop)
         within = self.kernel & (self.start >= begin) & (self.start < stop)
@@ -445,7 +445,8 @@ class _Run:
         for at in np.searchsorted(self.queued, loads) if self.known else ():
             if at < len(left) and left[at] >= LEFT * left[0]:
                 first = max(first, int(at))
-        said = "No part of the run repeats, so it is the whole run"
+        run = "run" if self.trace.timed else "report"
+        said = f"No part of the {run} repeats, so it is the whole {run}"
         if first:
             said += f" after the first {units.counted(first, 'operation')}, among which modules were loaded"
         return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)
