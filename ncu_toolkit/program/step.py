@@ -193,7 +193,8 @@ class _Run:
         return bool(late and new.sum() > OTHER_WORK * len(new))
 
     def _after_loads(self) -> tuple[int, Array, int] | None:
-        """What repeats after the last loading of a module, when all was compiled and tuned."""
+        """What repeats after the last loading of a module, when all was compiled and tuned, and is
+        nearly all work there: else it may be layers of the last pass."""
         loads = [c.end for c in self.trace.calls if c.kind == "load" and c.process == self.process]
         last = max(loads, default=0)
         if not loads or not self.known:
@@ -206,9 +207,12 @@ class _Run:
         )
         rest = _Run(msgspec.structs.replace(self.trace, ops=ops))
         found = (
-            rest._repeats() if rest.process == self.process and rest.device == self.device else None
+            rest._repeats() if (rest.process, rest.device) == (self.process, self.device) else None
         )
-        return found if found and len(found[1]) >= OFTEN else None
+        if found is None or len(found[1]) < OFTEN:
+            return None
+        held = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
+        return found if held >= ALIKE * rest.time.sum() else None
 
     def _graphs(self, since: int) -> list[Mark]:
         """Launches of CUDA graphs that repeat, several where a step launches several; none where
