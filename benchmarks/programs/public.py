@@ -51,6 +51,9 @@ def copy(name, entry, mirror, out):
             target = folder / file
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(patched(text, entry.get("patch", []), side, file), encoding="utf-8")
+        for stub in entry.get("stubs", []):
+            (folder / "stub").mkdir(exist_ok=True)
+            (folder / "stub" / stub).write_text((HERE / "stub.h").read_text(encoding="utf-8"))
         run = {k: entry[k] for k in ("build", "time", "scale", "results", "passes") if k in entry}
         run["command"] = entry["command"] + entry.get("args", []) + entry.get(f"{side}_args", [])
         (folder / "run.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
