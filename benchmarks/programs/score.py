@@ -2,11 +2,11 @@
 
     python -m benchmarks.programs.score [--sealed] [--cases] [--recordings FOLDER] [--out docs/programs.md]
 
-Reads labels.toml, and in FOLDER NAME.before.ncu-trace, NAME.after.ncu-trace, where there is one
-NAME.before.ncu-rep (or .xz), and results.json of run.py: {NAME: {"before": {"us": [...],
-"seconds": [...], "code"}, "after": {...}, "same": true}}, where `us` are steps that nobody recorded;
-"profile_seconds" beside "seconds" is what `ncu-toolkit profile` took. Needs no GPU. The sealed half
-is scored once.
+Reads labels*.toml, and in FOLDER what record.py writes: NAME.before.ncu-trace, where there is one also
+NAME.before.ncu-rep (or .xz), and times.json: {NAME: {"before": {us: [...], recorded_us, seconds,
+recorded_seconds, result, code, error}, "after": {...}}}, where `us` are steps that nobody recorded.
+"profile_seconds" beside them is what `ncu-toolkit profile` took. Needs no GPU. The sealed half is
+scored once.
 
 A program counts where its fix saves at least 5 % of the step. First is right where our first cause is
 the label's. The saving predicted is the first finding's where it is the label's cause, else none.
@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from benchmarks.field import half
 from benchmarks.field.scoring import VOID, Case, Said, row, update
+from benchmarks.programs.run import close
 from ncu_toolkit.analysis.program import TraceResult, analyze_programs
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
 from ncu_toolkit.core.files import write_atomic
@@ -105,6 +106,12 @@ BY_CLASS: Final[Mapping[str, tuple[str, ...]]] = {
 IDLE: Final = 0.2
 #: A healthy program that is promised more of its step is a false alarm.
 ALARM: Final = 0.1
+#: What recording and profiling cost: figures of times.json, and those of the program alone.
+COSTS: Final = {
+    "A recorded step": ("recorded_us", "us"),
+    "A recorded program": ("recorded_seconds", "seconds"),
+    "A profiled program": ("profile_seconds", "seconds"),
+}
 #: Programs of one cause from which its own share of the ceiling is used (design, section 4).
 ENOUGH: Final = 8
 
@@ -137,12 +144,19 @@ class RecordedProgram:
         before, after = (statistics.median(self.times[v]["us"]) for v in ("before", "after"))
         return float(1 - after / before)
 
+    def times_over(self, what: str, alone: str) -> float | None:
+        """One figure of the side before in multiples of another; None where one was not taken."""
+        took, plain = (self.times["before"].get(each) for each in (what, alone))
+        plain = statistics.median(plain) if isinstance(plain, list) and plain else plain
+        return took / plain if took and plain else None
+
     @property
-    def cost(self) -> float | None:
-        """What `profile` took, in multiples of the program; None where it was not timed."""
-        before = self.times["before"]
-        took, alone = before.get("profile_seconds"), before.get("seconds")
-        return took / statistics.median(alone) if took and alone else None
+    def differs(self) -> bool:
+        """Whether the results of both sides are further apart than the label allows."""
+        one, other = (self.times.get(side, {}).get("result") for side in ("before", "after"))
+        if not isinstance(one, list) or not isinstance(other, list):
+            return one is not None and other is not None and one != other
+        return not close(one, other, float(self.label.get("tolerance") or 1e-3))
 
 
 def meant(cause: str) -> frozenset[str]:
@@ -164,7 +178,7 @@ def read(
     folder: Path, labels: Mapping[str, Any], which: str
 ) -> tuple[list[RecordedProgram], list[str]]:
     """The recorded programs of a half, and a sentence for each that does not count."""
-    times = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
     found, left_out = [], []
     for name, label in sorted(labels.items()):
         if half(name) != which:
@@ -173,7 +187,7 @@ def read(
         sides = ("before",) if label.get("healthy") else ("before", "after")
         if not trace.exists():
             left_out.append(f"{name}: not recorded")
-        elif any(timed.get(v, {}).get("code", 1) or not timed[v].get("us") for v in sides):
+        elif any(timed.get(v, {}).get("code") or not timed.get(v, {}).get("us") for v in sides):
             left_out.append(f"{name}: a run failed or was not timed")
         else:
             reports = sorted(folder.glob(f"{name}.before.ncu-rep*"))[:1]
@@ -340,19 +354,24 @@ def document(
     )
     held = [case for case in mine if case.interval and case.rank == 1]
     below = sum(case.achieved <= (case.interval or (0, 0))[1] for case in held)
-    costs = [cost for each in programs if (cost := each.cost) is not None]
+    costs = {
+        said: [over for each in programs if (over := each.times_over(*of)) is not None]
+        for said, of in COSTS.items()
+    }
     void = [each.name for each in programs if not each.healthy and each.achieved < VOID]
     lines += [
         "",
         f"Our first is one of the label's two: {either} of {len(mine)}.",
         f"The saving achieved is within the ceiling: {below} of {len(held)} whose cause is first.",
         f"Healthy programs promised more than {ALARM:.0%}: {len(alarmed)} of {len(healthy)}.",
-        f"Cost of profiling: {statistics.median(costs):.1f} times the program in the median, {max(costs):.1f} at most."
-        if costs
-        else "Cost of profiling: not timed.",
+        *(
+            f"{said}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
+            for said, found in costs.items()
+            if found
+        ),
         f"Void, since the fix saves less than {VOID:.0%}: {', '.join(void) or 'none'}.",
     ]
-    if apart := [each.name for each in programs if each.times.get("same") is False]:
+    if apart := [each.name for each in programs if each.differs]:
         lines.append(
             f"Results before and after differ by more than the label allows: {', '.join(apart)}."
         )
@@ -435,7 +454,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Carry out one command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.programs.score")
     parser.add_argument("--recordings", type=Path, default=FOLDER / "recordings")
-    parser.add_argument("--labels", type=Path, default=FOLDER / "labels.toml")
+    parser.add_argument("--labels", type=Path, default=FOLDER, help="folder of labels*.toml")
     parser.add_argument(
         "--sealed", action="store_true", help="score the sealed half, which is done once"
     )
@@ -444,7 +463,11 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     which = "sealed" if given.sealed else "development"
     try:
-        labels = tomllib.loads(given.labels.read_text(encoding="utf-8"))
+        labels = {
+            name: label
+            for path in sorted(given.labels.glob("labels*.toml"))
+            for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
+        }
         programs, left_out = read(given.recordings, labels, which)
         tables = f"{document(programs, left_out, every=given.cases)}"
     except (OSError, ValueError, KeyError) as error:

@@ -50,10 +50,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     times: dict[str, Any] = {}
     for name, trace in traces.items():
         write_trace(trace, here / f"{name}.before.ncu-trace")
-        side = {"us": [100.0, 101.0, 99.0], "seconds": [2.0], "code": 0}
+        side = {"us": [100.0, 101.0, 99.0], "seconds": 2.0, "result": [1.0, 2.0]}
         after = {**side, "us": [40.0, 41.0, 39.0]}
-        times[name] = {"before": {**side, "profile_seconds": 5.0}, "after": after}
-    (here / "results.json").write_text(json.dumps(times))
+        times[name] = {
+            "before": {**side, "profile_seconds": 5.0, "recorded_us": 102.0},
+            "after": after,
+        }
+    (here / "times.json").write_text(json.dumps(times))
     return here
 
 
@@ -82,7 +85,8 @@ def test_each_cause_is_compared_with_its_label(folder: Path) -> None:
     assert "| ncu-toolkit | 2 | 1 (50%) |" in text
     assert "Our first is one of the label's two: 2 of 2." in text
     assert "promised more than 10%: 0 of 1." in text
-    assert "Cost of profiling: 2.5 times the program in the median" in text
+    assert "A profiled program: 2.50 times as long in the median" in text
+    assert "A recorded step: 1.02 times" in text
     assert "| fp32-matmul | 1 |" in text
 
 
@@ -103,7 +107,7 @@ def test_rivals_know_what_they_can(folder: Path) -> None:
 def test_a_kernel_of_ones_own_is_no_cause(tmp_path: Path) -> None:
     write_trace(_own(), tmp_path / f"{GPT}.before.ncu-trace")
     times = {"us": [9.0, 9.0], "code": 0}
-    (tmp_path / "results.json").write_text(
+    (tmp_path / "times.json").write_text(
         json.dumps({GPT: {"before": times, "after": {**times, "us": [3.0, 3.0]}}})
     )
     programs, _ = score.read(tmp_path, {GPT: {"cause": "library"}}, "development")
@@ -117,18 +121,18 @@ def test_what_does_not_count_is_told(folder: Path, tmp_path: Path) -> None:
         (tmp_path / f"{name}.before.ncu-trace").write_bytes(
             (folder / f"{name}.before.ncu-trace").read_bytes()
         )
-    times = json.loads((folder / "results.json").read_text())
+    times = json.loads((folder / "times.json").read_text())
     times[GPT]["after"]["code"] = 1
     times[BOUND]["after"]["us"] = [99.0]
-    times[BOUND]["same"] = False
-    (tmp_path / "results.json").write_text(json.dumps(times))
+    times[BOUND]["after"]["result"] = [2.0]
+    (tmp_path / "times.json").write_text(json.dumps(times))
     programs, left_out = score.read(tmp_path, _labels(), "development")
     assert sorted(left_out) == sorted(
         [f"{GPT}: a run failed or was not timed", f"{IDLE}: not recorded"]
     )
     assert score.document(programs, left_out) == "No program is recorded.\n"
     times[BOUND]["after"]["us"] = [20.0]
-    (tmp_path / "results.json").write_text(json.dumps(times))
+    (tmp_path / "times.json").write_text(json.dumps(times))
     text = score.document(*score.read(tmp_path, _labels(), "development"))
     assert f"differ by more than the label allows: {BOUND}." in text
     assert f"{IDLE}: not recorded" in text
@@ -163,7 +167,7 @@ def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
         for name, label in _labels(**{BOUND: {"cause": "launch-bound"}}).items()
     ]
     labels.write_text("\n".join(lines))
-    common = ["--recordings", str(folder), "--labels", str(labels), "--out", str(page)]
+    common = ["--recordings", str(folder), "--labels", str(tmp_path), "--out", str(page)]
     assert score.main(common) == EXIT_OK
     once = page.read_text()
     assert "The sealed half" not in once
