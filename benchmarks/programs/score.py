@@ -132,7 +132,7 @@ class RecordedProgram:
 
     @property
     def framework(self) -> str:
-        return str(self.label.get("framework") or self.name.partition("_")[0])
+        return "public" if self.label.get("public") else self.name.partition("_")[0]
 
     @property
     def healthy(self) -> bool:
