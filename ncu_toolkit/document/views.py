@@ -515,8 +515,6 @@ class RunView:
     commands: tuple[Command, ...]
     files: tuple[Fact, ...]
     pages: tuple[PageView, ...]
-    records: tuple[Mapping[str, Any], ...]
-    """Each launch with its verdict as plain data, for JSON."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ncu_toolkit.pages.book import Book, book_for
 from ncu_toolkit.pages.hotspots import sources_of
 from ncu_toolkit.pages.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.pages.page_view import Neighbours, page_view
-from ncu_toolkit.pages.run_view import run_summary, run_view, with_neighbours
+from ncu_toolkit.pages.run_view import page_names, run_summary, run_view, with_neighbours
 from ncu_toolkit.render.assets_out import GLOSSARY, linked, write_assets
 from ncu_toolkit.render.html import (
     SHARED,
@@ -99,7 +99,9 @@ def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
         write_atomic(folder / SHARED, shared.script().encode())
     forked(write_page, launches, jobs=default_jobs(), least=PAGES_A_PROCESS)
     if document:
-        write_atomic(folder / "report.json", json_out.document(view).encode())
+        write_atomic(
+            folder / "report.json", json_out.document(view, book, page_names(book)).encode()
+        )
     crumbs = [*above, (view.title, "")]
     values = {"view": view, "title": view.title, "crumbs": crumbs}
     text = drawn("run.html", definitions(), **values, **folds, **linked(up))
