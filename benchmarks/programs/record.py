@@ -9,8 +9,10 @@ OUT gets NAME.before.ncu-trace (and NAME.after.ncu-trace with --after) and times
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -67,7 +69,7 @@ class Runs:
             str(HERE / "hold.py"),
             str(self.work / "lock"),
             str(times),
-            str(command),
+            *command,
         ]
         trace = self.out / f"{stem}.ncu-trace"
         if recorded:
@@ -83,13 +85,22 @@ class Runs:
                 *words,
             ]
         limit = max(5.0, min(90.0, END - time.monotonic()))
-        try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, errors="replace", timeout=limit
-            )
-            code, said, error = done.returncode, done.stdout, done.stderr
-        except subprocess.TimeoutExpired:
-            code, said, error = -9, "", f"took over {limit:.0f} s"
+        with subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=plan["folder"],
+            start_new_session=True,  # what it starts ends with it, and lets go of the GPU
+        ) as process:
+            try:
+                said, error = process.communicate(timeout=limit)
+                code = process.returncode
+            except subprocess.TimeoutExpired:
+                code, said, error = -9, "", f"took over {limit:.0f} s"
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         told, why = {}, ""
         try:
             told = run.read_public(said, plan["how"]) if plan["how"] else run.last_json(said)
