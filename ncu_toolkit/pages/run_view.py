@@ -36,8 +36,8 @@ from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, book_for
 from ncu_toolkit.pages.calibration import calibration, predictions
-from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
+from ncu_toolkit.pages.page_tables import gain_cell, verdict_cell
 from ncu_toolkit.pages.page_view import (
     Neighbours,
     beside,
