@@ -18,6 +18,7 @@ from ncu_toolkit.cli._options import (
     NEEDS,
     Chosen,
     Cluster,
+    Seconds,
     any_of,
     given,
     option,
@@ -25,15 +26,21 @@ from ncu_toolkit.cli._options import (
     switch,
 )
 from ncu_toolkit.cli.history import keep
-from ncu_toolkit.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.units import shortlist
 from ncu_toolkit.diagnosis.needs import Needs
+from ncu_toolkit.document.card import kernel_name
 from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
 from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME
+from ncu_toolkit.model.profile import Profile
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import intake, store
+
+#: The page of a program's step, beside those of its launches.
+STEP_PAGE: Final = "step.html"
 
 
 @click.command("profile")
@@ -45,8 +52,13 @@ from ncu_toolkit.runs import intake, store
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
-    launch_skip="For a program: leave out the first N launches.",
-    launch_count=option("For a program: profile at most N launches; 0 for all of them.", type=click.IntRange(min=0),
+    launches=option("For a program: profile at most N kernels of its step.", type=click.IntRange(min=1, max=200),
+        default=program_run.DEFAULT_KERNELS, show_default=True, metavar="N"),
+    steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
+    seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
+    lines=switch("For a program: the Python line of each launch (Python 3.12).", "--lines/--no-lines", default=True),
+    launch_skip="For a program: leave out the first N launches, and look for no step.",
+    launch_count=option("For a program: profile the first N launches instead of a step's; 0 for all of them.", type=click.IntRange(min=0),
         default=program_run.DEFAULT_LAUNCHES),
     nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.", metavar="RANGE"),
     ranges=switch("For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script "
@@ -62,13 +74,16 @@ from ncu_toolkit.runs import intake, store
 )  # fmt: skip
 def command(
     chosen: Chosen, reports: Path, tuned: bool, where: Cluster, alone: bool, no_timing: bool, cache_control: str, timeout: float,
-    kernel_filter: str, launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
+    kernel_filter: str, launches: int, steps: int, seconds: float | None, lines: bool,
+    launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
     resumed: str | None, probed: bool, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Profile a program, or verify, time and profile kernels of a ladder, and write the report.
 
-    `ncu-toolkit profile -- ./app arguments` profiles a program: PyTorch, Triton, CuPy, JAX or plain
-    CUDA. It profiles at most 20 launches; --launch-count changes that.
+    `ncu-toolkit profile -- ./app arguments` runs a program twice: PyTorch, Triton, CuPy, JAX or plain
+    CUDA. First it records what the program does and finds its step, then it profiles the kernels
+    that the step's time goes to. --launch-count, --launch-skip, --nvtx, --ranges and --kernel choose
+    launches themselves; no step is sought then.
 
     A kernel of a ladder must match a reference before it is measured. The rung that it is compared
     with is profiled too, so its page shows what the step changed. The raw report stays beside the
@@ -105,7 +120,17 @@ def command(
             nvtx_include=nvtx,
             cache_control=cache_control,
         )
-        _profile_program(request, reports, timeout, asked, needs, probed)
+        chooses = any(
+            map(
+                given, ("launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter")
+            )
+        )
+        if chooses or probed or program_run.marks_ranges(program):
+            _profile_program(request, reports, timeout, asked, needs, probed)
+            return
+        _profile_step(
+            request, reports, timeout, asked, needs, launches, steps, lines, seconds or 0.0
+        )
         return
     cases = chosen.cases(lambda problem: problem.record_sizes, predecessors=not alone)
     with where.opened() as executor:
@@ -253,6 +278,72 @@ def _profile_program(
     ):
         screen.print(line)
     session.raise_failure()
+
+
+def _profile_step(
+    request: collect.Request,
+    reports: Path,
+    timeout: float,
+    asked: LadderOptions,
+    needs: tuple[Needs, ...],
+    launches: int,
+    steps: int,
+    lines: bool,
+    seconds: float,
+) -> None:
+    """Record a program, profile its step's kernels and answer for the step. Where it cannot be
+    recorded here, its first launches are profiled."""
+    from ncu_toolkit.analysis.analyze import Options
+    from ncu_toolkit.analysis.program import answer_of, judged, of_profiles
+    from ncu_toolkit.gpu import recorder, step_run
+    from ncu_toolkit.pages.program_view import write_program_page
+    from ncu_toolkit.pages.publish import publish_run
+    from ncu_toolkit.render.text import AnswersText
+
+    screen = console()
+    program_run.check(request.command, "")
+    at = intake.here(cuda.gpu_uuid())
+    try:
+        done = step_run.profile_step(
+            request, reports, timeout=timeout, asked=recorder.RecordOptions(lines=lines, seconds=seconds),
+            most=launches, steps=steps,
+            redact=asked.redact, redact_source=asked.redact_source, needs=needs, tell=screen.print,
+        )  # fmt: skip
+    except EnvironmentProblem as error:
+        screen.print(f"note: no step was recorded: {error}")
+        _profile_program(request, reports, timeout, asked, needs, False)
+        return
+    notes, report = [*done.notes], done.folder / f"{program_run.STEM}.ncu-rep"
+    profiles: tuple[Profile, ...] = ()
+    if done.session is not None:
+        run = publish_run(done.folder, reports)
+        keep(run, done.folder, at)
+        notes += done.session.notes
+        profiles = run.profiles
+        other = step_run.missing(done.step, done.chosen, profiles)
+        if other:
+            shown = shortlist([kernel_name(each.function) for each in other], 3)
+            notes.append(
+                f"{len(other)} of {len(done.chosen)} kernels were not launched under ncu as they were recorded: {shown}"
+            )
+    found = judged(
+        done.step.trace, str(done.trace), of_profiles(str(report), profiles, Options(needs=needs))
+    )
+    screen.print(AnswersText([answer_of(found)]))
+    page = done.folder / STEP_PAGE
+    assert found.found is not None
+    write_program_page(found.found, page, found.known)
+    files = [str(done.trace), *([str(report)] if profiles else [])]
+    for line in (
+        *(f"note: {note}" for note in notes),
+        f"Page: {page}",
+        f"Trace and report: {done.folder}; again: ncu-toolkit analyze {shlex.join(files)}",
+    ):
+        screen.print(line)
+    if done.problem is not None:
+        raise done.problem
+    if done.session is not None:
+        done.session.raise_failure()
 
 
 def title_of(names: tuple[str, ...], cases: Cases) -> str:

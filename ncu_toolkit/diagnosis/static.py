@@ -24,7 +24,7 @@ from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.kernel import sentence
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, OpenQuestion, StaticFinding
-from ncu_toolkit.hardware.occupancy import (
+from ncu_toolkit.hardware.specs import (
     MAX_BLOCK_THREADS,
     Occupancy,
     limits_of,
@@ -40,9 +40,7 @@ from ncu_toolkit.sass import branches, disassembly, liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
 from ncu_toolkit.sass.disassembly import Function, SassInstruction, readable, without_padding
 from ncu_toolkit.sass.liveness import Liveness
-from ncu_toolkit.sass.loops import live_registers
-from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE
-from ncu_toolkit.sass.operands import parts
+from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE, parts
 
 TIMEOUT: Final = 120  # seconds for one cuobjdump call
 #: Block sizes shown where a file does not say which it is launched with.
@@ -401,7 +399,7 @@ def _kernel(
     facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | None, spills_known: bool
 ) -> KernelAnalysis:
     used, fill = facts.resources, facts.occupancy
-    warps, live = facts.warps, live_registers(facts.function)
+    warps, live = facts.warps, liveness.of_code(facts.function.lines, facts.function.targets)
     return KernelAnalysis(
         name=readable(facts.name),
         registers=used.registers,

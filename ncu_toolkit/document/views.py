@@ -496,6 +496,8 @@ class RunView:
     created: str
     live: bool
     facts: tuple[Fact, ...]
+    program: Card | None
+    """What costs the program of these launches most; None where that is a single kernel's."""
     answer: Answer | None
     savings: Savings | None
     card_pages: tuple[str, ...]

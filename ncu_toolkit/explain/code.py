@@ -40,7 +40,7 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.explain.verdict import CODE, sentences
-from ncu_toolkit.ladder.header import split
+from ncu_toolkit.ladder.catalogue import split
 from ncu_toolkit.model import Diagnosis, Evidence, Location, Profile
 from ncu_toolkit.sass.cost import LISTED, Region
 from ncu_toolkit.sass.opcodes import WARP_SIZE

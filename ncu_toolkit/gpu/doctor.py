@@ -20,7 +20,7 @@ from ncu_toolkit.build import toolchain
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import ToolkitError, extra
 from ncu_toolkit.gpu import collect
-from ncu_toolkit.report import ncu_module
+from ncu_toolkit.report import ncu_action
 
 State = Literal["ok", "warning", "missing"]
 
@@ -171,12 +171,18 @@ def _counters() -> MachineCheck:
     )
 
 
-@_check("CUPTI", "probe")
-def _cupti() -> MachineCheck:
-    try:
-        return _ok(f"cupti-python {importlib.metadata.version('cupti-python')}")
-    except importlib.metadata.PackageNotFoundError:
-        return _warning("cupti-python is not installed", extra("probe"))
+@_check("recorder", "a program's step (profile -- PROGRAM, probe)")
+def _recorder() -> MachineCheck:
+    from ncu_toolkit.gpu import recorder
+
+    built = recorder.built()
+    library = next((path for path in recorder.cupti_libraries([]) if "/" in path), "")
+    if not library:
+        what = (
+            "no CUPTI is found in this Python or a CUDA toolkit; a program's own Python may have it"
+        )
+        return _warning(what, extra("probe"))
+    return _ok(f"built as {built.name}, with {library}")
 
 
 def may_profile() -> bool:
@@ -199,16 +205,26 @@ def _release() -> int:
         return 0
 
 
+def _module_version() -> str:
+    """Version of the report module in use. Raises EnvironmentProblem without one."""
+    if own := str(getattr(ncu_action.module(), "__version__", "")):
+        return own
+    try:
+        return importlib.metadata.version("ncu-report")
+    except importlib.metadata.PackageNotFoundError:
+        return "bundled with Nsight Compute"
+
+
 @_check("report module", "reading reports")
 def _module() -> MachineCheck:
-    ncu_module.module()
-    return _ok(f"ncu-report {ncu_module.version()}")
+    ncu_action.module()
+    return _ok(f"ncu-report {_module_version()}")
 
 
 @_check("versions", "reading reports of this ncu")
 def _versions() -> MachineCheck:
     """The module reads reports of its own version and older ones."""
-    module = ncu_module.version()
+    module = _module_version()
     try:
         ncu = collect.find_ncu().version
     except ToolkitError:

@@ -11,7 +11,6 @@ import json
 import random
 import threading
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -315,9 +314,7 @@ class Pressure:
         checked(answer, kernel)
 
 
-def run_slices(
-    path: str, asked: dict[str, Any], done: threading.Event, quiet: AbstractContextManager[Any]
-) -> None:
+def run_slices(path: str, asked: dict[str, Any], done: threading.Event) -> None:
     """Run stressors in a program that is not ours until `done`, from a thread of it, and write a
     line for each slice to `path`.
 
@@ -327,7 +324,6 @@ def run_slices(
 
     Args:
         asked: "cubin" (path of the pressure kernels), "kinds", "sm_count", "seed".
-        quiet: within it the tracer is not called when a module is loaded.
 
     Raises:
         ToolkitError: the pressure cannot be had here; the program is not disturbed.
@@ -344,9 +340,8 @@ def run_slices(
     # What this thread does must not spoil a graph that the program captures meanwhile.
     relaxed = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     checked(d.cuThreadExchangeStreamCaptureMode(relaxed), "the capture mode")
-    with quiet:
-        pressure = Pressure(Path(asked["cubin"]).read_bytes(), int(asked["sm_count"]))
-        pressure.carve(CARVEOUTS[0])
+    pressure = Pressure(Path(asked["cubin"]).read_bytes(), int(asked["sm_count"]))
+    pressure.carve(CARVEOUTS[0])
     shuffler = random.Random(int(asked["seed"]))
     usable = pressure.usable(asked["kinds"])
     with open(path, "w", encoding="utf-8") as file:

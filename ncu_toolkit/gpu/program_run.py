@@ -21,7 +21,7 @@ from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.run import Run, Skipped
-from ncu_toolkit.report import missed
+from ncu_toolkit.report import reader
 from ncu_toolkit.report.redact import (
     redact_command,
     redact_folder,
@@ -33,6 +33,8 @@ from ncu_toolkit.runs import store
 #: Launches profiled by default: each is replayed a dozen times or more, and a training step has
 #: thousands.
 DEFAULT_LAUNCHES: Final = 20
+#: Kernels of a step that are profiled at most.
+DEFAULT_KERNELS: Final = 24
 STEM: Final = "profile"
 #: Remedy of a time-out.
 _FEWER: Final = "allow more time with --timeout, or profile fewer launches (--launch-count)"
@@ -80,6 +82,8 @@ def profile(
     redact: bool = False,
     redact_source: bool = False,
     needs: Sequence[Needs] = (),
+    folder: Path | None = None,
+    most: int = 0,
 ) -> Session:
     """Run a program under ncu into a new run folder. Launches that were finished before a failure,
     time-out or Ctrl-C are kept.
@@ -87,6 +91,8 @@ def profile(
     Args:
         request: the program and its launches; its output and section folders are set here.
         needs: what its launches must move and compute, for their verdicts.
+        folder: a run folder that holds something already, and stays where nothing is profiled.
+        most: end the program after so many launches; 0: let it run.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
@@ -94,9 +100,9 @@ def profile(
     command = request.command
     check(command, request.kernel_filter)
     ncu = collect.find_ncu()
-    name = _name(command)
+    name, own = name_of(command), folder is None
     folders = collect.section_folders(ncu, request.set_name)
-    folder = store.new_run_folder(reports, name)
+    folder = folder or store.new_run_folder(reports, name)
     detected = request.ranges_only is None
     request = replace(request, output=folder / STEM, section_folders=folders)
     if detected:
@@ -107,7 +113,7 @@ def profile(
     try:
         outcome = collect.run(
             words, request.output, folder / f"{STEM}.log", timeout=timeout,
-            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER,
+            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER, most=most,
         )  # fmt: skip
     finally:
         end_programs(token, signal.SIGKILL)
@@ -115,7 +121,7 @@ def profile(
         refused = _without_report(outcome, folder, request)
         if str(folder) in str(refused):  # The message points to the log there.
             refused.log = outcome.log
-        else:
+        elif own:
             store.discard(folder)
         raise refused
     notes = _notes(request, outcome, detected)
@@ -179,10 +185,10 @@ def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool
         notes.append(f"{marked}. --no-ranges profiles everything")
     text = outcome.log.read_text(encoding="utf-8", errors="replace")
     one_process = text.count("==PROF== Connected to process") <= 1
-    notes.append(missed.by_command(outcome.command, profiled, one_process))
+    notes.append(reader.by_command(outcome.command, profiled, one_process))
     begun = re.findall(r'==PROF== Profiling "([^"\n]+)"', text)
     if len(begun) > profiled and (outcome.problem or outcome.interrupted):
-        why = f": {missed.COLLECTIVE}" if missed.is_collective(begun[-1]) else ""
+        why = f": {reader.COLLECTIVE}" if reader.is_collective(begun[-1]) else ""
         notes.append(f"'{begun[-1]}' was not finished when profiling ended{why}")
     return [note for note in notes if note]
 
@@ -201,7 +207,7 @@ def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
             continue  # it ended meanwhile, or is another user's
 
 
-def _name(command: Sequence[str]) -> str:
+def name_of(command: Sequence[str]) -> str:
     """Name of a run: the script's or the module's name, else the program's; never another
     argument."""
     name = Path(command[0]).name

@@ -1,15 +1,11 @@
-"""Run a program with the tracer inside (inside/tracer.py), and read what it wrote."""
+"""What a probe reads of a program's recording (gpu/recorder.py) beside its `Trace`: kernels by shape
+and pressure, the gaps between two kernels, and their code."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-import os
-import re
-import shutil
-import signal
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,42 +14,21 @@ from typing import Any, Final
 
 import numpy
 
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.diagnosis.static import KernelAnalysis, analyse_cubin
-from ncu_toolkit.gpu import pressure
+from ncu_toolkit.gpu import pressure, recorder
+from ncu_toolkit.gpu.recorder import KERNEL, RecordedProcess, RecordOptions
 from ncu_toolkit.model.profile import Device, Launch
 from ncu_toolkit.model.trace import KINDS, Gap, KernelTimes, KernelTrace
 from ncu_toolkit.sass.disassembly import readable
 
-_INSIDE: Final = Path(__file__).parent / "inside"
 #: Gaps that are reported.
 _GAPS: Final = 5
-#: What the tracer's own kernels are called (kernels/common/pressure.cu).
+#: What the pressure's kernels are called (kernels/common/pressure.cu).
 _OURS: Final = "pressure_"
 #: Bytes of the largest module whose code is read: a library's module holds hundreds of kernels, all
 #: of which nvdisasm writes out.
 _LARGEST: Final = 1 << 20
-#: What ends the tracer: the last line of its error, what that means, and what to do.
-_PROBLEMS: Final = (
-    (
-        "No module named '(cupti|cuda)",
-        "the program's Python has no cupti-python",
-        "Run `pip install 'cupti-python==13.0.*'` with that Python",
-    ),
-    ("libcuda|driver is not found", "there is no CUDA driver here", "Check `nvidia-smi`"),
-    (
-        "INSUFFICIENT|NOT_COMPATIBLE|OLD",
-        "CUPTI cannot record here: the driver is too old for it",
-        "Update the driver: CUDA 13 needs 580",
-    ),
-    (
-        "failed with 39|MULTIPLE_SUBSCRIBERS",
-        "another profiler records this program already (ncu, nsys, or one that it runs itself)",
-        "Run it without the other one",
-    ),
-)
-#: Seconds that a program has to end by itself after Ctrl-C.
-_GRACE: Final = 10.0
 #: Least part of its multiprocessors that a slice must have reached.
 _SPREAD: Final = 0.9
 #: Slices of each stressor by which it is calibrated before a program.
@@ -69,45 +44,22 @@ _BLUR: Final = 0.1
 
 
 def run(command: Sequence[str], folder: Path, plan: Mapping[str, Any] | None = None) -> int:
-    """Run a program with the tracer, its input and output as they are.
+    """Record a program's kernels and its code, its input and output as they are.
 
     Args:
-        folder: where the tracer writes.
-        plan: the experiments (pressure.run_slices); none where None.
+        folder: where the recorder writes.
+        plan: the experiments (pressure.run_slices), which need Python; none where None.
 
     Returns:
-        The program's exit code; 128 + the number of the signal that ended it. After Ctrl-C, which
-        the program gets too, 130.
-
-    Raises:
-        UsageProblem: there is no such program.
+        The program's exit code, as `recorder.record`, whose errors it raises.
     """
-    if not command:
-        example = "Put it after '--': ncu-toolkit probe -- python script.py"
-        raise UsageProblem("no program to probe", example)
-    if shutil.which(command[0]) is None:
-        hint = "Write `python name.py` for a script"
-        raise UsageProblem(f"there is no program '{command[0]}'", hint)
-    paths = filter(None, (str(_INSIDE), os.environ.get("PYTHONPATH")))
-    environment = {
-        **os.environ,
-        "NCU_TOOLKIT_PROBE": str(folder),
-        "PYTHONPATH": os.pathsep.join(paths),
-    }
+    environment = {}
     if plan is not None:
         place = folder / "plan"
         place.write_text(json.dumps(dict(plan)), encoding="utf-8")
         environment["NCU_TOOLKIT_PROBE_PLAN"] = str(place)
-    with subprocess.Popen(list(command), env=environment) as process:
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            try:
-                process.wait(_GRACE)
-            except (subprocess.TimeoutExpired, KeyboardInterrupt):
-                process.kill()
-            return 128 + signal.SIGINT
-    return 128 - code if code < 0 else code
+    asked = RecordOptions(calls=(), ranges=False, code=True, environment=environment)
+    return recorder.record(command, folder, asked)
 
 
 def plan(folder: Path) -> dict[str, Any]:
@@ -132,13 +84,14 @@ def read(folder: Path) -> KernelTimes:
     time, which a note says.
 
     Raises:
-        EnvironmentProblem: the tracer could not start; why.
-        UsageProblem: nothing was launched, or no Python was started.
+        EnvironmentProblem: CUPTI could not record; why.
+        UsageProblem: nothing was launched, or CUDA was not used.
         InputProblem: the records cannot be read.
     """
-    traces = [trace for path in sorted(folder.glob("*.kernels")) for trace in _of_process(path)]
+    processes = recorder.processes(folder)
+    traces = [trace for each in processes for trace in _of_process(each, folder)]
     if not traces:
-        raise _nothing(folder)
+        raise recorder.nothing(processes)
     first, *others = sorted(traces, key=lambda trace: -trace.busy_us)
     notes = first.notes
     if others:
@@ -170,70 +123,19 @@ def code_in(cubin: Path, launch: Launch) -> KernelAnalysis | None:
     return next(iter(found.kernels), None)
 
 
-def _nothing(folder: Path) -> EnvironmentProblem | UsageProblem:
-    last, errors = "no reason given", sorted(folder.glob("*.error"))
-    for path in errors:
-        text = path.read_text(encoding="utf-8", errors="replace").strip()
-        last = text.splitlines()[-1] if text else last
-        for said, problem, remedy in _PROBLEMS:
-            if re.search(said, last):
-                return EnvironmentProblem(problem, remedy)
-    if errors:
-        what = f"CUPTI cannot record here ({last})"
-        return EnvironmentProblem(what, "Check `ncu-toolkit doctor`")
-    if not any(folder.glob("*.json")):
-        return UsageProblem(
-            "no Python started in the program, or it was killed before it launched a kernel",
-            "The tracer works inside Python: write `ncu-toolkit probe -- python script.py`",
-        )
-    hint = "Check that it uses the GPU; its own output is above"
-    return UsageProblem("the program launched no kernel", hint)
-
-
-def _of_process(path: Path) -> list[KernelTimes]:
+def _of_process(process: RecordedProcess, folder: Path) -> list[KernelTimes]:
     """The traces of one process, one a GPU."""
-    try:
-        facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        names, formats = list(facts["formats"]), list(facts["formats"].values())
-        offsets, size = [facts["offsets"][name] for name in names], facts["itemsize"]
-        layout: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}
-        raw = path.read_bytes()
-        rows = numpy.frombuffer(raw[: len(raw) // size * size], numpy.dtype(layout)).copy()
-        lines = path.with_suffix(".names").read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputProblem(f"the records of {path.name} cannot be read: {error}") from None
-    named, notes = _named(rows, lines), list(facts["notes"])
-    if "ended" not in facts:
-        notes.append("the program was ended from outside: the last launches may be missing")
-    written, alone = _slices(path.with_suffix(".pressure")), _alone(path.parent)
+    rows, notes = process.rows(KERNEL), list(recorder.notes_of(process))
+    written, alone = _slices(process.stem.with_suffix(".pressure")), _alone(folder)
     slices = [line for line in written if "kind" in line]
     notes += [str(line["note"]) for line in written if "note" in line]
+    devices = process.devices()
     found = []
-    for number in sorted(set(rows["device_id"].tolist())):
-        mine = rows[rows["device_id"] == number]
-        found.append(_trace(mine, named, _device(facts, number), notes, slices, alone))
+    for number in sorted(set(rows["deviceId"].tolist())):
+        device = devices[number][1] if number in devices else Device("GPU", (0, 0))
+        mine = rows[rows["deviceId"] == number]
+        found.append(_trace(mine, process.names, device, notes, slices, alone))
     return found
-
-
-def _named(rows: Any, lines: Sequence[str]) -> dict[int, str]:
-    """The names by a number of their own, which takes the place of the address in the records."""
-    addresses, found = rows["name"].copy(), {}
-    at = numpy.arange(len(rows))
-    for number, line in enumerate(lines, 1):
-        begin, address, name = line.split(" ", 2)
-        found[number] = name
-        rows["name"][(at >= int(begin)) & (addresses == int(address))] = number
-    return found
-
-
-def _device(facts: Mapping[str, Any], number: int) -> Device:
-    known = facts["devices"].get(str(number), {})
-    return Device(
-        name=known.get("name", "GPU"),
-        cc=(int(known.get("major", 0)), int(known.get("minor", 0))),
-        sm_count=int(known.get("sm_count", 0)),
-        l2_bytes=int(known.get("l2_bytes", 0)),
-    )
 
 
 def _alone(folder: Path) -> dict[str, float]:
@@ -335,8 +237,8 @@ def _kernels(
     windows: Sequence[_Slice],
 ) -> tuple[KernelTrace, ...]:
     keys = [
-        "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
-        "registers_per_thread", "static_shared_memory", "dynamic_shared_memory",
+        "name", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
+        "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
     ]  # fmt: skip
     table = numpy.zeros(len(rows), [(key, "<i8") for key in keys])
     for key in keys:

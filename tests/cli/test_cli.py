@@ -800,7 +800,7 @@ def test_what_ncu_said_is_in_the_log(
     )
     ncu.chmod(0o755)
     monkeypatch.setenv("NCU", str(ncu))
-    ended = run("profile", "--log-file", "bug.log", "--", "true")
+    ended = run("profile", "--log-file", "bug.log", "--launch-count", "20", "--", "true")
     assert ended.code == EXIT_ENVIRONMENT
     assert "ERR_NVGPUCTRPERM" in ended.err
     assert not list(Path("reports").iterdir()), "a refused run leaves no folder"

@@ -39,7 +39,12 @@ def test_profile_takes_it_for_a_program(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(
         profile_command, "_profile_program", lambda request, *_: asked.append(request)
     )
-    for words in (["-k", "gemm.*<"], ["-k", "a,b", "-k", "c"], ["--kernel-filter", "gemm"], []):
+    for words in (
+        ["-k", "gemm.*<"],
+        ["-k", "a,b", "-k", "c"],
+        ["--kernel-filter", "gemm"],
+        ["--launch-count", "20"],
+    ):
         with pytest.raises(SystemExit) as ended:
             main(["profile", *words, "--", "true"])
         assert not ended.value.code

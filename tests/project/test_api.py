@@ -479,7 +479,7 @@ def test_arguments_and_host_names_are_not_kept(
     ],
 )
 def test_a_run_is_never_called_by_an_argument(command: tuple[str, ...], name: str) -> None:
-    assert program_run._name(command) == name
+    assert program_run.name_of(command) == name
 
 
 def test_a_refused_program_leaves_no_folder(fake_ncu: Path, tmp_path: Path) -> None:

@@ -1,2 +1,2 @@
-"""What runs inside a program that is probed: Python imports `sitecustomize` of this folder at its
-start, because `probe` puts the folder on PYTHONPATH."""
+"""What runs inside a program that is recorded: the driver loads `recorder.c`, and Python imports
+`start/sitecustomize.py`, whose folder is on PYTHONPATH, and that `python.py`."""

@@ -1,0 +1,47 @@
+"""Starts the recorder's Python part in a program, and then the sitecustomize that it hides. The only
+file of its folder: what stands beside it on PYTHONPATH, the program could import by mistake.
+
+Nothing here may disturb the program: whatever fails is written to the folder."""
+
+import importlib.util
+import os
+import sys
+import traceback
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _load(name: str, path: str) -> None:
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is not None and found.loader is not None:
+        module = importlib.util.module_from_spec(found)
+        sys.modules[name] = module
+        found.loader.exec_module(module)
+
+
+def _start(folder: str) -> None:
+    """Begin; what fails stands in PID.error."""
+    if not folder:
+        return
+    try:
+        _load("_ncu_toolkit_recorder", os.path.join(os.path.dirname(_HERE), "python.py"))
+        sys.modules["_ncu_toolkit_recorder"].start(folder)
+    except BaseException:
+        try:
+            with open(os.path.join(folder, f"{os.getpid()}.error"), "w", encoding="utf-8") as file:
+                traceback.print_exc(file=file)
+        except OSError:
+            pass
+
+
+def _hidden() -> None:
+    for entry in sys.path:
+        path = os.path.join(entry or os.curdir, "sitecustomize.py")
+        if os.path.abspath(entry or os.curdir) != _HERE and os.path.isfile(path):
+            del sys.modules["sitecustomize"]
+            _load("sitecustomize", path)
+            return
+
+
+_start(os.environ.get("NCU_TOOLKIT_RECORD", ""))
+_hidden()

@@ -1,0 +1,218 @@
+"""`profile -- PROGRAM`: record the program once, find its step, and profile only the launches that
+the step's time goes to, in one run of ncu.
+
+ncu cannot name a launch of each kernel: `--kernel-id` is given once, and its number counts the
+launches of each name. So it takes one launch of each name, grid, block and shared memory
+(`--filter-mode per-launch-config`) of the kernels that are named, and the program ends when the
+launches that the trace foretells are profiled."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.diagnosis.needs import Needs
+from ncu_toolkit.gpu import collect, program_run, recorder
+from ncu_toolkit.gpu.runner import Session
+from ncu_toolkit.model.profile import Launch, Profile
+from ncu_toolkit.model.program import Account, Op, Step
+from ncu_toolkit.program import choice
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.builder import function_name
+from ncu_toolkit.program.files import write_trace
+from ncu_toolkit.program.step import find_step
+from ncu_toolkit.runs import store
+
+TRACE: Final = "program.ncu-trace"
+#: Longest word of a command line (Linux's MAX_ARG_STRLEN is 128 KiB).
+_LONGEST: Final = 100_000
+#: What ncu tells one launch from another by: name, grid, block and shared memory.
+_Key = tuple[str, tuple[int, ...], tuple[int, ...], int]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """ncu's options that take the chosen kernels, and how many launches they take."""
+
+    words: tuple[str, ...]
+    expected: int
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """A program's trace, and the run of ncu over its step."""
+
+    folder: Path
+    trace: Path
+    step: Step
+    chosen: tuple[int, ...]
+    """The kernels that were to be profiled, by their places in `Trace.shapes`."""
+    session: Session | None
+    """None where nothing could be profiled; `problem` says why."""
+    problem: ToolkitError | None = None
+    notes: tuple[str, ...] = ()
+    code: int = 0
+    """The program's exit code when it was recorded."""
+
+
+def picks(step: Step, account: Account, most: int = program_run.DEFAULT_KERNELS) -> tuple[int, ...]:
+    """The kernels worth profiling (`choice.choose`), by their places in `Trace.shapes`."""
+    return tuple(each.group.shape for each in choice.choose(step, account, most))
+
+
+def selection(
+    step: Step, chosen: Sequence[int], symbols: Mapping[str, tuple[str, ...]]
+) -> Selection:
+    """What makes ncu profile a launch of each chosen kernel in a steady step, and few others: those
+    of the same names with other grids.
+
+    Args:
+        symbols: the mangled names of each kernel by `Launch.kernel` (`recorder.symbols`).
+    """
+    shapes = step.trace.shapes
+    kernels = {shapes[each].kernel for each in chosen}
+    named = {name for kernel in kernels for name in symbols.get(kernel, (kernel,))}
+    pattern = f"^({'|'.join(map(re.escape, sorted(named)))})$"
+    known = len(pattern) <= _LONGEST
+    keys = {at: _key(shape) for at, shape in enumerate(shapes)}
+    queue = [
+        (op.process, keys[op.shape], op)
+        for op in sorted(step.trace.ops, key=lambda op: _queued(step, op))
+        if op.kind == "kernel" and (not known or shapes[op.shape].kernel in kernels)
+    ]
+    wanted = {keys[each] for each in chosen}
+    # The second steady step: the first may still be that of a tuner.
+    steady = step.windows[min(1, len(step.windows) - 1)]
+    before = Counter(
+        key
+        for process, key, op in queue
+        if op.start < steady.start and step.process in (None, process)
+    )
+    skip = min(before[key] for key in wanted)
+    count: Counter[tuple[int, _Key]] = Counter()
+    expected = 0
+    for process, key, op in queue:
+        if not wanted and op.start >= steady.end:
+            break
+        count[process, key] += 1
+        if count[process, key] == skip + 1:
+            expected += 1
+            wanted.discard(key)
+    name = ("--kernel-name-base", "mangled", "--kernel-name", f"regex:{pattern}") if known else ()
+    mode = ("--filter-mode", "per-launch-config", "--launch-skip", str(skip))
+    return Selection((*name, *mode, "--launch-count", "1"), expected)
+
+
+def _queued(step: Step, op: Op) -> tuple[int, int]:
+    """When the host queued a launch; kernels of a graph by their start."""
+    return (step.trace.calls[op.call].start if op.call >= 0 else op.start), op.start
+
+
+def _key(shape: Launch) -> _Key:
+    return shape.kernel, shape.grid, shape.block, shape.shared_static + shape.shared_dynamic
+
+
+def profile_step(
+    request: collect.Request,
+    reports: Path,
+    *,
+    timeout: float,
+    asked: recorder.RecordOptions | None = None,
+    most: int = program_run.DEFAULT_KERNELS,
+    steps: int = 0,
+    redact: bool = False,
+    redact_source: bool = False,
+    needs: Sequence[Needs] = (),
+    tell: Callable[[str], None] = lambda line: None,
+) -> StepRun:
+    """Record a program, find its step and profile the kernels that its time goes to. The trace lies
+    in the run's folder as `TRACE`, also where nothing could be profiled.
+
+    Args:
+        request: the program and how it is profiled; which launches is found here.
+        steps: end the recorded program after so many steady steps; 0: let it run.
+        tell: gets a line about each stage.
+
+    Raises:
+        ToolkitError: nothing was recorded; the cause and its remedy.
+    """
+    asked = asked or recorder.RecordOptions()
+    if steps:
+        asked = replace(asked, enough=lambda folder: _has_steps(folder, steps))
+    name = program_run.name_of(request.command)
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-record-") as place:
+        raw = Path(place)
+        tell(f"Recording {request.command[0]}; it runs with its own input and output")
+        code = recorder.record(request.command, raw, asked)
+        try:
+            trace = recorder.read_recording(raw, name)
+        except UsageProblem as error:
+            ended = f"; it ended with exit code {code}" if code else ""
+            raise UsageProblem(f"{error.message}{ended}", error.remedy) from None
+        symbols = recorder.symbols(raw)
+    step = find_step(trace)
+    account = account_of(step)
+    chosen = picks(step, account, most)
+    folder = store.new_run_folder(reports, name)
+    write_trace(trace, folder / TRACE)
+    notes = [f"the program ended with exit code {code} when it was recorded"] if code else []
+    session: Session | None = None
+    problem: ToolkitError | None = None
+    if not chosen:
+        notes.append("no kernel of the step can be profiled alone: all wait for other GPUs")
+    else:
+        tell(f"{step.said} Profiling {len(chosen)} of its kernels under ncu")
+        try:
+            found = selection(step, chosen, symbols)
+            narrowed = replace(request, launch_count=0, extra=(*request.extra, *found.words))
+            session = program_run.profile(
+                narrowed, reports, timeout=timeout, redact=redact, redact_source=redact_source,
+                needs=needs, folder=folder, most=found.expected,
+            )  # fmt: skip
+            # That ncu's filters left launches out is no news here.
+            session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
+        except UsageProblem as error:
+            problem = UsageProblem(
+                f"under ncu the program launched none of the {len(chosen)} kernels that were chosen",
+                error.remedy,
+            )
+        except EnvironmentProblem as error:
+            problem = error
+    return StepRun(
+        folder,
+        folder / TRACE,
+        step,
+        chosen,
+        session,
+        None if session else problem,
+        tuple(notes),
+        code,
+    )
+
+
+def missing(step: Step, chosen: Sequence[int], profiles: Sequence[Profile]) -> list[Launch]:
+    """The chosen kernels that a report does not hold with that name, grid and block: tuners choose
+    others under ncu."""
+    there = {
+        (function_name(each.launch.kernel), each.launch.grid, each.launch.block)
+        for each in profiles
+    }
+    wanted = (step.trace.shapes[each] for each in chosen)
+    return [
+        each for each in wanted if (function_name(each.kernel), each.grid, each.block) not in there
+    ]
+
+
+def _has_steps(folder: Path, steps: int) -> bool:
+    """Whether what is recorded so far holds that many steady steps."""
+    try:
+        step = find_step(recorder.read_recording(folder))
+    except ToolkitError:
+        return False
+    return step.how != "whole" and len(step.windows) >= steps

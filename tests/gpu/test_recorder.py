@@ -1,0 +1,414 @@
+"""The recorder, built and injected into programs that use a CUPTI that is none (fake_cupti.c)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.gpu import recorder
+from ncu_toolkit.gpu.recorder import FIELDS, RecordOptions, read_recording, record
+from ncu_toolkit.model.program import Trace
+
+TESTS = Path(__file__).parents[1]
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+#: What the fake makes in a step: launches, and host calls by kind.
+LAUNCHES, CALLS = 3, {"copy": 1, "launch": 3, "set": 1, "sync": 1}
+
+Recorded = Callable[..., tuple[int, Path]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake library and the native program."""
+    folder = tmp_path_factory.mktemp("fake")
+    cc = ["cc", "-O1", "-Wall", "-Wextra", "-Werror"]
+    library = [
+        *cc,
+        "-shared",
+        "-fPIC",
+        str(TESTS / "fake_cupti.c"),
+        "-o",
+        str(folder / "libcupti.so.13"),
+    ]
+    program = [*cc, str(TESTS / "fake_cuda_program.c"), "-o", str(folder / "app"), "-ldl"]
+    for words in (library, program):
+        subprocess.run(words, check=True, timeout=60)
+    return folder
+
+
+@pytest.fixture
+def recorded(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    monkeypatch.setenv("FAKE_CUPTI", str(made / "libcupti.so.13"))
+    monkeypatch.setattr(
+        recorder, "cupti_libraries", lambda command: (str(made / "libcupti.so.13"),)
+    )
+
+    def run(*words: str, asked: RecordOptions | None = None) -> tuple[int, Path]:
+        command = words if "python" in words[0] else (str(made / "app"), *words)
+        return record(command, tmp_path / "recording", asked), tmp_path / "recording"
+
+    return run
+
+
+def kinds(trace: Trace) -> dict[str, int]:
+    return dict(Counter(call.kind for call in trace.calls))
+
+
+def test_a_native_program(recorded: Recorded) -> None:
+    code, folder = recorded("9")
+    trace = read_recording(folder, "app")
+    assert code == 0
+    assert Counter(op.kind for op in trace.ops) == {"kernel": 27, "copy": 9, "set": 9}
+    assert kinds(trace) == {kind: 9 * number for kind, number in CALLS.items()}
+    first = trace.devices[0]
+    assert (first.name, first.cc, first.sm_count, first.l2_bytes) == (
+        "NVIDIA H200",
+        (9, 0),
+        132,
+        50 << 20,
+    )
+    assert [mark.kind for mark in trace.marks] == ["range"] * 9
+    assert trace.names[trace.marks[0].name] == "step"
+    foo = next(shape for shape in trace.shapes if "foo" in shape.kernel)
+    assert (foo.function, foo.grid, foo.block, foo.registers, foo.shared_static) == (
+        "foo",
+        (64, 1, 1),
+        (256, 1, 1),
+        32,
+        1024,
+    )
+    assert {"lines", "shapes"} == set(trace.lacks)
+    assert trace.notes == ()
+    assert trace.program == "app"
+
+
+def test_work_belongs_to_the_call_that_the_program_made(recorded: Recorded) -> None:
+    trace = read_recording(recorded("2")[1])
+    called = {
+        trace.shapes[op.shape].function: trace.names[trace.calls[op.call].name]
+        for op in trace.ops
+        if op.kind == "kernel"
+    }
+    assert called["foo"] == "cudaLaunchKernel"  # and not the driver's, which it calls
+    assert called["triton_poi_fused_add_0"] == "cuLaunchKernel"
+    copies = [op for op in trace.ops if op.kind == "copy"]
+    assert [(op.path, op.pinned, op.size) for op in copies] == [
+        ("HtoD", False, 4096),
+        ("HtoD", True, 4096),
+    ]
+    assert all(trace.calls[op.call].start <= op.start for op in trace.ops)
+
+
+def test_an_address_can_get_another_name(recorded: Recorded) -> None:
+    trace = read_recording(recorded("9")[1])
+    seen = Counter(trace.shapes[op.shape].function for op in trace.ops if op.kind == "kernel")
+    # All records are read at the end, when the address names the second.
+    assert seen["second_name"] + seen["first_name"] == 9
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "note"),
+    [
+        ("return", 0, ""),
+        ("fail", 7, ""),
+        ("fork", 0, ""),
+        ("kill", 128 + 9, "ended from outside"),
+        ("unfinished", 0, "1 launches and copies had not ended"),
+    ],
+)
+def test_ends(recorded: Recorded, how: str, code: int, note: str) -> None:
+    found, folder = recorded("3", how)
+    trace = read_recording(folder)
+    assert found == code
+    assert sum(op.kind == "kernel" for op in trace.ops) == 3 * LAUNCHES
+    assert note in " ".join(trace.notes)
+    assert bool(trace.notes) == bool(note)
+
+
+def test_what_a_hard_exit_loses_is_told(recorded: Recorded) -> None:
+    code, folder = recorded(
+        "3", "_exit", asked=RecordOptions(environment={"NCU_TOOLKIT_RECORD_PERIOD": "1"})
+    )
+    assert code == 3
+    assert not any("ended\n" in path.read_text() for path in folder.glob("*.facts"))
+
+
+def test_python_and_its_hard_exit(recorded: Recorded, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM + "os._exit(4)\n")
+    code, folder = recorded(sys.executable, str(script))
+    trace = read_recording(folder)
+    assert (code, trace.notes) == (4, ())
+    assert sum(op.kind == "kernel" for op in trace.ops) == 3 * LAUNCHES
+
+
+PROGRAM = """import ctypes, os
+library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+library.InitializeInjection()
+cupti = ctypes.CDLL(os.environ["FAKE_CUPTI"])
+
+def inner(at):
+    cupti.fake_step(at)
+
+for at in range(3):
+    inner(at)
+"""
+
+
+def newer_python() -> str:
+    """A Python that has sys.monitoring; empty where there is none."""
+    found = filter(None, (sys.executable, *map(shutil.which, ("python3.13", "python3.12"))))
+    asked = ("-c", "import sys; sys.monitoring")
+    works = (
+        each
+        for each in found
+        if not subprocess.run([each, *asked], capture_output=True, check=False).returncode
+    )
+    return next(works, "")
+
+
+def test_lines(recorded: Recorded, tmp_path: Path) -> None:
+    python = newer_python()
+    if not python:
+        pytest.skip("sys.monitoring")
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM + "    cupti.fake_launch(b'after', 1)\n")
+    trace = read_recording(recorded(python, str(script), asked=RecordOptions(lines=True))[1])
+    lines = {
+        trace.shapes[op.shape].function: trace.lines[trace.calls[op.call].line]
+        for op in trace.ops
+        if op.kind == "kernel"
+    }
+    assert lines["foo"] == "train.py:7"
+    assert lines["after"] == "train.py:11"
+    assert "lines" not in trace.lacks
+
+
+def test_lines_of_a_loop_in_python_cost_little(recorded: Recorded, tmp_path: Path) -> None:
+    python = newer_python()
+    if not python:
+        pytest.skip("sys.monitoring")
+    script = tmp_path / "train.py"
+    loop = "    for number in range(30000):\n        pass\n"
+    script.write_text(PROGRAM.replace("def inner(at):\n", f"def inner(at):\n{loop}"))
+    _, folder = recorded(python, str(script), asked=RecordOptions(lines=True))
+    trace = read_recording(folder)
+    told = sum(path.stat().st_size for path in folder.glob("*.lines")) / 24
+    assert 8_000 < told < 60_000  # of 180,000
+    last = max((op for op in trace.ops if op.kind == "kernel"), key=lambda op: op.start)
+    assert trace.lines[trace.calls[last.call].line] == "train.py:12"  # which called it
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring")
+def test_lines_need_a_newer_python(recorded: Recorded, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    trace = read_recording(
+        recorded(sys.executable, str(script), asked=RecordOptions(lines=True))[1]
+    )
+    assert "Lines are not known: RuntimeError: lines need Python 3.12 or newer." in trace.notes
+    assert "lines" in trace.lacks
+
+
+def test_only_calls_that_matter(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = read_recording(recorded("2", asked=RecordOptions(calls=("all",)))[1])
+    assert kinds(everything)["other"] == 2  # cudaGetDevice
+
+
+def test_an_old_cupti_records_all_calls(recorded: Recorded) -> None:
+    old = RecordOptions(environment={"FAKE_OLD": "1"})
+    assert kinds(read_recording(recorded("2", asked=old)[1]))["other"] == 2
+
+
+def test_without_host_calls_and_ranges(recorded: Recorded) -> None:
+    trace = read_recording(recorded("2", asked=RecordOptions(calls=(), ranges=False))[1])
+    assert trace.calls == ()
+    assert trace.marks == ()
+    assert {"host calls", "marks"} <= set(trace.lacks)
+
+
+def test_records_of_a_newer_cupti(recorded: Recorded) -> None:
+    trace = read_recording(recorded("2", asked=RecordOptions(environment={"FAKE_GROWN": "32"}))[1])
+    assert sum(op.kind == "kernel" for op in trace.ops) == 2 * LAUNCHES
+
+
+def test_records_that_are_too_short_are_refused(recorded: Recorded) -> None:
+    _, folder = recorded("2", asked=RecordOptions(environment={"FAKE_GROWN": "-80"}))
+    with pytest.raises(InputProblem, match="no CUPTI known here"):
+        read_recording(folder)
+
+
+def test_lost_records_are_told(recorded: Recorded) -> None:
+    trace = read_recording(recorded("2", asked=RecordOptions(environment={"FAKE_LOST": "12"}))[1])
+    assert trace.notes == ("CUPTI lost 12 records.",)
+
+
+def test_a_full_recording_is_told(recorded: Recorded) -> None:
+    small = RecordOptions(environment={"NCU_TOOLKIT_RECORD_BYTES": "2000000"})
+    _, folder = recorded("20000", asked=small)
+    trace = read_recording(folder)
+    assert "The recording is full (2000000 bytes): later work is missing." in trace.notes
+    written = sum(path.stat().st_size for path in folder.glob("*.records"))
+    assert 2_000_000 < written < 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [("39", "another profiler"), ("15", "driver is too old"), ("999", "CUPTI_ERROR_UNKNOWN")],
+)
+def test_why_cupti_cannot_record(recorded: Recorded, status: str, problem: str) -> None:
+    code, folder = recorded("2", asked=RecordOptions(environment={"FAKE_STATUS": status}))
+    assert code == 0  # the program is not disturbed
+    with pytest.raises(EnvironmentProblem, match=problem):
+        read_recording(folder)
+
+
+def test_no_cupti(recorded: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(recorder, "cupti_libraries", lambda command: (str(tmp_path / "none.so"),))
+    code, folder = recorded("2")
+    assert code == 0
+    with pytest.raises(EnvironmentProblem, match="no CUPTI library was found"):
+        read_recording(folder)
+
+
+def test_code_is_kept_where_asked(recorded: Recorded) -> None:
+    _, folder = recorded("2", asked=RecordOptions(code=True))
+    assert [path.read_bytes()[:4] for path in folder.glob("*.cubin")] == [b"\177ELF"]
+
+
+def test_a_program_is_ended_when_enough_is_recorded(recorded: Recorded) -> None:
+    looked = []
+
+    def enough(folder: Path) -> bool:
+        looked.append(len(read_recording(folder).ops))
+        return looked[-1] > 30
+
+    code, folder = recorded("3", "wait", asked=RecordOptions(enough=enough))
+    assert code == 0
+    assert looked
+    trace = read_recording(folder)
+    assert len(trace.ops) > 30
+
+
+def test_a_program_is_ended_after_some_seconds(recorded: Recorded) -> None:
+    code, folder = recorded("3", "wait", asked=RecordOptions(seconds=0.7))
+    assert code == 0
+    assert "ended from outside" in " ".join(read_recording(folder).notes)
+
+
+def test_several_processes(recorded: Recorded, tmp_path: Path, made: Path) -> None:
+    script = tmp_path / "launcher.py"
+    script.write_text(
+        f"import subprocess\nfor _ in range(2): subprocess.run([{str(made / 'app')!r}, '3'])\n"
+    )
+    trace = read_recording(recorded(sys.executable, str(script))[1])
+    assert sorted({op.process for op in trace.ops}) == [0, 1]
+    assert len(trace.devices) == 1  # by its UUID
+    assert trace.notes == ("The program used the GPU from 2 processes.",)
+
+
+def test_a_program_without_cuda(recorded: Recorded) -> None:
+    code, folder = recorded(sys.executable, "-c", "print(1)")
+    assert code == 0
+    with pytest.raises(UsageProblem, match="did not use CUDA"):
+        read_recording(folder)
+
+
+def test_what_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageProblem, match="no program 'nowhere'"):
+        record(["nowhere"], tmp_path)
+    with pytest.raises(UsageProblem, match="no program to record"):
+        record([], tmp_path)
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/other.so")
+    with pytest.raises(UsageProblem, match="another profiler is injected"):
+        record([sys.executable], tmp_path)
+
+
+def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCU_TOOLKIT_CACHE", str(tmp_path))
+    first = recorder.built()
+    assert first.is_file()
+    assert recorder.built() == first
+    assert [path.name for path in first.parent.iterdir()] == [first.name]
+
+
+def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCU_TOOLKIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match="no C compiler"):
+        recorder.built()
+    bad = tmp_path / "cc"
+    bad.write_text("#!/bin/sh\necho 'recorder.c: no headers' >&2\nexit 1\n")
+    bad.chmod(0o755)
+    with pytest.raises(EnvironmentProblem, match=r"recorder\.c: no headers"):
+        recorder.built()
+
+
+def test_the_libraries_that_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "venv" / "bin" / "python"
+    own = (
+        tmp_path
+        / "venv"
+        / "lib"
+        / "python3.12"
+        / "site-packages"
+        / "nvidia"
+        / "cu13"
+        / "lib"
+        / "libcupti.so.13"
+    )
+    toolkit = tmp_path / "cuda" / "extras" / "CUPTI" / "lib64" / "libcupti.so.12"
+    for path in (program, own, toolkit):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"")
+    program.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    found = recorder.cupti_libraries([str(program)])
+    assert found[0] == str(own)
+    assert str(toolkit) in found
+    assert found[-1] == "libcupti.so"
+
+
+HEADERS = Path("/usr/local/cuda/include/cupti_activity.h")
+
+
+@pytest.mark.skipif(not HEADERS.is_file(), reason="no CUPTI headers here")
+def test_fields_lie_as_the_headers_say(tmp_path: Path) -> None:
+    import re
+
+    text = HEADERS.read_text()
+    structs = {
+        1: "Memcpy",
+        2: "Memset",
+        4: "API",
+        8: "Device",
+        10: "Kernel",
+        12: "Marker",
+        22: "MemcpyPtoP",
+    }
+    lines = []
+    for kind, name in structs.items():
+        versions = re.findall(rf"^}} (CUpti_Activity{name}\d*);", text, re.MULTILINE)
+        last = max(versions, key=lambda each: int(re.sub(r"\D", "", each) or 0))
+        for each, at, form in FIELDS[kind]:
+            if (kind, each) == (12, "objectId"):
+                each = "objectId.pt.threadId"
+            size = int(form[1:])
+            lines.append(f'_Static_assert(offsetof({last}, {each}) == {at}, "{last}.{each}");')
+            lines.append(
+                f'_Static_assert(sizeof((({last} *)0)->{each}) == {size}, "{last}.{each}");'
+            )
+    source = tmp_path / "layout.c"
+    source.write_text(
+        "#include <stddef.h>\n#include <cuda.h>\n#include <cupti_activity.h>\n" + "\n".join(lines)
+    )
+    words = ["cc", "-w", "-fsyntax-only", "-I", str(HEADERS.parent), str(source)]
+    answer = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr

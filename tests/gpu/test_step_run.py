@@ -1,0 +1,258 @@
+"""Which launches of a program's step ncu is asked for, and `profile -- PROGRAM` around it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import program_traces
+import pytest
+import report_files
+from click.testing import CliRunner
+
+from ncu_toolkit.cli import cli, profile
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.gpu import cuda, recorder
+from ncu_toolkit.gpu.step_run import missing, picks, selection
+from ncu_toolkit.model.program import Step, Trace
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.step import find_step
+
+
+@pytest.fixture(scope="module")
+def step() -> Step:
+    return find_step(program_traces.gpt())
+
+
+def ncu_profiles(
+    trace: Trace, words: Sequence[str], symbols: dict[str, tuple[str, ...]]
+) -> list[int]:
+    """What ncu takes with the options of a selection: places in `Trace.ops`, in order. Each name,
+    grid and block is counted for itself."""
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert given["--filter-mode"] == "per-launch-config"
+    assert given["--launch-count"] == "1"
+    pattern = given.get("--kernel-name", "regex:").removeprefix("regex:")
+    count: Counter[Any] = Counter()
+    taken = []
+    for at in sorted(range(len(trace.ops)), key=lambda at: trace.ops[at].start):
+        op = trace.ops[at]
+        if op.kind != "kernel":
+            continue
+        shape = trace.shapes[op.shape]
+        if not any(re.search(pattern, name) for name in symbols.get(shape.kernel, (shape.kernel,))):
+            continue
+        key = (op.process, shape.kernel, shape.grid, shape.block)
+        count[key] += 1
+        if count[key] == int(given["--launch-skip"]) + 1:
+            taken.append(at)
+    return taken
+
+
+def test_each_chosen_kernel_is_profiled_once(step: Step) -> None:
+    chosen = picks(step, account_of(step))
+    assert 3 <= len(chosen) <= 24
+    symbols = {shape.kernel: (f"_Z{at}",) for at, shape in enumerate(step.trace.shapes)}
+    found = selection(step, chosen, symbols)
+    taken = ncu_profiles(step.trace, found.words, symbols)[: found.expected]
+    shapes = [step.trace.ops[at].shape for at in taken]
+    assert set(chosen) <= set(shapes)
+    assert len(set(shapes)) == len(shapes)
+    assert found.expected <= 2 * len(chosen)
+
+
+def test_the_program_ends_after_the_step_with_the_last_launch(step: Step) -> None:
+    found = selection(step, picks(step, account_of(step)), {})
+    last = ncu_profiles(step.trace, found.words, {})[found.expected - 1]
+    assert step.trace.ops[last].start < step.windows[1].end
+
+
+def test_processes_are_counted_apart(step: Step) -> None:
+    trace = step.trace
+    both = [*trace.ops, *(msgspec.structs.replace(op, process=1, call=-1) for op in trace.ops)]
+    two = msgspec.structs.replace(trace, ops=tuple(sorted(both, key=lambda op: op.start)))
+    other = msgspec.structs.replace(step, trace=two, process=0, device=0)
+    chosen = picks(step, account_of(step))
+    one = selection(step, chosen, {})
+    assert selection(other, chosen, {}).words == one.words
+
+
+def test_names_too_long_for_a_command_line_are_left_out(step: Step) -> None:
+    chosen = picks(step, account_of(step))
+    symbols = {
+        shape.kernel: ("_Z" + "y" * 60_000 + str(at),) for at, shape in enumerate(step.trace.shapes)
+    }
+    found = selection(step, chosen, symbols)
+    assert max(map(len, found.words)) < 1000
+    assert "--kernel-name" not in found.words
+    assert len(ncu_profiles(step.trace, found.words, {})) >= found.expected
+
+
+def test_kernels_that_were_not_launched_are_named(step: Step) -> None:
+    chosen = picks(step, account_of(step))
+    assert len(missing(step, chosen, [])) == len(chosen)
+
+
+# ---- profile -- PROGRAM
+
+
+@dataclass
+class Played:
+    """A program that is recorded without CUPTI, and an ncu that writes a shipped report."""
+
+    folder: Path
+    trace: Trace
+    recorded: list[Any]
+    code: int = 0
+
+    @property
+    def words(self) -> list[str]:
+        return (self.folder / "words").read_text().splitlines()
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Step) -> Played:
+    found = Played(tmp_path, step.trace, [])
+    (tmp_path / "base.ncu-rep").write_bytes(report_files.first_launches(2))
+    ncu = tmp_path / "ncu"
+    ncu.write_text(
+        f"#!{sys.executable}\nimport pathlib, shutil, sys\n"
+        "words, here = sys.argv[1:], pathlib.Path(__file__).parent\n"
+        "if words == ['--version']: print('Version 2025.3.1.0 (build 1)'); sys.exit()\n"
+        "(here / 'words').write_text('\\n'.join(words))\n"
+        "if (here / 'says').is_file(): print((here / 'says').read_text()); sys.exit(1)\n"
+        "shutil.copyfile(here / 'base.ncu-rep', words[words.index('--export') + 1])\n"
+        "print('==PROF== Profiling \"naive\": 0%....100% - 14 passes')\n"
+    )
+    ncu.chmod(0o755)
+    monkeypatch.setenv("NCU", str(ncu))
+
+    def record(command: Sequence[str], folder: Path, asked: recorder.RecordOptions) -> int:
+        found.recorded.append((list(command), asked))
+        return found.code
+
+    monkeypatch.setattr(recorder, "record", record)
+    monkeypatch.setattr(recorder, "read_recording", lambda folder, name="": found.trace)
+    monkeypatch.setattr(recorder, "symbols", lambda folder: {})
+    monkeypatch.setattr(cuda, "gpu_uuid", lambda: "")
+    monkeypatch.setattr(cuda, "driver_version", lambda: "580")
+    return found
+
+
+def profiled(played: Played, *words: str) -> Any:
+    place = str(played.folder / "reports")
+    script = played.folder / "train.py"
+    script.write_text("print(1)\n")
+    command = ["profile", "--output", place, *words, "--", sys.executable, str(script)]
+    return CliRunner().invoke(cli, command)
+
+
+def test_a_program_is_recorded_and_then_profiled(played: Played) -> None:
+    done = profiled(played)
+    assert done.exit_code == 0, done.output
+    assert len(played.recorded) == 1
+    words = played.words
+    assert words[words.index("--kernel-name") + 1].startswith("regex:^(")
+    assert words[words.index("--filter-mode") + 1] == "per-launch-config"
+    assert "--call-stack-type" not in words, "that costs milliseconds at each launch"
+    (run,) = (played.folder / "reports").glob("*train*")
+    assert {"program.ncu-trace", "profile.ncu-rep", "step.html", "index.html"} <= {
+        each.name for each in run.iterdir()
+    }
+    assert "ms" in done.output
+    assert "ncu-toolkit analyze" in done.output
+    assert "--kernel-name" not in done.output
+
+
+def test_choosing_launches_looks_for_no_step(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(profile, "_profile_program", lambda request, *_: asked.append(request))
+    for words in (
+        ["--launch-count", "3"],
+        ["--launch-skip", "2"],
+        ["--nvtx", "step/"],
+        ["--no-ranges"],
+        ["--kernel", "gemm"],
+    ):
+        assert profiled(played, *words).exit_code == 0
+    assert len(asked) == 5
+    assert played.recorded == []
+
+
+def test_a_script_that_marks_ranges_is_profiled_as_before(played: Played) -> None:
+    script = played.folder / "marked.py"
+    script.write_text("torch.cuda.profiler.start()\n")
+    CliRunner().invoke(
+        cli, ["profile", "-o", str(played.folder / "r"), "--", sys.executable, str(script)]
+    )
+    assert "--profile-from-start" in played.words
+    assert played.recorded == []
+
+
+def test_without_counters_the_trace_still_answers(played: Played) -> None:
+    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
+    done = profiled(played)
+    assert isinstance(done.exception, EnvironmentProblem)
+    assert "ms" in done.output
+    (run,) = (played.folder / "reports").glob("*train*")
+    assert (run / "program.ncu-trace").is_file()
+    assert (run / "step.html").is_file()
+
+
+def test_where_nothing_can_be_recorded_the_first_launches_are_profiled(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: Any) -> int:
+        raise EnvironmentProblem("no C compiler", "Install gcc")
+
+    monkeypatch.setattr(recorder, "record", none)
+    done = profiled(played)
+    assert done.exit_code == 0, done.output
+    assert "no step was recorded: no C compiler" in done.output
+    assert played.words[played.words.index("--launch-count") + 1] == "20"
+
+
+def test_a_program_that_launches_others_under_ncu(played: Played) -> None:
+    (played.folder / "says").write_text("==WARNING== No kernels were profiled.\n")
+    done = profiled(played)
+    assert isinstance(done.exception, UsageProblem)
+    assert "under ncu the program launched none of the" in str(done.exception)
+    assert "where the step goes" in done.output
+
+
+def test_a_program_that_fails_is_told(played: Played) -> None:
+    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
+    played.code = 7
+    assert "ended with exit code 7 when it was recorded" in profiled(played).output
+
+
+def test_limits_of_the_recording(played: Played) -> None:
+    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
+    profiled(played, "--seconds", "30", "--no-lines", "--launches", "2")
+    ((_, asked),) = played.recorded
+    assert (asked.seconds, asked.lines, asked.enough) == (30, False, None)
+    assert played.words[played.words.index("--kernel-name") + 1].count("|") <= 1
+    profiled(played, "--steps", "5")
+    assert played.recorded[-1][1].enough(Path()) is True
+    profiled(played, "--steps", "500")
+    assert played.recorded[-1][1].enough(Path()) is False
+
+
+def test_a_program_that_fails_before_it_uses_the_gpu(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: Any) -> Trace:
+        raise UsageProblem("the program did not use CUDA", "Check it")
+
+    monkeypatch.setattr(recorder, "read_recording", none)
+    played.code = 1
+    assert "did not use CUDA; it ended with exit code 1" in str(profiled(played).exception)
+    assert not list((played.folder / "reports").glob("*train*"))
