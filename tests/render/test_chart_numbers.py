@@ -35,6 +35,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def every(selector: str, of: str) -> str:
+    """The JavaScript that reads `of` from each element `at`."""
+    return f"[...document.querySelectorAll('{selector}')].map(at => {of})"
+
+
+#: The texts of a row's cells.
+CELLS = "[...at.cells].map(cell => cell.textContent)"
+
+
 def quantity(text: str) -> float:
     """A figure as the pages write it: `58.3 TFLOP/s`, `12 %`, `1 024`, `3.1×`."""
     plain = re.sub("[\u202f\u2009 ]", " ", text).strip()
@@ -89,7 +98,8 @@ def test_stalls_and_traffic_of_a_ladder_are_their_tables(browser: Browser, pages
     panel = "document.querySelector('.panel:not([data-off])')"
     read = (
         "(figure => [[...figure.querySelectorAll('.row')].map(row => [row.querySelector('b').textContent, row.querySelector('.n').textContent,"
-        " [...row.querySelectorAll('i')].map(part => part.getBoundingClientRect().width), [...row.querySelectorAll('u')].map(point => [point.title, parseFloat(point.style.left)])]),"
+        " [...row.querySelectorAll('i')].map(part => part.getBoundingClientRect().width),"
+        " [...row.querySelectorAll('u')].map(point => [point.title, parseFloat(point.style.left)])]),"
         " [...figure.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.textContent)),"
         " [...figure.querySelectorAll('.axis em')].map(mark => [mark.textContent, parseFloat(mark.style.left)])])"
     )
@@ -151,8 +161,10 @@ def test_what_if_charts_mark_the_launch(browser: Browser, pages: Path) -> None:
     shown(browser, page)
     browser.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     charts = browser.evaluate(
-        "[...document.querySelectorAll('.steps-chart')].map(chart => [chart.querySelector('.now').getAttribute('d'), chart.querySelector('.now').getAttribute('title') || chart.querySelector('.now').dataset.title,"
-        " [...chart.querySelectorAll('svg text')].map(text => [text.textContent, Number(text.getAttribute('x')), Number(text.getAttribute('y')), text.getAttribute('text-anchor')]),"
+        "[...document.querySelectorAll('.steps-chart')].map(chart => [chart.querySelector('.now').getAttribute('d'),"
+        " chart.querySelector('.now').getAttribute('title') || chart.querySelector('.now').dataset.title,"
+        " [...chart.querySelectorAll('svg text')].map(text => [text.textContent,"
+        " Number(text.getAttribute('x')), Number(text.getAttribute('y')), text.getAttribute('text-anchor')]),"
         " [...chart.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))])"
     )
     assert charts
@@ -181,8 +193,8 @@ def test_lanes_of_the_memory_chart_are_its_bytes(browser: Browser, pages: Path) 
     sums = [(wide, sum(map(quantity, flows))) for _, flows, wide in lanes]
     if len(sums) > 1:
         proportional(sums, 0.02)
-    table = dict(browser.evaluate("[...document.querySelectorAll('[id$=traffic] tbody tr')].map(row => [row.cells[0].textContent, row.cells[1].textContent])"))  # fmt: skip
-    wires = browser.evaluate("[...document.querySelectorAll('.memory .end .wire')].map(wire => [...wire.querySelectorAll('p b')].map(flow => flow.textContent))")  # fmt: skip
+    table = dict(cells[:2] for cells in browser.evaluate(every("[id$=traffic] tbody tr", CELLS)))
+    wires = browser.evaluate(every(".memory .end .wire", "[...at.querySelectorAll('p b')].map(flow => flow.textContent)"))  # fmt: skip
     moved = {"L1 (global)": next(flows for name, flows, _ in lanes if name == "global"), "DRAM": wires[0]}  # fmt: skip
     for level, flows in moved.items():
         assert sum(map(quantity, flows)) == pytest.approx(quantity(table[level]), rel=0.01)
@@ -198,17 +210,18 @@ def test_trends_of_the_history_are_its_times(
     times = (300.0, 180.0, 240.0, 150.0)
     history.add([replace(history_rows.day(at, time_us=us), launch=str(at)) for at, us in enumerate(times, 1)])  # fmt: skip
     with history.opened() as found:
-        every = trends.of_all(trends.all_series(found), page=True)
+        overview = trends.of_all(trends.all_series(found), page=True)
         one = trends.of_kernels(trends.series_of(found, "naive"))
-    shown(browser, write_answer(every, "History", tmp_path / "all.html"))
-    points = browser.evaluate("document.querySelector('.nc-course polyline').getAttribute('points').split(' ').map(point => Number(point.split(',')[1]))")  # fmt: skip
+    shown(browser, write_answer(overview, "History", tmp_path / "all.html"))
+    line = browser.evaluate("document.querySelector('.nc-course polyline').getAttribute('points')")
+    points = [float(point.split(",")[1]) for point in line.split()]
     _linear(points, times, 0.01)
     last = browser.evaluate("document.querySelector('#kernels tbody .nc-at-time').innerText")
     assert quantity(last) == pytest.approx(times[-1] * 1e-6)
     shown(browser, write_answer(one, "One", tmp_path / "one.html"))
     points = browser.evaluate("[...document.querySelectorAll('.nc-trend circle')].map(point => Number(point.getAttribute('cy')))")  # fmt: skip
     _linear(points, times, 0.01)
-    labels = browser.evaluate("[...document.querySelectorAll('.nc-trend text[text-anchor=end]')].map(text => [text.textContent, Number(text.getAttribute('y')) - 4])")  # fmt: skip
+    labels = browser.evaluate(every(".nc-trend text[text-anchor=end]", "[at.textContent, Number(at.getAttribute('y')) - 4]"))  # fmt: skip
     places = {quantity(text) * 1e6: y for text, y in labels if text[:1].isdigit()}
     scale = (places[0.0] - min(places.values())) / max(places)
     assert points[0] == pytest.approx(places[0.0] - times[0] * scale, abs=2)
@@ -259,15 +272,17 @@ def test_costs_and_registers_of_code_are_their_tables(browser: Browser, tmp_path
     answer = of_code(analyse_source(source, "sm_90", block=128), {source.name: code})
     shown(browser, write_answer(answer, "Code", tmp_path / "code.html"))
     bars, table = browser.evaluate(
-        "(figure => [[...figure.querySelectorAll('.row')].filter(row => row.querySelector('i')).map(row => [row.querySelector('i').getBoundingClientRect().width, row.querySelector('.n').textContent]),"
+        "(figure => [[...figure.querySelectorAll('.row')].filter(row => row.querySelector('i')).map(row =>"
+        " [row.querySelector('i').getBoundingClientRect().width, row.querySelector('.n').textContent]),"
         " [...figure.querySelectorAll('tbody tr')].map(row => row.cells[1].textContent).filter(Boolean)])(document.querySelector('#costs'))"
     )
     proportional([(wide, quantity(cycles)) for wide, cycles in bars], 0.02)
     assert [cycles for _, cycles in bars] == table
     lines = browser.evaluate(
-        "[...document.querySelectorAll('.nc-code')[0].querySelectorAll('u')].filter(bar => bar.textContent).map(bar => [bar.previousElementSibling.textContent, bar.textContent, bar.style.getPropertyValue('--v'), bar.title || bar.dataset.title])"
+        "[...document.querySelectorAll('.nc-code')[0].querySelectorAll('u')].filter(bar => bar.textContent).map(bar =>"
+        " [bar.previousElementSibling.textContent, bar.textContent, bar.style.getPropertyValue('--v'), bar.title || bar.dataset.title])"
     )
-    rows = dict(browser.evaluate("[...document.querySelectorAll('#registers-data tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"))  # fmt: skip
+    rows = dict(browser.evaluate(every("#registers-data tbody tr", CELLS)))
     assert len(lines) > 2
     for number, live, part, said in lines:
         assert rows[f"dots.cu:{number}"] == live
@@ -286,7 +301,8 @@ def test_the_account_of_a_step_is_its_table(browser: Browser, tmp_path: Path) ->
     browser.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     browser.wait_for("document.querySelector('#parts tbody')")
     parts, track, table = browser.evaluate(
-        "[[...document.querySelectorAll('#account .track i')].map(part => part.getBoundingClientRect().width), document.querySelector('#account .track').offsetWidth,"
+        "[[...document.querySelectorAll('#account .track i')].map(part => part.getBoundingClientRect().width),"
+        " document.querySelector('#account .track').offsetWidth,"
         " [...document.querySelectorAll('#parts tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))]"
     )
     shares = sorted(quantity(cells[2]) for cells in table[:-1])
