@@ -121,7 +121,9 @@ def test_bars_show_what_a_pass_of_each_loop_costs(source: Path) -> None:
     longest = max([most, *(each.dependency_cycles for each in kernel.regions)])
     assert sizes[0] == pytest.approx(100 * max(region.cycles.values()) / longest)
     assert [row[0].text for row in chart.table.rows] == [row.name for row in chart.rows]
-    assert "What does a pass of each loop cost?" in answer_page(of_code(found), "C", definitions())
+    assert "What does one iteration of each loop cost?" in answer_page(
+        of_code(found), "C", definitions()
+    )
 
 
 def test_registers_are_drawn_over_the_code(source: Path) -> None:
