@@ -106,7 +106,7 @@ def _folds(
     diagnosis, shown, launch = book.diagnosis(profile), book.card(profile), profile.launch
     if launch.complete and (loads := over_time(profile)):
         line = units.listed([row[0].text for row in loads.rows])
-        yield Fold("over-time-section", "Over its time", line, (("bare", loads),), open=True)
+        yield Fold("over-time-section", "Over time", line, (("bare", loads),), open=True)
     yield code_fold(profile, diagnosis.findings, next(iter(shown.where), None))
     yield step
     checks = checks_table(entry) if entry and profile is entry.main else None

@@ -461,5 +461,5 @@ def test_pairs_are_not_told_as_a_climb() -> None:
         )
     )
     assert view.families[0].sentence.startswith(
-        "1 pair at size 4096: mending the one planted defect makes a kernel 1.50× faster in the median"
+        "1 kernel with one planted defect and repaired, at size 4096: a repaired kernel is 1.50× faster in the median"
     )
