@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ncu_toolkit.explain.program import Judged
     from ncu_toolkit.model.program import ProgramDiagnosis
     from ncu_toolkit.model.trace import KernelTimes
+    from ncu_toolkit.pages.book import Book
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
 VERSION: Final = 1
@@ -88,15 +89,17 @@ def _parsed(names: str) -> Sequence[tuple[str, Callable[[Any], Any], bool]]:
     return found
 
 
-def document(view: RunView) -> str:
+def document(view: RunView, book: Book, pages: Mapping[int, str]) -> str:
     """The run as a JSON document with a final newline."""
-    shown = json.dumps(plain(view), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    shown = json.dumps(
+        plain(view, book, pages), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
     return shown + "\n"
 
 
-def plain(view: RunView) -> dict[str, Any]:
+def plain(view: RunView, book: Book, pages: Mapping[int, str]) -> dict[str, Any]:
     """The run as plain data: `launches[]` with file, kernel, status, duration_us and diagnosis, and
-    the ladders' tables."""
+    the ladders' tables. `pages` are those of launches, by the identity of their profile."""
     return {
         "schema": "ncu-toolkit/report",
         "schema_version": VERSION,
@@ -107,7 +110,10 @@ def plain(view: RunView) -> dict[str, Any]:
             "live": view.live,
             "facts": {fact.label: fact.cell.text for fact in view.facts},
         },
-        "launches": list(view.records),
+        "launches": [
+            launch_of_run(each, book.diagnosis(each), pages.get(id(each), ""))
+            for each in book.run.profiles
+        ],
         "families": [
             {
                 "family": f.name,

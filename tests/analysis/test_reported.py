@@ -20,7 +20,7 @@ from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Opt
 from ncu_toolkit.analysis.reported import ReportedLaunch
 from ncu_toolkit.model import Frame, Launch, Origin
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.pages import analysis_run
+from ncu_toolkit.pages import html
 from ncu_toolkit.pages import json as documents
 from ncu_toolkit.render import markdown
 
@@ -172,9 +172,7 @@ def test_agents_get_the_kernels_and_the_causes_beside_them() -> None:
 
 
 def test_pages_and_markdown_tell_it_too(tmp_path: Path) -> None:
-    page = analysis_run.write_standalone(
-        gpt(last=60, profiles=True), tmp_path / "page.html"
-    ).read_text()
+    page = html.write_analysis(gpt(last=60, profiles=True), tmp_path / "page.html").read_text()
     assert "FP32 matrix products on CUDA cores" in page
     assert "where kernel time goes" in markdown.markdown(answers.of_analysis(gpt()))
 
