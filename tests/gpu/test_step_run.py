@@ -16,6 +16,7 @@ import pytest
 import report_files
 from click.testing import CliRunner
 
+import ncu_toolkit
 from ncu_toolkit.cli import cli, profile
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import cuda, recorder
@@ -256,3 +257,32 @@ def test_a_program_that_fails_before_it_uses_the_gpu(
     played.code = 1
     assert "did not use CUDA; it ended with exit code 1" in str(profiled(played).exception)
     assert not list((played.folder / "reports").glob("*train*"))
+
+
+# ---- from Python
+
+
+def test_profile_program(played: Played) -> None:
+    found = ncu_toolkit.profile_program(
+        [sys.executable, "train.py"], output=played.folder / "reports", launches=3, seconds=5
+    )
+    assert found.step.launches > 100
+    assert found.findings
+    assert Path(found.path).name == "program.ncu-trace"
+    assert (Path(found.path).parent / "step.html").is_file()
+    ((command, asked),) = played.recorded
+    assert (command[1], asked.seconds, asked.lines) == ("train.py", 5, True)
+    assert "where the step goes" in str(found)
+
+
+def test_profile_program_answers_without_counters(played: Played) -> None:
+    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
+    found = ncu_toolkit.profile_program([sys.executable, "a.py"], output=played.folder / "reports")
+    assert "may not read the GPU's performance counters" in str(found)
+
+
+def test_profile_program_refuses_what_is_not_there(tmp_path: Path) -> None:
+    for command in ([], ["nosuchprogram"], "python a.py"):
+        with pytest.raises(UsageProblem):
+            ncu_toolkit.profile_program(command, output=tmp_path / "reports")
+    assert not (tmp_path / "reports").exists()
