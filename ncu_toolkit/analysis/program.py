@@ -23,7 +23,7 @@ from ncu_toolkit.analysis.analyze import (
 )
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.answers import told_apart
-from ncu_toolkit.core import units
+from ncu_toolkit.core import units, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 from ncu_toolkit.core.files import may_be_trace
 from ncu_toolkit.core.safe import shell_word, visible
@@ -121,6 +121,9 @@ def analyze_programs(
 ) -> Programs:
     """Read and judge traces, with the reports among `paths` joined to them.
 
+    Args:
+        timeout: seconds for one file; in another thread than the main one for a report alone.
+
     Raises:
         UsageProblem: as `analyze`.
     """
@@ -133,7 +136,7 @@ def analyze_programs(
     joined: set[str] = set()
     results = []
     for path in dict.fromkeys(traces):
-        results.append(_read(path, reports, joined))
+        results.append(_read(path, reports, joined, timeout))
         if progress is not None:
             progress(str(path))
     readable = [each for each in results if each.found is not None]
@@ -145,10 +148,14 @@ def analyze_programs(
     return Programs(tuple(results), reports, tuple(strangers) if readable else ())
 
 
-def _read(path: Path, reports: Analysis, joined: set[str]) -> TraceResult:
+def _read(path: Path, reports: Analysis, joined: set[str], timeout: float) -> TraceResult:
     """One trace; the reports with launches of it are added to `joined`."""
+    late = InputProblem(
+        f"'{path}' did not finish within {timeout:.0f} s", "Allow more time with --timeout"
+    )
     try:
-        return judged(read_trace(path), str(path), reports, joined)
+        with workers.time_limit(timeout, late):
+            return judged(read_trace(path), str(path), reports, joined)
     except (ToolkitError, OSError, MemoryError) as error:
         return TraceResult(str(path), error=for_user(error))
 
