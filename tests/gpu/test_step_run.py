@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -286,3 +287,21 @@ def test_profile_program_refuses_what_is_not_there(tmp_path: Path) -> None:
         with pytest.raises(UsageProblem):
             ncu_toolkit.profile_program(command, output=tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
+
+
+def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:
+    """It would run on for a minute; ncu then says that it failed, which is no news."""
+    (played.folder / "ncu").write_text(
+        f"#!{sys.executable}\nimport pathlib, shutil, subprocess, sys\n"
+        "words, here = sys.argv[1:], pathlib.Path(__file__).parent\n"
+        "if words == ['--version']: print('Version 2025.3.1.0 (build 1)'); sys.exit()\n"
+        "shutil.copyfile(here / 'base.ncu-rep', words[words.index('--export') + 1])\n"
+        "for _ in range(40): print('==PROF== Profiling \"naive\": 0%....100% - 14 passes', flush=True)\n"
+        "code = subprocess.call([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(f'==ERROR== The application returned an error code ({code}).')\n"
+        "sys.exit(1)\n"
+    )
+    began = time.monotonic()
+    done = profiled(played)
+    assert done.exit_code == 0, done.output
+    assert time.monotonic() - began < 30
