@@ -19,7 +19,6 @@ from ncu_toolkit.analysis.analyze import (
     FileResult,
     Group,
     Options,
-    judge,
 )
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.answers import told_apart
@@ -102,13 +101,6 @@ def judged(
     step = find_step(trace, f"'{path}'")
     found = diagnose_program(step, account_of(step), known)
     return TraceResult(path, found, known, tuple(notes))
-
-
-def of_profiles(path: str, profiles: Sequence[Profile], options: Options) -> Analysis:
-    """A report that is read already, as `analyze` would give it."""
-    options = replace(options, profiles=True)
-    launches = tuple(judge(profile, path, options) for profile in profiles)
-    return Analysis((FileResult(path, launches, read=len(launches)),), options)
 
 
 def analyze_programs(

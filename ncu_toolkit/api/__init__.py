@@ -603,7 +603,7 @@ def profile_program(
 
     Args:
         command: the program and its arguments, `["python", "train.py"]`. It runs twice.
-        launches: kernels that are profiled at most.
+        launches: launches that are profiled at most, about a second each.
         steps: end the recorded program after so many steady steps; 0: let it run.
         seconds: end the recorded program after so many seconds; 0: let it run.
         lines: also record the Python line of each launch (Python 3.12).

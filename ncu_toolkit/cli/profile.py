@@ -46,7 +46,7 @@ from ncu_toolkit.runs import intake, store
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
-    launches=option("For a program: profile at most N kernels of its step.", type=click.IntRange(min=1, max=200),
+    launches=option("For a program: profile at most N launches of its step.", type=click.IntRange(min=1, max=200),
         default=program_run.DEFAULT_KERNELS, show_default=True, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),

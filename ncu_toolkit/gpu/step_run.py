@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,8 +64,24 @@ class StepRun:
 
 
 def picks(step: Step, account: Account, most: int = program_run.DEFAULT_KERNELS) -> tuple[int, ...]:
-    """The kernels worth profiling (`choice.choose`), by their places in `Trace.shapes`."""
-    return tuple(each.group.shape for each in choice.choose(step, account, most))
+    """The kernels worth profiling, by their places in `Trace.shapes`: of those that hold 95 % of the
+    step's kernel time (`choice.choose`) as many as cost `most` launches at most. A name costs a
+    launch for each of its grids, so names with much time for a launch come first."""
+    shapes = step.trace.shapes
+    cost = Counter[str]()
+    time: defaultdict[str, float] = defaultdict(float)
+    for group in choice.groups(step, account):
+        cost[shapes[group.shape].kernel] += 1
+        time[shapes[group.shape].kernel] += group.us
+    chosen = [each.group.shape for each in choice.choose(step, account, most)]
+    names = dict.fromkeys(shapes[each].kernel for each in chosen)
+    taken: set[str] = set()
+    left = most
+    for name in sorted(names, key=lambda name: -time[name] / cost[name]):
+        if cost[name] <= left or not taken:
+            taken.add(name)
+            left -= cost[name]
+    return tuple(each for each in chosen if shapes[each].kernel in taken)
 
 
 def selection(

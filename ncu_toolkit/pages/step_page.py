@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.analysis.analyze import Options
-from ncu_toolkit.analysis.program import TraceResult, judged, of_profiles
+from ncu_toolkit.analysis.analyze import Analysis, Options, analyze
+from ncu_toolkit.analysis.program import TraceResult, judged
 from ncu_toolkit.core.units import shortlist
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.document.card import kernel_name
 from ncu_toolkit.gpu import program_run, step_run
-from ncu_toolkit.model.profile import Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.program_view import write_program_page
 from ncu_toolkit.pages.publish import publish_run
@@ -35,22 +34,26 @@ class StepPage:
 
 def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] = ()) -> StepPage:
     """Judge a program's step and write its page, and those of its profiled kernels."""
-    run, notes, profiles = None, [*done.notes], tuple[Profile, ...]()
+    run, notes, known = None, [*done.notes], Analysis(())
     report = done.folder / f"{program_run.STEM}.ncu-rep"
     if done.session is not None:
-        run = publish_run(done.folder, reports)
-        profiles = run.profiles
+        # several processes read it, where the run's reader is one
+        known = analyze([report], Options(profiles=True, needs=tuple(needs)))
+        read = [each.whole for each in known.launches]
+        profiles = [
+            replace(each, origin=replace(each.origin, file=report.name)) for each in read if each
+        ]
+        run = publish_run(done.folder, reports, profiles)
         notes += done.session.notes
-        other = step_run.missing(done.step, done.chosen, profiles)
+        other = step_run.missing(done.step, done.chosen, run.profiles)
         if other:
             shown = shortlist([kernel_name(each.function) for each in other], 3)
             notes.append(
                 f"{len(other)} of {len(done.chosen)} kernels were not launched under ncu as they were recorded: {shown}"
             )
-    known = of_profiles(str(report), profiles, Options(needs=tuple(needs)))
     result = judged(done.step.trace, str(done.trace), known)
     sentences = (f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in notes)
     result = replace(result, notes=(*result.notes, *sentences))
     assert result.found is not None
     page = write_program_page(result.found, done.folder / PAGE, result.known)
-    return StepPage(result, run, page, (done.trace, *([report] if profiles else [])))
+    return StepPage(result, run, page, (done.trace, *([report] if run else [])))
