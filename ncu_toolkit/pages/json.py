@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core.safe import csv_rows, visible
+from ncu_toolkit.document.answer import MANY
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ncu_toolkit.analysis.program import Programs
     from ncu_toolkit.document.views import Answer, Cell, RunView, Table
     from ncu_toolkit.explain.probed import Probed
-    from ncu_toolkit.explain.program import Known
+    from ncu_toolkit.explain.program import Judged
     from ncu_toolkit.model.program import ProgramDiagnosis
     from ncu_toolkit.model.trace import KernelTimes
     from ncu_toolkit.pages.book import Book
@@ -174,6 +175,12 @@ def schema(name: str = "analysis") -> dict[str, Any]:
 
 def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
     """An analysis. `omitted_launches` counts those that --top left out."""
+    whole = None
+    if not omitted_launches and len(analysis.launches) >= MANY:
+        from ncu_toolkit.analysis import reported  # few reports have so many
+
+        whole = reported.of_analysis(analysis)
+    program = {"program": _program(*whole, None)} if whole else {}
     return _document(
         "analysis",
         kernel_filter=visible(analysis.options.kernel),
@@ -191,6 +198,7 @@ def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
             for file in analysis.files
             for chain, launches in file.chains
         ],
+        **program,
     )
 
 
@@ -225,7 +233,7 @@ def program_document(programs: Programs, top: int | None = None) -> str:
 _STEP_FINDING: Final = "rule title summary confidence good ceiling_us expected_us measured_us where advice arithmetic evidence switch?"
 
 
-def _program(found: ProgramDiagnosis, known: Known, top: int | None) -> dict[str, Any]:
+def _program(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[str, Any]:
     from ncu_toolkit.explain.program import step_kernels
 
     step, account = found.step, found.account
