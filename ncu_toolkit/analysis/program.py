@@ -16,16 +16,18 @@ from typing import Final
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, FileResult, Group, Options
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.answers import told_apart
+from ncu_toolkit.analysis.trial import load_trial
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, for_user
 from ncu_toolkit.core.files import may_be_trace
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
-from ncu_toolkit.diagnosis.program import diagnose_program
+from ncu_toolkit.diagnosis.program import diagnose_program, with_trial
 from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import kernel_name
 from ncu_toolkit.document.views import Answer
 from ncu_toolkit.explain.program import Known, program_answer
+from ncu_toolkit.explain.trial import told
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
 from ncu_toolkit.program.account import account_of
@@ -132,7 +134,12 @@ def _read(path: Path, reports: Analysis, joined: set[str]) -> TraceResult:
     try:
         trace = read_trace(path)
         known, notes = join(trace, reports, joined)
-        return TraceResult(str(path), diagnosed(trace, str(path), known), known, tuple(notes))
+        found = diagnosed(trace, str(path), known)
+        trial = load_trial(path)
+        if trial is not None:
+            found = with_trial(found, trial)
+            notes += told(trial)
+        return TraceResult(str(path), found, known, tuple(notes))
     except UsageProblem:
         raise
     except (ToolkitError, OSError, MemoryError) as error:
