@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from ncu_toolkit.analysis.analyze import find_reports  # noqa: E402
 from ncu_toolkit.core.errors import ToolkitError  # noqa: E402
-from ncu_toolkit.report import framing, integrity, ncu_module, reader  # noqa: E402
+from ncu_toolkit.report import framing, integrity, ncu_action, reader  # noqa: E402
 
 #: Every relation between figures of one launch, and what it proves where it holds.
 RELATIONS: Final[Mapping[str, str]] = {
@@ -134,7 +134,7 @@ def loads(path: Path) -> bool:
         return False
     with tempfile.TemporaryDirectory() as scratch:
         readable = reader.ReportFile(path).plain(Path(scratch))
-        context = ncu_module.module().load_report(str(readable))
+        context = ncu_action.module().load_report(str(readable))
         found = sum(context.range_by_idx(i).num_actions() for i in range(context.num_ranges()))
     return bool(found == frame.declared_launches)
 

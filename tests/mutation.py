@@ -30,8 +30,8 @@ from ncu_toolkit.cli.analyze import render, write_pages
 from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.report import checksums, framing, integrity, messages, reader, scrub
-from ncu_toolkit.sass.elf import sections
+from ncu_toolkit.report import framing, integrity, messages, reader, scrub
+from ncu_toolkit.report.messages import elf_sections
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -235,7 +235,7 @@ def _header_bytes(elf: bytes) -> Iterator[int]:
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     yield from range(4, 64)
     yield from range(table, len(elf))
-    for section in sections(elf):
+    for section in elf_sections(elf):
         if section.kind == 2 or section.name.startswith(b".nv.info"):  # symbols
             yield from range(section.start, section.start + section.size)
 
@@ -422,7 +422,7 @@ def trial(
     path.write_bytes(changed)
     try:
         if with_checksum:
-            path.with_name(path.name + checksums.SUFFIX).write_text(
+            path.with_name(path.name + integrity.SUFFIX).write_text(
                 f"{hashlib.sha256(data).hexdigest()}  {path.name}\n"
             )
         try:

@@ -23,7 +23,7 @@ from typing import Final
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.report import checksums
+from ncu_toolkit.report import integrity
 
 #: Most bytes of a file that is served, as it lies on disk.
 MOST_BYTES: Final = 1 << 30
@@ -195,7 +195,7 @@ class Root:
             digest = next(filter(None, (self._copy(name, copy) for _ in range(_TRIES))), "")
             if not digest:
                 raise InputProblem(f"'{visible(name, 200)}' changes while it is read", "Try again")
-            for side in (copy.name + checksums.SUFFIX, "run.json"):
+            for side in (copy.name + integrity.SUFFIX, "run.json"):
                 with contextlib.suppress(InputProblem, UsageProblem):
                     beside = str(PurePosixPath(name).with_name(side))
                     copy.with_name(side).write_bytes(self.read(beside, files.json_limit()))

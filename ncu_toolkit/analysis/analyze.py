@@ -22,7 +22,7 @@ from ncu_toolkit.core import patterns, shares, units, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, partly
 from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
-from ncu_toolkit.report import missed, ncu_module
+from ncu_toolkit.report import ncu_action, reader
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.chain import Chain, ChainLink
@@ -79,6 +79,8 @@ class LaunchResult:
     """Counters of a complete launch that cannot be 0 or NaN, and are."""
     above: tuple[tuple[str, float], ...] = ()
     """Shares of a peak above all of it, which a launch has that is too short for its counters."""
+    sms: int = 0
+    """SMs of its GPU; 0 where the report does not say."""
     link: ChainLink | None = None
     """Its figures as a step of a chain of launches (FileResult.chains)."""
     workload: str = ""
@@ -190,7 +192,7 @@ class FileResult:
         """Chains that one launch could replace; none where launches may be missing."""
         from ncu_toolkit.diagnosis import chain
 
-        if self.filtered_out or missed.by_kernel(self.left_out):
+        if self.filtered_out or reader.by_kernel(self.left_out):
             return ()
         found = chain.chains([launch.link for launch in self.launches])
         return tuple((each, self.launches[each.first : each.last + 1]) for each in found)
@@ -309,8 +311,8 @@ class Analysis:
             if file.left_out
         ]
         for launch in self.launches:
-            if not launch.complete and missed.is_collective(launch.kernel):
-                found.append(f"Not finished: {launch.named}: {missed.COLLECTIVE}.")
+            if not launch.complete and reader.is_collective(launch.kernel):
+                found.append(f"Not finished: {launch.named}: {reader.COLLECTIVE}.")
             if launch.unread:
                 found.append(
                     f"Not read: {', '.join(launch.unread)} of {launch.named}: 0 or not a number, which is impossible."
@@ -429,7 +431,7 @@ def analyze(
         jobs=jobs,
         timeout=timeout,
         label=lambda index: f"'{files[index]}'",
-        forks=ncu_module.fits_here(),
+        forks=ncu_action.fits_here(),
         meanwhile=meanwhile,
     )
     for done in reading:
@@ -538,7 +540,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
         ) as crew,
     ):
         plain = file.plain(Path(scratch))
-        if ncu_module.fits_here():
+        if ncu_action.fits_here():
             crew.fork(len(spans) - jobs)  # taken last
             crew.fork(min(jobs, len(spans)), partial(_prepare, plain, file.codes))
         report, part = file.examined(allow_partial=options.allow_partial)
@@ -663,6 +665,7 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         needed_flops=context.flops if context else None,
         unread=unread(profile),
         above=above(profile),
+        sms=profile.device.sm_count,
         link=chain.link(profile),
         workload=launch.workload,
         inside=launch.inside,

@@ -26,8 +26,10 @@ from ncu_toolkit.model import Finding, Location
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Side
+    from ncu_toolkit.analysis.reported import ReportedProgram
     from ncu_toolkit.diagnosis.chain import Chain
     from ncu_toolkit.explain.differences import PredictedGain
+    from ncu_toolkit.model.program import StepFinding
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
@@ -44,6 +46,8 @@ _HANDED: Final = 0.1
 _NAMED: Final = 3
 #: What names in a comparison's table may be cut to: two of them, so that both can be told.
 _SHORTEST: Final = 20
+#: As `MANY` of reported.py, which is loaded where it is needed.
+_MANY: Final = 20
 #: Kernels that are named where a filter matches none.
 _EXISTING: Final = 8
 #: A change (new over old, less 1) from which on it is shown as a factor.
@@ -58,8 +62,12 @@ def of_analysis(
     cards: int = CARDS,
     most_notes: int = TOP,
     flags: bool = True,
+    program: bool = True,
 ) -> Answer:
-    """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`."""
+    """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`.
+
+    Where the launches are a program's, and what costs most is no single kernel's, it is the answer
+    to the program, unless `program` is false."""
     groups = analysis.judged
     names = told_apart([file.path for file in analysis.files])
     kinds = [
@@ -80,7 +88,37 @@ def of_analysis(
         return replace(shown, headline=nothing)
     several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
     inside = map(_inside, several[: len(shown.cards)])
-    return replace(shown, points=tuple(_chained(analysis))[:CARDS], tables=tuple(inside))
+    points = list(_chained(analysis))
+    if len(analysis.launches) >= _MANY:
+        from ncu_toolkit.analysis import reported  # few reports have so many
+
+        if whole := reported.of_analysis(analysis):
+            if program and whole.leads:
+                return _of_program(analysis, whole, top, cards, flags, points, notes)
+            points += map(_cause, whole.causes)
+    return replace(shown, points=tuple(points)[:CARDS], tables=tuple(inside))
+
+
+def _cause(found: StepFinding) -> str:
+    return f"{visible(found.title)}: {visible(found.summary)}"
+
+
+def _of_program(
+    analysis: Analysis, whole: ReportedProgram, top: int | None, cards: int, flags: bool,
+    points: Sequence[str], notes: Sequence[str],
+) -> Answer:  # fmt: skip
+    from ncu_toolkit.explain.program import program_answer
+
+    (file,) = analysis.files
+    shown = program_answer(
+        *whole,
+        top=top or TOP,
+        cards=min(cards, CARDS),
+        notes=notes,
+        next_command=f"ncu-toolkit analyze {shell_word(file.path)} --format html",
+        flags=flags,
+    )
+    return replace(shown, points=(*points[:CARDS], *shown.points))
 
 
 def _inside(launch: LaunchResult) -> Table:

@@ -13,12 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, FileResult, Group, Options
+from ncu_toolkit.analysis.analyze import (
+    DEFAULT_TIMEOUT,
+    Analysis,
+    FileResult,
+    Group,
+    Options,
+    judge,
+)
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.answers import told_apart
 from ncu_toolkit.analysis.trial import load_trial
 from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, for_user
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 from ncu_toolkit.core.files import may_be_trace
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
@@ -39,6 +46,11 @@ _TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chro
 _NAMED: Final = 3
 #: A cast before a number in a list of templates' arguments, which not all demanglers write.
 _CAST: Final = re.compile(r"\((?:unsigned )?(?:int|long|bool|char|short)\)(?=[-\d])")
+#: What else demanglers write differently: numbers of lambdas and of types, parameters, and "void".
+_INSTANCE: Final = re.compile(r" \(instance (\d+)\)")
+_SUFFIX: Final = re.compile(r"\b(\d+)(?:ul|u|l)\b")
+_PARENTHESES: Final = re.compile(r"\([^()]*\)")
+_VOID: Final = re.compile(r"\bvoid (?=[\w:])|\bconst\b")
 #: Name, grid and block.
 _Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 
@@ -80,19 +92,25 @@ def traces_among(paths: Iterable[Path]) -> list[Path]:
     return [path for path in paths if may_be_trace(path) and is_trace(path)]
 
 
-def diagnosed(trace: Trace, path: str, known: Known | None = None) -> ProgramDiagnosis:
-    """What costs a trace's step.
+def judged(
+    trace: Trace, path: str, reports: Analysis, joined: set[str] | None = None
+) -> TraceResult:
+    """What costs a trace's step, with the reports joined to it; theirs are added to `joined`.
 
     Raises:
         InputProblem: the trace holds no kernel.
     """
-    if not any(op.kind == "kernel" for op in trace.ops):
-        raise InputProblem(
-            f"'{path}' has no kernel",
-            "Record the program while it uses the GPU, with CUDA among what is traced",
-        )
-    step = find_step(trace)
-    return diagnose_program(step, account_of(step), known or {})
+    known, notes = join(trace, reports, joined)
+    step = find_step(trace, f"'{path}'")
+    found = diagnose_program(step, account_of(step), known)
+    return TraceResult(path, found, known, tuple(notes))
+
+
+def of_profiles(path: str, profiles: Sequence[Profile], options: Options) -> Analysis:
+    """A report that is read already, as `analyze` would give it."""
+    options = replace(options, profiles=True)
+    launches = tuple(judge(profile, path, options) for profile in profiles)
+    return Analysis((FileResult(path, launches, read=len(launches)),), options)
 
 
 def analyze_programs(
@@ -132,16 +150,11 @@ def analyze_programs(
 def _read(path: Path, reports: Analysis, joined: set[str]) -> TraceResult:
     """One trace; the reports with launches of it are added to `joined`."""
     try:
-        trace = read_trace(path)
-        known, notes = join(trace, reports, joined)
-        found = diagnosed(trace, str(path), known)
-        trial = load_trial(path)
-        if trial is not None:
-            found = with_trial(found, trial)
-            notes += told(trial)
-        return TraceResult(str(path), found, known, tuple(notes))
-    except UsageProblem:
-        raise
+        found, trial = judged(read_trace(path), str(path), reports, joined), load_trial(path)
+        if trial is None or found.found is None:
+            return found
+        notes = (*found.notes, *told(trial))
+        return replace(found, found=with_trial(found.found, trial), notes=notes)
     except (ToolkitError, OSError, MemoryError) as error:
         return TraceResult(str(path), error=for_user(error))
 
@@ -192,29 +205,44 @@ def _matches(shapes: Sequence[Launch], groups: Sequence[Group]) -> Mapping[int, 
     def key(name: str, launch: Launch) -> _Key:
         return name, launch.grid, launch.block
 
-    by_kernel: dict[_Key, Group] = {}
-    by_function: defaultdict[_Key, list[Group]] = defaultdict(list)
-    for group in groups:
-        launch = group.typical.profile.launch if group.typical.profile else None
-        if launch is not None:
-            by_kernel.setdefault(key(_signature(launch.kernel), launch), group)
-            by_function[key(launch.function, launch)].append(group)
-    alike: defaultdict[_Key, list[int]] = defaultdict(list)
-    found = {}
-    for at, shape in enumerate(shapes):
-        alike[key(shape.function, shape)].append(at)
-        if exact := by_kernel.get(key(_signature(shape.kernel), shape)):
-            found[at] = exact
-    for name, places in alike.items():
-        if len(places) == len(by_function[name]) == 1:
-            found.setdefault(places[0], by_function[name][0])
+    found: dict[int, Group] = {}
+    for name_of, alone in ((_signature, False), (_skeleton, True), (_function, True)):
+        theirs: defaultdict[_Key, list[Group]] = defaultdict(list)
+        ours: defaultdict[_Key, list[int]] = defaultdict(list)
+        for group in groups:
+            launch = group.typical.profile.launch if group.typical.profile else None
+            if launch is not None:
+                theirs[key(name_of(launch), launch)].append(group)
+        for at, shape in enumerate(shapes):
+            ours[key(name_of(shape), shape)].append(at)
+        for name, places in ours.items():
+            if theirs[name] and not (alone and len(places) * len(theirs[name]) > 1):
+                for at in places:
+                    found.setdefault(at, theirs[name][0])
     return found
 
 
-def _signature(kernel: str) -> str:
+def _function(launch: Launch) -> str:
+    return launch.function
+
+
+def _signature(launch: Launch) -> str:
     """A kernel's demangled name as all demanglers would write it."""
-    name = _CAST.sub("", kernel.removeprefix("void ")).replace("<unnamed>", "(anonymous namespace)")
-    return "".join(name.split())
+    name = _CAST.sub("", launch.kernel.removeprefix("void "))
+    return "".join(name.replace("<unnamed>", "(anonymous namespace)").split())
+
+
+def _skeleton(launch: Launch) -> str:
+    """The same without what demanglers write each in their way: parameters, return types, and
+    values of types."""
+    name = launch.kernel.replace("<unnamed>", "").replace("(anonymous namespace)", "")
+    name = _INSTANCE.sub(r"#\1", name).replace("[", "{").replace("]", "}")
+    name = name.replace("(bool)0", "false").replace("(bool)1", "true")
+    name = _SUFFIX.sub(r"\1", _CAST.sub("", name))
+    before = ""
+    while before != name:
+        before, name = name, _PARENTHESES.sub("", name)
+    return "".join(_VOID.sub("", name).split())
 
 
 def _stranger(file: FileResult, traces: Sequence[TraceResult]) -> InputProblem:

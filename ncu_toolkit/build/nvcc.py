@@ -25,8 +25,7 @@ from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import read_json
-from ncu_toolkit.ladder.catalogue import kernels_root
-from ncu_toolkit.ladder.header import code_digest
+from ncu_toolkit.ladder.catalogue import code_digest, kernels_root
 from ncu_toolkit.ladder.rung import Rung
 
 SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"

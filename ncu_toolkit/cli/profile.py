@@ -35,6 +35,7 @@ from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME
+from ncu_toolkit.model.profile import Profile
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import intake, store
 
@@ -55,7 +56,7 @@ STEP_PAGE: Final = "step.html"
         default=program_run.DEFAULT_KERNELS, show_default=True, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
-    lines="For a program: also record the Python line of each launch (Python 3.12).",
+    lines=switch("For a program: the Python line of each launch (Python 3.12).", "--lines/--no-lines", default=True),
     launch_skip="For a program: leave out the first N launches, and look for no step.",
     launch_count=option("For a program: profile the first N launches instead of a step's; 0 for all of them.", type=click.IntRange(min=0),
         default=program_run.DEFAULT_LAUNCHES),
@@ -293,7 +294,7 @@ def _profile_step(
     """Record a program, profile its step's kernels and answer for the step. Where it cannot be
     recorded here, its first launches are profiled."""
     from ncu_toolkit.analysis.analyze import Options
-    from ncu_toolkit.analysis.program import analyze_programs, answers_of
+    from ncu_toolkit.analysis.program import answer_of, judged, of_profiles
     from ncu_toolkit.gpu import recorder, step_run
     from ncu_toolkit.pages.program_view import write_program_page
     from ncu_toolkit.pages.publish import publish_run
@@ -312,27 +313,31 @@ def _profile_step(
         screen.print(f"note: no step was recorded: {error}")
         _profile_program(request, reports, timeout, asked, needs, False)
         return
-    notes = [*done.notes]
+    notes, report = [*done.notes], done.folder / f"{program_run.STEM}.ncu-rep"
+    profiles: tuple[Profile, ...] = ()
     if done.session is not None:
         run = publish_run(done.folder, reports)
         keep(run, done.folder, at)
         notes += done.session.notes
-        other = step_run.missing(done.step, done.chosen, run.profiles)
+        profiles = run.profiles
+        other = step_run.missing(done.step, done.chosen, profiles)
         if other:
             shown = shortlist([kernel_name(each.function) for each in other], 3)
             notes.append(
                 f"{len(other)} of {len(done.chosen)} kernels were not launched under ncu as they were recorded: {shown}"
             )
-    files = [done.trace, *sorted(done.folder.glob(f"{program_run.STEM}.ncu-rep"))]
-    programs = analyze_programs(files, Options(needs=needs))
-    screen.print(AnswersText(answers_of(programs)))
+    found = judged(
+        done.step.trace, str(done.trace), of_profiles(str(report), profiles, Options(needs=needs))
+    )
+    screen.print(AnswersText([answer_of(found)]))
     page = done.folder / STEP_PAGE
-    for each, found in programs.found:
-        write_program_page(found, page, each.known)
+    assert found.found is not None
+    write_program_page(found.found, page, found.known)
+    files = [str(done.trace), *([str(report)] if profiles else [])]
     for line in (
         *(f"note: {note}" for note in notes),
         f"Page: {page}",
-        f"Trace and report: {done.folder}; again: ncu-toolkit analyze {shlex.join(map(str, files))}",
+        f"Trace and report: {done.folder}; again: ncu-toolkit analyze {shlex.join(files)}",
     ):
         screen.print(line)
     if done.problem is not None:

@@ -33,7 +33,7 @@ FORMATS = ("text", "markdown", "json", "html")
     everything=option("Try what the program's trace suggests, each switch alone, then all that are worth keeping at once.", "--all"),
     listed=option("List the switches.", "--list"),
     runs=option("Runs a side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
-    kernel=option("For switches of kernels: only kernels in whose names this regular expression is found.", "--kernel", "-k", default="",
+    kernel=option("For switches of kernels: only a kernel with a name in which this regular expression is found.", "--kernel", "-k", default="",
         metavar="REGEX"),
     build=option('The command that builds the program, for switches of compilers: --build "nvcc -O2 app.cu -o app".', default="",
         metavar="COMMAND"),

@@ -11,7 +11,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.units import LEAST_GAIN, percent
-from ncu_toolkit.diagnosis import figures, intervals, language, needs, time_model
+from ncu_toolkit.diagnosis import figures, kernel, needs, time_model
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, Kernel, sections_to_collect
 from ncu_toolkit.diagnosis.rules import Rule, Specificity, load_rules, unknown
 from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, OpenQuestion, StaticFinding
@@ -160,7 +160,7 @@ def _bounded(finding: Finding, model: TimeModel) -> Finding:
     # that stays, intervals hold 73% of the field benchmark's gains, with that of the units that
     # keep all of theirs 82%.
     room = _headroom(replace(finding, relieves=dict.fromkeys(finding.relieves, 0.0)), model)
-    found = intervals.around(finding, room.factor if room else None)
+    found = time_model.around(finding, room.factor if room else None)
     if found and finding.speedup and finding.left is not None:
         found = (found[0], finding.speedup)
     return replace(finding, interval=found)
@@ -169,7 +169,7 @@ def _bounded(finding: Finding, model: TimeModel) -> Finding:
 def _for_caller(finding: Finding, profile: Profile) -> Finding:
     """A finding with advice on the call of a kernel that is not the reader's own code; commands that
     collect what the report lacks stay."""
-    instead = language.call(profile, load_rules()[finding.bottleneck].CALL)
+    instead = kernel.call(profile, load_rules()[finding.bottleneck].CALL)
     if not instead or finding.bottleneck == unknown.ID:
         return finding
     commands = tuple(step for step in finding.advice if isinstance(step, Advice))

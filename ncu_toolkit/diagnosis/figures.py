@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
-from ncu_toolkit.hardware.specs import spec
+from ncu_toolkit.hardware.specs import Occupancy, occupancy, spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, Presence, Profile
 from ncu_toolkit.sass import attribution

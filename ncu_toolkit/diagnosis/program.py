@@ -50,7 +50,7 @@ _KERNELS: Final = 8
 
 
 def diagnose_program(
-    step: Step, account: Account, known: Mapping[int, tuple[Profile, Diagnosis]] = {}
+    step: Step, account: Account, known: Mapping[int, tuple[Profile | None, Diagnosis]] = {}
 ) -> ProgramDiagnosis:
     """The causes that a step shows, the one that can save most first. `known`: what a report's
     counters say of a kernel, by its place in `Trace.shapes`.
@@ -183,7 +183,9 @@ def _uncovered(
     return shown, left_out
 
 
-def _kernels(s: StepFacts, known: Mapping[int, tuple[Profile, Diagnosis]]) -> list[StepFinding]:
+def _kernels(
+    s: StepFacts, known: Mapping[int, tuple[Profile | None, Diagnosis]]
+) -> list[StepFinding]:
     """What counters say of the step's kernels: each kernel's first cause, with the part of the
     kernel's time in the step that it can save. Shapes of one kernel with one cause are one finding."""
     ops: dict[int, list[int]] = defaultdict(list)

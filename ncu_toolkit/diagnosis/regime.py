@@ -12,7 +12,7 @@ from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, RESOURCES
-from ncu_toolkit.hardware.occupancy import Occupancy, occupancy
+from ncu_toolkit.hardware.specs import Occupancy, occupancy
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.model.profile import InstructionMix, Origin, Presence, Reading

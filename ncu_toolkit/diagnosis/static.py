@@ -24,7 +24,7 @@ from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.kernel import sentence
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, OpenQuestion, StaticFinding
-from ncu_toolkit.hardware.occupancy import (
+from ncu_toolkit.hardware.specs import (
     MAX_BLOCK_THREADS,
     Occupancy,
     limits_of,
@@ -40,9 +40,7 @@ from ncu_toolkit.sass import branches, disassembly, liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
 from ncu_toolkit.sass.disassembly import Function, SassInstruction, readable, without_padding
 from ncu_toolkit.sass.liveness import Liveness
-from ncu_toolkit.sass.loops import live_registers
-from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE
-from ncu_toolkit.sass.operands import parts
+from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE, parts
 
 TIMEOUT: Final = 120  # seconds for one cuobjdump call
 #: Block sizes shown where a file does not say which it is launched with.
@@ -96,6 +94,9 @@ class KernelAnalysis:
     together."""
     findings: tuple[StaticFinding, ...]
     unknown: tuple[OpenQuestion, ...]
+    code: tuple[disassembly.SassInstruction, ...] = ()
+    live: tuple[int, ...] = ()
+    """Live general registers a thread at each instruction of `code`."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ class StaticAnalysis:
             kernels=tuple(
                 replace(
                     k,
+                    code=(),
+                    live=(),
                     regions=tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions),
                 )
                 for k in self.kernels
@@ -125,6 +128,7 @@ class StaticAnalysis:
         )
         plain = document("static", shown)
         for kernel, given in zip(plain["data"]["kernels"], self.kernels, strict=True):
+            del kernel["code"], kernel["live"]
             for table, found in [
                 (kernel["occupancy"], given.occupancy),
                 *zip(kernel["blocks"], given.blocks, strict=True),
@@ -395,7 +399,7 @@ def _kernel(
     facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | None, spills_known: bool
 ) -> KernelAnalysis:
     used, fill = facts.resources, facts.occupancy
-    warps, live = facts.warps, live_registers(facts.function)
+    warps, live = facts.warps, liveness.of_code(facts.function.lines, facts.function.targets)
     return KernelAnalysis(
         name=readable(facts.name),
         registers=used.registers,
@@ -425,6 +429,8 @@ def _kernel(
         else None,
         findings=diagnose_code(facts),
         unknown=unknowns(facts),
+        code=facts.function.instructions,
+        live=live.counts,
     )
 
 

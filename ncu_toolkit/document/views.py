@@ -206,7 +206,8 @@ class RoofPlot:
 
 @dataclass(frozen=True)
 class StepChart:
-    """A height that changes in steps along an axis, and where a launch is now: (place, height)."""
+    """A height that changes in steps along an axis, and one place of it that is marked: (place,
+    height), with words. `unit` is what heights are in."""
 
     key: str
     title: str
@@ -216,6 +217,8 @@ class StepChart:
     now: tuple[float, float]
     most: float
     label: str
+    unit: str
+    words: str
     table: Table
 
 
@@ -422,6 +425,11 @@ class Listing:
 
     title: str
     lines: tuple[tuple[str, str, str], ...]
+    live: tuple[int, ...] = ()
+    """Of each line, the most registers that hold a value at one of its instructions, 0 for none;
+    empty where not known. Shown on pages."""
+    registers: int = 0
+    """Registers a thread has."""
 
 
 @dataclass(frozen=True)
@@ -469,7 +477,7 @@ class Answer:
     """The closing line, where there is one."""
     next: str = ""
     """The command to run next."""
-    charts: tuple[BarChart | Chart | RoofPlot, ...] = ()
+    charts: tuple[BarChart | Chart | RoofPlot | StepChart, ...] = ()
     """Pictures, on pages only; one whose table is among `tables` is shown in its place."""
 
     @property
@@ -488,6 +496,8 @@ class RunView:
     created: str
     live: bool
     facts: tuple[Fact, ...]
+    program: Card | None
+    """What costs the program of these launches most; None where that is a single kernel's."""
     answer: Answer | None
     savings: Savings | None
     card_pages: tuple[str, ...]

@@ -4,6 +4,7 @@ code; of a profiled launch parts of its page."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ncu_toolkit.core import units
@@ -29,6 +30,7 @@ from ncu_toolkit.document.views import (
     Fact,
     Listing,
     Spec,
+    StepChart,
     Table,
     Tone,
     missing,
@@ -38,7 +40,7 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.explain.verdict import CODE, sentences
-from ncu_toolkit.ladder.header import split
+from ncu_toolkit.ladder.catalogue import split
 from ncu_toolkit.model import Diagnosis, Evidence, Location, Profile
 from ncu_toolkit.sass.cost import LISTED, Region
 from ncu_toolkit.sass.opcodes import WARP_SIZE
@@ -68,12 +70,12 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
     texts = {name: text.splitlines() for name, text in (sources or {}).items()}
     tables: list[Table] = []
     code: list[Listing] = []
-    charts: list[BarChart] = []
+    charts: list[BarChart | StepChart] = []
     for kernel in found.kernels:
         of = f"{kernel_name(kernel.name)}: " if len(found.kernels) > 1 else ""
         tables += [each for each in _tables(kernel, of) if each.rows]
         code += _listings(kernel, of, texts)
-        charts += filter(None, [_costs(kernel, of)])
+        charts += filter(None, [_costs(kernel, of), _registers(kernel, of)])
     head = f"{found.subject} for {found.target}" if found.target else found.subject
     parts = [head, f"size {found.size}" if found.size else "", found.dtype]
     parts += [f"{name}={value}" for name, value in found.parameters.items()]
@@ -279,6 +281,55 @@ def _costs(kernel: KernelAnalysis, of: str) -> BarChart | None:
     )
 
 
+#: Lines in the table of those with most registers.
+_FULLEST: Final = 12
+
+
+def _registers(kernel: KernelAnalysis, of: str) -> StepChart | None:
+    """The live registers over the code, in order of addresses; None where they are not known."""
+    live, code = kernel.live, kernel.code
+    if not live or not max(live):
+        return None
+    turns = [(at, n) for at, n in enumerate(live) if not at or n != live[at - 1]]
+    peak = live.index(max(live))
+    fullest = sorted(_by_line(kernel).items(), key=lambda item: -item[1])[:_FULLEST]
+    places = Spec[tuple[tuple[str, int], int]](
+        "line", "Line", numeric=False, cell=lambda item: f"{visible(item[0][0])}:{item[0][1]}"
+    )
+    counts = Spec[tuple[tuple[str, int], int]](
+        "live", "Most live registers", cell=lambda item: str(item[1])
+    )
+    at = code[peak]
+    where = f"line {at.line}" if at.line else f"{at.address:#x}"
+    return StepChart(
+        slug(f"{of}registers"),
+        f"{of}Where are registers in use?",
+        "Live registers",
+        f"Registers that hold a value still needed. Most: {live[peak]} of {kernel.registers} at {where}, the diamond.",
+        ((*turns, (len(live) - 1, live[-1]))),
+        (peak, live[peak]),
+        float(max(kernel.registers, live[peak])),
+        "instruction",
+        "registers a thread",
+        f"{where}: {live[peak]} registers, {visible(at.sass)}",
+        table("", (places, counts), fullest, key=slug(f"{of}registers-data")),
+    )
+
+
+def _by_line(kernel: KernelAnalysis) -> dict[tuple[str, int], int]:
+    """Most live registers at an instruction of each source line, by last name of the file."""
+    found: dict[tuple[str, int], int] = {}
+    for row, live in zip(kernel.code, kernel.live, strict=True):
+        if row.line:
+            key = (_last(row.file), row.line)
+            found[key] = max(live, found.get(key, 0))
+    return found
+
+
+def _last(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
 #: Units of a loop that are drawn, those with most cycles first, and what its own dependencies are
 #: called among them.
 _UNITS_DRAWN: Final = 4
@@ -382,11 +433,18 @@ def _listings(
         by_file.setdefault(file, {})[line] = n
     for file, lines in by_file.items():
         if file in texts:
-            yield _source(f"{of}{visible(file)}", texts[file], lines, bool(region.depth))
-    rows = [("", f"{row.line or ''}", visible(row.sass, CODE)) for row in region.code[:_LINES]]
+            live = {line: n for (name, line), n in _by_line(kernel).items() if name == file}
+            shown = _source(f"{of}{visible(file)}", texts[file], lines, bool(region.depth))
+            of_lines = tuple(live.get(int(number), 0) for _, number, _ in shown.lines)
+            yield replace(shown, live=of_lines if live else (), registers=kernel.registers)
+    code = region.code[:_LINES]
+    rows = [("", f"{row.line or ''}", visible(row.sass, CODE)) for row in code]
     if rows:
         what = "the first loop" if region.depth else "the kernel"
-        yield Listing(f"{of}Instructions of {what}, with their source lines", tuple(rows))
+        title = f"{of}Instructions of {what}, with their source lines"
+        at = {row.address: n for row, n in zip(kernel.code, kernel.live, strict=True)}
+        counts = tuple(at.get(row.address, 0) for row in code) if at else ()
+        yield Listing(title, tuple(rows), counts, kernel.registers)
 
 
 def _source(name: str, text: Sequence[str], marked: Mapping[int, int], looped: bool) -> Listing:

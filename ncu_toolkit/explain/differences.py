@@ -25,7 +25,7 @@ from ncu_toolkit.document.card import MOST, Card, kernel_name, whole_percent
 from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Segment
 from ncu_toolkit.document.views import BarChart, Cell, Listing, Spec, Table, Tone, table
 from ncu_toolkit.explain.verdict import CODE, extents
-from ncu_toolkit.ladder.header import split
+from ncu_toolkit.ladder.catalogue import split
 from ncu_toolkit.model import Profile
 
 #: Where the definition of a kernel begins, in CUDA C++ and in Python.

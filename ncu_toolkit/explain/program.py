@@ -12,7 +12,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.diagnosis.language import made_by
+from ncu_toolkit.diagnosis.kernel import made_by
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import (
@@ -33,6 +33,8 @@ from ncu_toolkit.program.classes import kernel_class
 
 #: A report's profile and verdict of a trace's kernels, by place in `Trace.shapes`.
 Known = Mapping[int, tuple[Profile, Diagnosis]]
+#: The same where profiles need not be kept.
+Judged = Mapping[int, tuple[Profile | None, Diagnosis]]
 #: Bars of a step, the last for all that is left.
 _BARS: Final = 6
 #: Part of the step (0-1) below which time is in the last bar.
@@ -54,6 +56,8 @@ _GENERIC: Final = re.compile(
 _FUNCTOR: Final = re.compile(
     r"\bCUDAFunctor(?:On\w+?)?_(\w+)(?=<)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
 )
+#: What records what a report lacks.
+_RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 _ALL: Final = {2: "both", 3: "all three", 4: "all four", 5: "all five", 6: "all six"}
 #: A function around the lambda that a template runs.
 _LAMBDA: Final = re.compile(r"<\s*(?:[\w:]*::)?(\w+)\([^()]*\)::[\[{]lambda")
@@ -64,7 +68,6 @@ _NO_FUNCTOR: Final = re.compile(
 )
 #: What is not known without it; what is not here changes no answer.
 _UNKNOWN: Final[Mapping[Lack, str]] = {
-    "wall time": "how long the GPU idles",
     "host calls": "why the GPU idles",
     "lines": "which line launches a kernel",
     "memory kinds": "whether the host's memory is pinned",
@@ -87,7 +90,7 @@ class StepKernel:
 
 
 def step_kernels(
-    step: Step, account: Account, known: Known | None = None
+    step: Step, account: Account, known: Judged | None = None
 ) -> tuple[StepKernel, ...]:
     """The kernels of a step, those with most time first."""
     trace, ops = step.trace, step.ops
@@ -148,7 +151,7 @@ def kernel_label(launch: Launch) -> str:
 
 def program_answer(
     found: ProgramDiagnosis,
-    known: Known | None = None,
+    known: Judged | None = None,
     *,
     top: int = TOP,
     cards: int = CARDS,
@@ -172,7 +175,7 @@ def program_answer(
     first = replace(
         first,
         bars=_bars(account),
-        of=f"where the {step.word} goes",
+        of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
         basis=_idle(account),
         then=_then(found, costly),
         missing=lacking(step.trace),
@@ -220,11 +223,14 @@ def headline(found: ProgramDiagnosis) -> str:
     elif len(gpus) > 1:
         gpu = f"{len(gpus)} × {gpu}" if gpu else f"{len(gpus)} GPUs"
     work = f"{units.count(step.launches)} launch{'es' * (step.launches != 1)}"
-    if "wall time" not in trace.lacks:
+    if trace.timed:
         work += f", GPU busy {units.percent(found.account.busy, 2)}"
+    else:
+        wall += " of kernels"
+    whole = f"whole run of {wall}" if trace.timed else wall
     parts = (
         trace.program,
-        f"whole run of {wall}" if step.how == "whole" else f"step of {wall} ({seen})",
+        whole if step.how == "whole" else f"step of {wall} ({seen})",
         gpu,
         work,
     )
@@ -438,9 +444,9 @@ def _idle(account: Account) -> str:
 
 def lacking(trace: Trace) -> str:
     """What a trace does not tell, in a sentence; empty where it lacks nothing."""
+    if not trace.timed:
+        return f"No host times and no idle time: record them with `{_RECORD}`."
     unknown = [words for lack, words in _UNKNOWN.items() if lack in trace.lacks]
-    if "wall time" in trace.lacks and len(unknown) > 1:
-        unknown = [each for each in unknown if each != _UNKNOWN["host calls"]]
     either = " or ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
     return f"The trace does not show {either}." if unknown else ""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import LEAST_GAIN
-from ncu_toolkit.diagnosis import figures, language, needs, regime
+from ncu_toolkit.diagnosis import figures, kernel, needs, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, missing
 from ncu_toolkit.diagnosis.rules import load_rules, title, unknown
@@ -38,7 +38,7 @@ from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location,
 from ncu_toolkit.model.finding import Advice, shown_step
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
-from ncu_toolkit.sass.operands import READS_ONLY
+from ncu_toolkit.sass.opcodes import READS_ONLY
 
 #: Bars, stall reasons, pieces of advice and words of a sentence that fit one screen.
 BARS: Final = 5
@@ -87,6 +87,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
         room = None
     absent = missing(profile, _INPUTS) if launch.single else ()
+    probed = profile.context is not None and bool(profile.context.pressure_us)
     then = _next(state, bool(absent), file or profile.origin.file)
     slow, advised = state == "slow", state != "roof" or _on_condition(finite(finding.speedup))
     return Card(
@@ -106,7 +107,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         also=_also(diagnosis) if slow else "",
         next=then,
         missing=_missing(profile, absent),
-        pressure=regime.confirmation(profile, diagnosis),
+        pressure=regime.confirmation(profile, diagnosis) if probed else "",
         called=_called(launch),
     )
 
@@ -522,7 +523,7 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
     if not rows:
         lacks.append("instructions and source")
     elif not any(row.file for row in rows):
-        if how := language.line_information(profile):
+        if how := kernel.line_information(profile):
             lacks.append(f"source lines ({how})")
     elif not profile.sources:
         lacks.append("source text (ncu --import-source yes)")

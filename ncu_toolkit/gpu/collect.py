@@ -28,6 +28,8 @@ from ncu_toolkit.metrics import sections
 #: Seconds that ncu has to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
+#: What ncu says of each launch when it is profiled.
+_PASSES: Final = r"- (\d+) pass"
 #: Remedy of a time-out.
 _LESS: Final = "allow more time with --timeout, or profile fewer kernels"
 #: What to do where only administrators may read the counters.
@@ -222,19 +224,21 @@ def run(
     environment: Mapping[str, str] | None = None,
     keep_open: Sequence[int] = (),
     less: str = _LESS,
+    most: int = 0,
 ) -> NcuOutcome:
     """Run ncu in a process group of its own and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
     the report is written with what is finished; after GRACE_SECONDS the whole group is killed.
     `tick` is called a few times a second, for progress. `keep_open` are file descriptors that ncu
-    and the program inherit. `less` is what to do about a time-out.
+    and the program inherit. `less` is what to do about a time-out. After `most` launches, if not 0,
+    `request_stop` is called too; that the program ended by it is no problem.
 
     Raises:
         EnvironmentProblem: the log cannot be written, or ncu cannot be started.
     """
     started = time.monotonic()
-    interrupted = timed_out = False
+    interrupted = timed_out = enough = False
     with _opened(log) as sink:
         process = _started(words, sink, environment or {}, keep_open)
         deadline = started + timeout
@@ -249,9 +253,10 @@ def run(
                     if interrupted:
                         break
                     interrupted = True
-                if (interrupted or time.monotonic() > deadline) and not stopping:
+                enough = enough or (bool(most) and _profiled(log) >= most)
+                if (interrupted or enough or time.monotonic() > deadline) and not stopping:
                     stopping = True
-                    timed_out = not interrupted
+                    timed_out = not interrupted and not enough
                     deadline = time.monotonic() + GRACE_SECONDS
                     if request_stop is not None:
                         request_stop()
@@ -264,14 +269,26 @@ def run(
     text = log.read_text(encoding="utf-8", errors="replace")
     found = written(output)
     logger.debug("output of ncu and the program:\n%s", text)
-    cause, problem = classify(
-        text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
+    cause, problem = (
+        ("", None)
+        if enough and found
+        else classify(
+            text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
+        )
     )
     code, seconds = process.returncode, time.monotonic() - started
     what = f": {problem}" if problem else ""
     logger.info("ncu ended with %s after %.1f s%s", code, seconds, what)
-    passes = tuple(int(n) for n in re.findall(r"- (\d+) pass", text))
+    passes = tuple(int(n) for n in re.findall(_PASSES, text))
     return NcuOutcome(tuple(words), code, seconds, log, found, problem, interrupted, passes, cause)
+
+
+def _profiled(log: Path) -> int:
+    """How many launches are finished."""
+    try:
+        return len(re.findall(_PASSES, log.read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return 0
 
 
 def _opened(log: Path) -> BinaryIO:

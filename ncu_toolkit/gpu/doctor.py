@@ -20,7 +20,7 @@ from ncu_toolkit.build import toolchain
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import ToolkitError, extra
 from ncu_toolkit.gpu import collect
-from ncu_toolkit.report import ncu_module
+from ncu_toolkit.report import ncu_action
 
 State = Literal["ok", "warning", "missing"]
 
@@ -205,16 +205,26 @@ def _release() -> int:
         return 0
 
 
+def _module_version() -> str:
+    """Version of the report module in use. Raises EnvironmentProblem without one."""
+    if own := str(getattr(ncu_action.module(), "__version__", "")):
+        return own
+    try:
+        return importlib.metadata.version("ncu-report")
+    except importlib.metadata.PackageNotFoundError:
+        return "bundled with Nsight Compute"
+
+
 @_check("report module", "reading reports")
 def _module() -> MachineCheck:
-    ncu_module.module()
-    return _ok(f"ncu-report {ncu_module.version()}")
+    ncu_action.module()
+    return _ok(f"ncu-report {_module_version()}")
 
 
 @_check("versions", "reading reports of this ncu")
 def _versions() -> MachineCheck:
     """The module reads reports of its own version and older ones."""
-    module = ncu_module.version()
+    module = _module_version()
     try:
         ncu = collect.find_ncu().version
     except ToolkitError:

@@ -24,7 +24,7 @@ from ncu_toolkit.core.errors import InputProblem, KernelProblem, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu.executor import HERE
 from ncu_toolkit.gpu.tuned import file_name
-from ncu_toolkit.hardware.occupancy import limits_of, occupancy
+from ncu_toolkit.hardware.specs import limits_of, occupancy
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model.codec import encoded, from_plain, open_document
 

@@ -20,7 +20,7 @@ from ncu_toolkit.core.errors import (
     extra,
 )
 from ncu_toolkit.gpu import cuda
-from ncu_toolkit.hardware.occupancy import limits_of, occupancy
+from ncu_toolkit.hardware.specs import limits_of, occupancy
 from ncu_toolkit.ladder.problems import ArraySpec, Case, Size, compare, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Device

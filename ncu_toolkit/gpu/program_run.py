@@ -21,7 +21,7 @@ from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.run import Run, Skipped
-from ncu_toolkit.report import missed
+from ncu_toolkit.report import reader
 from ncu_toolkit.report.redact import (
     redact_command,
     redact_folder,
@@ -83,6 +83,7 @@ def profile(
     redact_source: bool = False,
     needs: Sequence[Needs] = (),
     folder: Path | None = None,
+    most: int = 0,
 ) -> Session:
     """Run a program under ncu into a new run folder. Launches that were finished before a failure,
     time-out or Ctrl-C are kept.
@@ -91,6 +92,7 @@ def profile(
         request: the program and its launches; its output and section folders are set here.
         needs: what its launches must move and compute, for their verdicts.
         folder: a run folder that holds something already, and stays where nothing is profiled.
+        most: end the program after so many launches; 0: let it run.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
@@ -111,7 +113,7 @@ def profile(
     try:
         outcome = collect.run(
             words, request.output, folder / f"{STEM}.log", timeout=timeout,
-            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER,
+            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER, most=most,
         )  # fmt: skip
     finally:
         end_programs(token, signal.SIGKILL)
@@ -183,10 +185,10 @@ def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool
         notes.append(f"{marked}. --no-ranges profiles everything")
     text = outcome.log.read_text(encoding="utf-8", errors="replace")
     one_process = text.count("==PROF== Connected to process") <= 1
-    notes.append(missed.by_command(outcome.command, profiled, one_process))
+    notes.append(reader.by_command(outcome.command, profiled, one_process))
     begun = re.findall(r'==PROF== Profiling "([^"\n]+)"', text)
     if len(begun) > profiled and (outcome.problem or outcome.interrupted):
-        why = f": {missed.COLLECTIVE}" if missed.is_collective(begun[-1]) else ""
+        why = f": {reader.COLLECTIVE}" if reader.is_collective(begun[-1]) else ""
         notes.append(f"'{begun[-1]}' was not finished when profiling ended{why}")
     return [note for note in notes if note]
 

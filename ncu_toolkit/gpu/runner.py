@@ -43,7 +43,7 @@ from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.metrics.sections import SET_NAME
 from ncu_toolkit.model.run import Ceilings, LadderOptions, Run, RunCase
-from ncu_toolkit.report import checksums, framing
+from ncu_toolkit.report import framing, integrity
 from ncu_toolkit.report.redact import redact_command, redact_folder, redact_in_place, redact_text
 from ncu_toolkit.runs import store
 
@@ -784,7 +784,7 @@ def _drop_damaged(session: Session, reporter: Reporter) -> None:
     """Take out reports that were damaged or deleted; their cases are collected again."""
     for name in session.run.report_files:
         path = session.folder / name
-        problem = checksums.verify(path).problem if path.is_file() else "is gone"
+        problem = integrity.verify(path).problem if path.is_file() else "is gone"
         if not problem:
             continue
         if path.is_file():

@@ -1,26 +1,27 @@
 """`profile -- PROGRAM`: record the program once, find its step, and profile only the launches that
 the step's time goes to, in one run of ncu.
 
-How ncu numbers launches is not settled: its manual (2025.3) counts each kernel with each grid, block
-and shared memory for itself, an earlier one each name. Every numbering is written here, and
-`NUMBERING` says which one holds (/benchmarks/programs/README.md has the experiment)."""
+ncu cannot name a launch of each kernel: `--kernel-id` is given once, and its number counts the
+launches of each name. So it takes one launch of each name, grid, block and shared memory
+(`--filter-mode per-launch-config`) of the kernels that are named, and the program ends when the
+launches that the trace foretells are profiled."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, program_run, recorder
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.profile import Launch, Profile
-from ncu_toolkit.model.program import Account, Step, Trace
+from ncu_toolkit.model.program import Account, Op, Step
 from ncu_toolkit.program import choice
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.builder import function_name
@@ -29,28 +30,15 @@ from ncu_toolkit.program.step import find_step
 from ncu_toolkit.runs import store
 
 TRACE: Final = "program.ncu-trace"
-#: What ncu counts up for `--kernel-id`: all launches of a process, those of a kernel's name, or those
-#: of a name with a grid, block and shared memory; "config" takes no number: one launch of each.
-Numbering = Literal["all", "name", "shape", "config"]
-NUMBERING: Final[Numbering] = "shape"
 #: Longest word of a command line (Linux's MAX_ARG_STRLEN is 128 KiB).
 _LONGEST: Final = 100_000
-#: Steady windows before the last that launches are taken from: later ones are like them.
-_WINDOWS: Final = 8
-
-
-@dataclass(frozen=True)
-class Pick:
-    """A kernel that is profiled: its place in `Trace.shapes`, and the launches of it in steady steps
-    by their places in `Trace.ops`, the typical one first."""
-
-    shape: int
-    launches: tuple[int, ...]
+#: What ncu tells one launch from another by: name, grid, block and shared memory.
+_Key = tuple[str, tuple[int, ...], tuple[int, ...], int]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """ncu's options that take the chosen launches, and how many launches of the trace they take."""
+    """ncu's options that take the chosen kernels, and how many launches they take."""
 
     words: tuple[str, ...]
     expected: int
@@ -63,7 +51,8 @@ class StepRun:
     folder: Path
     trace: Path
     step: Step
-    chosen: tuple[Pick, ...]
+    chosen: tuple[int, ...]
+    """The kernels that were to be profiled, by their places in `Trace.shapes`."""
     session: Session | None
     """None where nothing could be profiled; `problem` says why."""
     problem: ToolkitError | None = None
@@ -72,130 +61,61 @@ class StepRun:
     """The program's exit code when it was recorded."""
 
 
-def picks(
-    step: Step, account: Account, most: int = program_run.DEFAULT_KERNELS
-) -> tuple[Pick, ...]:
-    """The kernels worth profiling (`choice.choose`), with their launches in steady steps."""
-    trace, ops = step.trace, step.ops
-    of: defaultdict[object, list[int]] = defaultdict(list)
-    for window in step.windows[-_WINDOWS:]:
-        for at in range(window.first, window.last):
-            op = trace.ops[at]
-            if (
-                op.kind == "kernel"
-                and step.process in (None, op.process)
-                and step.device in (None, op.device)
-            ):
-                of[_key(trace.shapes[op.shape], "shape")].append(at)
-    found = []
-    for each in choice.choose(step, account, most):
-        typical, key = ops[each.op], _key(trace.shapes[each.group.shape], "shape")
-        steady = sorted(of[key], key=lambda at: trace.ops[at] is not typical)
-        if steady:
-            found.append(Pick(each.group.shape, tuple(steady)))
-    return tuple(found)
-
-
-def numbers(trace: Trace, process: int, numbering: Numbering) -> dict[int, int]:
-    """The number, from 1, that ncu gives each launch of a process, by its place in `Trace.ops`.
-    Launches count in the order of their calls, kernels of a graph in that of their start."""
-
-    def called(at: int) -> tuple[int, int]:
-        op = trace.ops[at]
-        return (trace.calls[op.call].start if op.call >= 0 else op.start), op.start
-
-    mine = (at for at, op in enumerate(trace.ops) if op.kind == "kernel" and op.process == process)
-    count: Counter[object] = Counter()
-    found = {}
-    for at in sorted(mine, key=called):
-        key = _key(trace.shapes[trace.ops[at].shape], numbering)
-        count[key] += 1
-        found[at] = count[key]
-    return found
-
-
-def _key(shape: Launch, numbering: Numbering) -> object:
-    if numbering == "all":
-        return ""
-    if numbering == "name":
-        return shape.kernel
-    return shape.kernel, shape.grid, shape.block, shape.shared_static + shape.shared_dynamic
+def picks(step: Step, account: Account, most: int = program_run.DEFAULT_KERNELS) -> tuple[int, ...]:
+    """The kernels worth profiling (`choice.choose`), by their places in `Trace.shapes`."""
+    return tuple(each.group.shape for each in choice.choose(step, account, most))
 
 
 def selection(
-    step: Step,
-    chosen: Sequence[Pick],
-    symbols: Mapping[str, tuple[str, ...]],
-    numbering: Numbering = NUMBERING,
+    step: Step, chosen: Sequence[int], symbols: Mapping[str, tuple[str, ...]]
 ) -> Selection:
-    """What makes ncu profile a launch of each chosen kernel, and as few others as can be.
-
-    A number holds for every kernel that is named, so the fewest numbers are taken that meet a steady
-    launch of each. ncu stops the program after the last one.
+    """What makes ncu profile a launch of each chosen kernel in a steady step, and few others: those
+    of the same names with other grids.
 
     Args:
         symbols: the mangled names of each kernel by `Launch.kernel` (`recorder.symbols`).
     """
-    trace = step.trace
-    process = trace.ops[chosen[0].launches[0]].process
-    number = numbers(trace, process, numbering)
-    places = {each.shape: [at for at in each.launches if at in number] for each in chosen}
-    kernels = {trace.shapes[each.shape].kernel for each in chosen}
+    shapes = step.trace.shapes
+    kernels = {shapes[each].kernel for each in chosen}
     named = {name for kernel in kernels for name in symbols.get(kernel, (kernel,))}
     pattern = f"^({'|'.join(map(re.escape, sorted(named)))})$"
-    if len(pattern) > _LONGEST:
-        pattern = ""
-    base = ("--kernel-name-base", "mangled") if pattern else ()
-    if numbering == "config":
-        skip = max(0, min(max(number[at] for at in some) for some in places.values()) - 1)
-        name = ("--kernel-name", f"regex:{pattern}") if pattern else ()
-        words = (
-            *base,
-            *name,
-            "--filter-mode",
-            "per-launch-config",
-            "--launch-skip",
-            str(skip),
-            "--launch-count",
-            "1",
-        )
-        alike = {
-            _key(shape, "shape") for shape in trace.shapes if shape.kernel in kernels or not pattern
-        }
-        return Selection(words, len(alike))
-    if numbering == "all":
-        taken = {number[some[0]] for some in places.values()}
-        words = ("--kernel-id", f":::{_either(taken)}")
-        expected = len(taken)
-    else:
-        taken = _cover({shape: {number[at] for at in some} for shape, some in places.items()})
-        words = (
-            *base,
-            "--kernel-id",
-            f"::{f'regex:{pattern}' if pattern else ''}:{_either(taken)}",
-        )
-        expected = sum(
-            count in taken and (trace.shapes[trace.ops[at].shape].kernel in kernels or not pattern)
-            for at, count in number.items()
-        )
-    return Selection((*words, "--launch-count", str(expected), "--kill", "yes"), expected)
-
-
-def _either(taken: set[int]) -> str:
-    return "|".join(map(str, sorted(taken)))
-
-
-def _cover(choices: Mapping[int, set[int]]) -> set[int]:
-    """Few numbers of which each kernel has at least one: the one that most kernels have comes first."""
-    left, taken = dict(choices), set[int]()
-    while left:
-        count = Counter(number for each in left.values() for number in each)
-        if not count:
+    known = len(pattern) <= _LONGEST
+    keys = {at: _key(shape) for at, shape in enumerate(shapes)}
+    queue = [
+        (op.process, keys[op.shape], op)
+        for op in sorted(step.trace.ops, key=lambda op: _queued(step, op))
+        if op.kind == "kernel" and (not known or shapes[op.shape].kernel in kernels)
+    ]
+    wanted = {keys[each] for each in chosen}
+    # The second steady step: the first may still be that of a tuner.
+    steady = step.windows[min(1, len(step.windows) - 1)]
+    before = Counter(
+        key
+        for process, key, op in queue
+        if op.start < steady.start and step.process in (None, process)
+    )
+    skip = min(before[key] for key in wanted)
+    count: Counter[tuple[int, _Key]] = Counter()
+    expected = 0
+    for process, key, op in queue:
+        if not wanted and op.start >= steady.end:
             break
-        best = min(count, key=lambda number: (-count[number], number))
-        taken.add(best)
-        left = {shape: each for shape, each in left.items() if best not in each}
-    return taken
+        count[process, key] += 1
+        if count[process, key] == skip + 1:
+            expected += 1
+            wanted.discard(key)
+    name = ("--kernel-name-base", "mangled", "--kernel-name", f"regex:{pattern}") if known else ()
+    mode = ("--filter-mode", "per-launch-config", "--launch-skip", str(skip))
+    return Selection((*name, *mode, "--launch-count", "1"), expected)
+
+
+def _queued(step: Step, op: Op) -> tuple[int, int]:
+    """When the host queued a launch; kernels of a graph by their start."""
+    return (step.trace.calls[op.call].start if op.call >= 0 else op.start), op.start
+
+
+def _key(shape: Launch) -> _Key:
+    return shape.kernel, shape.grid, shape.block, shape.shared_static + shape.shared_dynamic
 
 
 def profile_step(
@@ -210,7 +130,6 @@ def profile_step(
     redact_source: bool = False,
     needs: Sequence[Needs] = (),
     tell: Callable[[str], None] = lambda line: None,
-    numbering: Numbering = NUMBERING,
 ) -> StepRun:
     """Record a program, find its step and profile the kernels that its time goes to. The trace lies
     in the run's folder as `TRACE`, also where nothing could be profiled.
@@ -249,25 +168,22 @@ def profile_step(
         notes.append("no kernel of the step can be profiled alone: all wait for other GPUs")
     else:
         tell(f"{step.said} Profiling {len(chosen)} of its kernels under ncu")
-    for way in (numbering, "config") if chosen else ():
-        words = selection(step, chosen, symbols, way).words
-        stack = ("--call-stack-type", "python") if _python(request) else ()
-        narrowed = replace(request, launch_count=0, extra=(*request.extra, *words, *stack))
         try:
+            found = selection(step, chosen, symbols)
+            narrowed = replace(request, launch_count=0, extra=(*request.extra, *found.words))
             session = program_run.profile(
                 narrowed, reports, timeout=timeout, redact=redact, redact_source=redact_source,
-                needs=needs, folder=folder,
+                needs=needs, folder=folder, most=found.expected,
             )  # fmt: skip
             # That ncu's filters left launches out is no news here.
-            session.notes = [each for each in session.notes if "(--kernel-" not in each]
-            break
+            session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
         except UsageProblem as error:
-            # Under ncu the program launched others: one launch of each kernel by its name then.
-            problem = error
-            notes.append("ncu met none of the launches by their numbers; it took them by name")
+            problem = UsageProblem(
+                f"under ncu the program launched none of the {len(chosen)} kernels that were chosen",
+                error.remedy,
+            )
         except EnvironmentProblem as error:
             problem = error
-            break
     return StepRun(
         folder,
         folder / TRACE,
@@ -280,14 +196,14 @@ def profile_step(
     )
 
 
-def missing(step: Step, chosen: Sequence[Pick], profiles: Sequence[Profile]) -> list[Launch]:
+def missing(step: Step, chosen: Sequence[int], profiles: Sequence[Profile]) -> list[Launch]:
     """The chosen kernels that a report does not hold with that name, grid and block: tuners choose
     others under ncu."""
     there = {
         (function_name(each.launch.kernel), each.launch.grid, each.launch.block)
         for each in profiles
     }
-    wanted = (step.trace.shapes[each.shape] for each in chosen)
+    wanted = (step.trace.shapes[each] for each in chosen)
     return [
         each for each in wanted if (function_name(each.kernel), each.grid, each.block) not in there
     ]
@@ -300,10 +216,3 @@ def _has_steps(folder: Path, steps: int) -> bool:
     except ToolkitError:
         return False
     return step.how != "whole" and len(step.windows) >= steps
-
-
-def _python(request: collect.Request) -> bool:
-    return any(
-        Path(word).suffix == ".py" or Path(word).name.startswith("python")
-        for word in request.command[:3]
-    )

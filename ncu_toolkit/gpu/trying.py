@@ -22,7 +22,8 @@ from typing import Final
 
 import msgspec
 
-from ncu_toolkit.analysis.program import diagnosed
+from ncu_toolkit.analysis.analyze import Analysis
+from ncu_toolkit.analysis.program import judged as judged_trace
 from ncu_toolkit.analysis.trial import TryRun, judged, save_trial, trial_path
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import (
@@ -312,7 +313,8 @@ def try_program(
             raise UsageProblem(
                 f"the program fails by itself: {first.problem}", "Run it alone first"
             )
-        found = diagnosed(trace, program)
+        found = judged_trace(trace, program, Analysis(())).found
+        assert found is not None
         chosen = asked or suggested(found, first.modules, built=bool(job.build))
         if not chosen:
             causes = units.listed([f'"{each.title}"' for each in found.costly]) or "nothing"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder.header import code_digest
+from ncu_toolkit.ladder.catalogue import code_digest
 
 #: Files whose change starts a round.
 SOURCES: Final = frozenset(

@@ -1,20 +1,233 @@
 """The ladders: which families and rungs lie under kernels/, found by looking, checked, and cached.
 
 A file is read when its rung is asked for, so one half-written kernel stops nobody from using the
-others."""
+others. TOML between `/*+++` and `+++*/`, in a head block that says what the rung is and a tail block
+with everything else, becomes a `Rung`, or an error that names the file and the key. The contract is
+in kernels/README.md; an unknown key is an error, since it is a misspelt one most of the time."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Collection
+import re
+import tomllib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from msgspec.structs import asdict
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, did_you_mean
-from ncu_toolkit.ladder.header import FILE_NAME, misnamed, parse_rung
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.ladder.expressions import FUNCTIONS, check_syntax
+from ncu_toolkit.ladder.rung import (
+    DTYPES,
+    HEAD,
+    KINDS,
+    SWIZZLES,
+    BottleneckId,
+    ComputeCapability,
+    Expression,
+    Filled,
+    Header,
+    Identifier,
+    NamedTable,
+    OpcodePattern,
+    ProfileCheck,
+    Rung,
+    TomlTable,
+)
+from ncu_toolkit.model.codec import Misfit, convert
+
+FILE_NAME = re.compile(r"(?P<order>\d{2,3})_(?P<name>[a-z][a-z0-9_]*)\.cu")
+_BLOCK = re.compile(r"\s*/\*\+\+\+[ \t]*\r?\n(?P<toml>.*?)\+\+\+\*/[ \t]*(\r?\n|\Z)", re.DOTALL)
+#: Comments go, strings stay, and everything else falls into words and single characters.
+_TOKENS = re.compile(r'//[^\n]*|/\*.*?\*/|\\\n|"(?:\\.|[^"\\\n])*"|\w+|[^\s\w]', re.DOTALL)
+
+#: Functions of profile checks beside expressions.FUNCTIONS; each also with `prev_` in front, for
+#: the rung it is compared with.
+PROFILE_FUNCTIONS = ("executed", "stall", "stall_share", "metric")
+CHECK_FUNCTIONS = frozenset(FUNCTIONS) | {
+    prefix + name for prefix in ("", "prev_") for name in PROFILE_FUNCTIONS
+}
+
+
+#: What the text of a key must match, and what to say where it does not.
+_PATTERNS: Mapping[type[str], tuple[str, str]] = {
+    Filled: (r"(?s).*\S.*", "Write what it is"),
+    Identifier: (r"[A-Za-z_]\w*", 'It is the name of an extern "C" __global__ function'),
+    OpcodePattern: (
+        r"[A-Z0-9]+(\.[A-Za-z0-9_]+)*(\|[A-Z0-9]+(\.[A-Za-z0-9_]+)*)*",
+        "Write opcodes such as LDS.128, or LDG.E.128|LDG.E.64",
+    ),
+    BottleneckId: (
+        r"([a-z][a-z0-9]*(-[a-z0-9]+)*)?",
+        "It is a bottleneck id such as shared-bank-conflict",
+    ),
+    ComputeCapability: (r"\d+\.\d", 'Write a compute capability such as "8.0"'),
+}
+#: Values of keys that have a choice.
+_CHOICES: Mapping[str, tuple[Any, ...]] = {"kind": KINDS, "dtype": DTYPES, "swizzle": SWIZZLES}
+
+
+_KNOWN = {
+    name
+    for table in (*TomlTable.__subclasses__(), *NamedTable.__subclasses__())
+    for name in table.__struct_encode_fields__
+}
+
+
+def split(text: str) -> tuple[str, str, str]:
+    """A kernel file as head block, code and tail block, which together are the text; a block that it
+    lacks is "". Sources in older recordings have everything in the head block."""
+    head = _BLOCK.match(text)
+    start = head.end() if head else 0
+    end = text.rfind("\n/*+++", max(start - 1, 0)) + 1
+    tail = _BLOCK.match(text, end) if head and end else None
+    if tail is None or text[tail.end() :].strip():
+        end = len(text)
+    return text[:start], text[start:end], text[end:]
+
+
+@lru_cache(maxsize=1024)
+def code_digest(text: str) -> str:
+    """A digest of a file's device code: of its tokens, without blocks, comments and white space."""
+    tokens = (t for t in _TOKENS.findall(split(text)[1]) if not t.startswith(("//", "/*", "\\\n")))
+    return hashlib.sha256(" ".join(tokens).encode()).hexdigest()[:16]
+
+
+def parse_rung(path: Path, text: str, family: str) -> Rung:
+    """The rung in a kernel file.
+
+    Args:
+        path: the file; order and name come from its name, `NN_name.cu`.
+        text: its content.
+        family: the folder it lies in.
+
+    Raises:
+        InputProblem: no head block, bad TOML, an unknown, missing or ill-typed key, a key in the
+            wrong block, a launch whose kernel is not in the code.
+    """
+    label = f"kernels/{family}/{path.name}"
+    named = FILE_NAME.fullmatch(path.name)
+    if named is None:
+        raise misnamed(label)
+    above, code, below = split(text)
+    if not above:
+        remedy = "The file starts with a line /*+++, TOML, and a line +++*/"
+        raise InputProblem(f"{label}: no head block, or one that does not end", remedy)
+    if "/*+++" in code:
+        what = f"{label}: a second block that is not the end of the file, or does not end"
+        remedy = "The tail block is the last of the file: a line /*+++, TOML, and a line +++*/"
+        raise InputProblem(what, remedy)
+    head = _block(label, "head", above, 0)
+    tail = _block(label, "tail", below, (above + code).count("\n"))
+    header = _header(label, head | tail)
+    _check(label, named["name"], family, header, code)
+    return Rung(
+        name=named["name"], family=family, order=int(named["order"]), path=path, text=text,
+        code=code.strip("\n") + "\n" if code.strip() else "", **asdict(header),
+    )  # fmt: skip
+
+
+def misnamed(label: str) -> InputProblem:
+    """The error for a file whose name is not that of a rung."""
+    what = f"{label}: the file name must be NN_name.cu, such as 03_vectorized.cu"
+    return InputProblem(what, "Rename it")
+
+
+def _block(label: str, which: str, text: str, line: int) -> dict[str, Any]:
+    """The keys of one block, below `line` lines of the file."""
+    found = _BLOCK.match(text)
+    lines = line + text[: found.start("toml")].count("\n") if found else 0
+    try:
+        # empty lines above it, so that errors count as the file does
+        table = tomllib.loads("\n" * lines + found["toml"] if found else "")
+    except tomllib.TOMLDecodeError as error:
+        raise InputProblem(f"{label}: the {which} block is no valid TOML: {error}") from error
+    for key in table:
+        if key in Header.__struct_encode_fields__ and which != _place(key):
+            remedy = f"Move it to the {_place(key)} block"
+            raise InputProblem(f"{label}: {key} stands in the {which} block", remedy)
+    return table
+
+
+def _place(key: str) -> str:
+    """The block that a key stands in."""
+    return "head" if key in HEAD else "tail"
+
+
+def _header(label: str, table: dict[str, Any]) -> Header:
+    """The values of both blocks."""
+    try:
+        return convert(Header, table, _read)
+    except Misfit as error:
+        key, what = error.path, error.what
+    name = re.sub(r"\[\d+\]$", "", key.rpartition(".")[2])
+    remedy = ""
+    if what == "is missing":
+        remedy = f"It stands in the {_place(key)} block; see kernels/README.md"
+    elif what == "is no known key":
+        remedy = did_you_mean(name, _KNOWN) or "kernels/README.md lists the keys"
+    elif name in _CHOICES:
+        what = what.partition(",")[0]
+        remedy = f"It is one of {', '.join(map(str, _CHOICES[name]))}"
+    raise InputProblem(f"{label}: {key} {what}", remedy)
+
+
+def _read(kind: type[str], value: Any) -> str:
+    """A value of one of the text types of a block. Raises ValueError for what it does not take."""
+    if issubclass(kind, Expression):
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValueError(f"is {value!r}, expected an expression")
+        try:
+            check_syntax(str(value), CHECK_FUNCTIONS if kind is ProfileCheck else FUNCTIONS)
+        except InputProblem as error:
+            raise ValueError(f"is {str(error).removeprefix('in ')}") from error
+    elif not isinstance(value, str):
+        raise ValueError(f"is {value!r}, expected a string")
+    elif not re.fullmatch(_PATTERNS[kind][0], value):
+        raise ValueError(f"is {value!r}. {_PATTERNS[kind][1]}")
+    return kind(value)
+
+
+def _check(label: str, name: str, family: str, header: Header, code: str) -> None:
+    """Raise InputProblem where keys do not go together, or name what is not there."""
+
+    def wrong(what: str, remedy: str = "") -> InputProblem:
+        return InputProblem(f"{label}: {what}", remedy)
+
+    compared = header.comparison
+    if compared is None and header.kind not in ("baseline", "roof", "probe"):
+        raise wrong("compared_with is missing", 'Name a rung of the family, or ""')
+    if compared in (name, f"{family}/{name}"):
+        raise wrong("compared_with names the rung itself")
+    if header.removes and not compared:
+        raise wrong("removes is set, but compared_with is not", "Name the rung that lacks the step")
+    if bool(header.library) == bool(header.launches):
+        remedy = 'Give [[launch]] tables, or library = "name" for a baseline'
+        raise wrong("launch and library: a rung has exactly one of the two", remedy)
+    for key in header.parameters:
+        if not re.fullmatch(_PATTERNS[Identifier][0], key):
+            raise wrong(f"parameters.{key} is no C identifier")
+    model = (*header.model.over, *header.model.set) if header.model else ()
+    for table, keys in (("search", header.search), ("model", model)):
+        for key in keys:
+            if key not in header.parameters:
+                known = f"Parameters are {', '.join(header.parameters) or 'none'}"
+                raise wrong(f"{table}.{key} is no parameter of this rung", known)
+    for launch in header.launches:
+        if not re.search(rf"\b{re.escape(launch.kernel)}\b", code):
+            what = f"launch.kernel: '{launch.kernel}' is not defined in the code"
+            raise wrong(what, 'Name an extern "C" __global__ function')
+    passed = {arg for launch in header.launches for arg in launch.args}
+    for kind, names in (("scratch", header.scratch_tables), ("tensor_maps", header.map_tables)):
+        for key in names:
+            if key not in passed:
+                remedy = "Add it to args, or remove the table"
+                raise wrong(f"{kind}.{key}: no launch takes it", remedy)
+
 
 #: Set to a folder of ladders to use in place of the shipped ones.
 ROOT_VARIABLE = "NCU_TOOLKIT_KERNELS"

@@ -1,5 +1,5 @@
 """A rung as a value: what its header says, and the launch geometry that follows from it for a size.
-Reading headers is in `header.py`."""
+Reading headers is in `catalogue.py`."""
 
 from __future__ import annotations
 

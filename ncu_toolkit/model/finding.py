@@ -95,7 +95,7 @@ class Finding:
     """Its rank without a figure: the most time saved (0-1) that nothing rules out. Not shown."""
     interval: tuple[float, float] | None = None
     """Factors (>= 1) around `speedup` that hold 80% of the gains on record
-    (diagnosis/intervals.py); None without a figure, and at a roof."""
+    (diagnosis/time_model.py); None without a figure, and at a roof."""
     statement: str = ""
     """At a roof: the summary without how near it is; empty elsewhere."""
     left: float | None = None

@@ -233,7 +233,7 @@ class MachineCode:
     instructions: int = 0
     """Without those that fill the end."""
     opcodes: Mapping[str, int] = field(default_factory=dict)
-    """By base opcode, of the few that are told by their word (sass/words.py)."""
+    """By base opcode, of the few that are told by their word (sass/disassembly.py)."""
     indexed: int = 0
     """Accesses of local memory away from the stack pointer: of an array indexed at run time."""
 

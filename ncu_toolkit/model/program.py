@@ -94,6 +94,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """What went wrong while it was recorded or read, a sentence each."""
 
+    @property
+    def timed(self) -> bool:
+        """Whether its times are the program's. A report's launches ran alone, one after another."""
+        return "wall time" not in self.lacks
+
     def __repr__(self) -> str:
         kernels = sum(op.kind == "kernel" for op in self.ops)
         return f"<Trace of {self.program or 'a program'}: {kernels} launches, by {self.source}>"

@@ -19,8 +19,7 @@ from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import shown_size
 from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.ladder.header import code_digest, split
+from ncu_toolkit.ladder.catalogue import code_digest, load_families, split
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing

@@ -15,8 +15,8 @@ from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.document.card import CodeLine
 from ncu_toolkit.document.views import Cell, Fold, HotSpots, Spec, Table, number, table, text
 from ncu_toolkit.explain.sections import spec
-from ncu_toolkit.hardware.occupancy import MAX_REGISTERS_PER_THREAD
-from ncu_toolkit.ladder.header import split
+from ncu_toolkit.hardware.specs import MAX_REGISTERS_PER_THREAD
+from ncu_toolkit.ladder.catalogue import split
 from ncu_toolkit.model import Finding, Instruction, Profile
 from ncu_toolkit.sass import attribution, liveness
 from ncu_toolkit.sass.attribution import SCOREBOARDS

@@ -28,7 +28,7 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.busy import Use
 from ncu_toolkit.explain.sections import fact_cell, fact_label, spec
-from ncu_toolkit.hardware.occupancy import (
+from ncu_toolkit.hardware.specs import (
     Occupancy,
     next_steps,
     what_if_block,
@@ -405,6 +405,8 @@ def _what_if(
         (now / scale, base.active_warps),
         base.max_warps,
         label,
+        "warps an SM",
+        f"now: {now / scale:g}, {base.active_warps} warps",
         data,
     )
 

@@ -108,6 +108,9 @@ def _folds(
     book: Book, profile: Profile, entry: Entry | None, step: Fold | None, facts: list[Fact]
 ) -> Iterator[Fold | None]:
     diagnosis, shown, launch = book.diagnosis(profile), book.card(profile), profile.launch
+    if launch.complete and (loads := over_time(profile)):
+        line = units.listed([row[0].text for row in loads.rows])
+        yield Fold("over-time-section", "Over its time", line, (("bare", loads),), open=True)
     yield code_fold(profile, diagnosis.findings, next(iter(shown.where), None))
     yield step
     checks = checks_table(entry) if entry and profile is entry.main else None
@@ -117,9 +120,6 @@ def _folds(
     if launch.complete:
         yield memory_fold(profile, shown, uses(profile, diagnosis.bounds))
         yield stall_fold(profile)
-        if loads := over_time(profile):
-            line = units.listed([row[0].text for row in loads.rows])
-            yield Fold("over-time-section", "Over its time", line, (("bare", loads),), open=True)
     yield instruction_fold(profile, static_parts(profile, diagnosis) if launch.single else ())
     if launch.complete and launch.single:
         yield occupancy_fold(profile)

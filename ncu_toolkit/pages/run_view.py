@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ncu_toolkit.analysis import reported
 from ncu_toolkit.analysis.answers import chained, told_apart
+from ncu_toolkit.analysis.reported import MANY, ReportedLaunch
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
 from ncu_toolkit.document.answer import CARDS, Kind, answer
-from ncu_toolkit.document.card import kernel_name
+from ncu_toolkit.document.card import Card, kernel_name
 from ncu_toolkit.document.views import (
     Answer,
     Cell,
@@ -27,6 +29,7 @@ from ncu_toolkit.document.views import (
     text,
 )
 from ncu_toolkit.explain.pictures import saved_us, savings
+from ncu_toolkit.explain.program import program_answer
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
@@ -46,7 +49,7 @@ from ncu_toolkit.pages.page_view import (
     plural,
 )
 from ncu_toolkit.render.text import RunText
-from ncu_toolkit.report import missed
+from ncu_toolkit.report import reader
 
 #: The fact of a run that only launches of some kernels were chosen.
 FILTER: Final = "Filter"
@@ -84,7 +87,7 @@ def run_summary(book: Book) -> RunView:
     families = tuple(family_view(book, name) for name in book.families)
     linked = {id(profile): book.page(profile) for profile in paged(book)}
     judged, alike = calibration(book), kinds(book)
-    answered = others(book, alike)
+    program, answered = _program(book), others(book, alike)
     complete = [members[0] for members in book.groups if members[0].launch.complete]
     card_pages = tuple(linked.get(id(profile), "") for profile in complete)
     return RunView(
@@ -96,6 +99,7 @@ def run_summary(book: Book) -> RunView:
         visible(run.created),
         run.live,
         tuple(header(book)),
+        program,
         answered,
         savings(alike, card_pages),
         card_pages[: len(answered.cards) if answered else 0],
@@ -145,6 +149,21 @@ def others(book: Book, alike: Sequence[Kind]) -> Answer | None:
     return replace(answer(alike, notes), points=tuple(_chains(book))[:CARDS])
 
 
+def _program(book: Book) -> Card | None:
+    """What costs the program of these launches most, where that is no single kernel's. None where
+    others may have run between them."""
+    files = {profile.origin.file for profile in book.strangers}
+    if len(book.strangers) < MANY or len(files) != 1 or _chosen(book):
+        return None
+    whole = reported.of_launches(
+        [
+            ReportedLaunch(each.launch, each.device, each.duration_us, book.diagnosis(each))
+            for each in book.strangers
+        ]
+    )
+    return program_answer(*whole).cards[0] if whole is not None and whole.leads else None
+
+
 def kinds(book: Book) -> list[Kind]:
     """The complete launches that are no rung, in the order of the book's groups."""
     found = []
@@ -161,11 +180,16 @@ def kinds(book: Book) -> list[Kind]:
     return found
 
 
+def _chosen(book: Book) -> bool:
+    """Whether launches were left out by their kernels."""
+    skipped = any(reader.by_kernel(each.reason) for each in book.run.skipped)
+    return skipped or FILTER in book.run.environment
+
+
 def _chains(book: Book) -> Iterable[str]:
     """A sentence for each chain of launches in whose place one would do. None where others may have
     run between them."""
-    chosen = any(missed.by_kernel(each.reason) for each in book.run.skipped)
-    if chosen or FILTER in book.run.environment:
+    if _chosen(book):
         return ()
     files: dict[str, list[Profile]] = {}
     for profile in book.strangers:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.model.program import Mark, Step, Trace, Window
 from ncu_toolkit.program.builder import MODULE
 from ncu_toolkit.program.classes import kernel_class
@@ -57,7 +57,7 @@ _NUMBER: Final = re.compile(r"\d+")
 _PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
 
 
-def find_step(trace: Trace) -> Step:
+def find_step(trace: Trace, named: str = "the trace") -> Step:
     """The step of a program.
 
     Marks of kind "step" come first, then an NVTX range that repeats at least 3 times and holds most
@@ -67,11 +67,11 @@ def find_step(trace: Trace) -> Step:
     public traces had the step that its marks give; of 650 shuffled ones, one had a step. Takes
     about 1 s for a million operations, 5 s where nothing repeats.
 
-    Raises UsageProblem for a trace without kernels."""
+    Raises InputProblem for a trace without kernels, which the message calls `named`."""
     if not any(op.kind == "kernel" for op in trace.ops):
-        raise UsageProblem(
-            "the trace has no kernels",
-            "Record the part of the program that uses the GPU, with CUDA among the activities",
+        raise InputProblem(
+            f"{named} has no kernel",
+            "Record the program while it uses the GPU, with CUDA among what is traced",
         )
     return _Run(trace).step()
 
@@ -172,11 +172,11 @@ class _Run:
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
 
     def _goes_on(self, begin: int, stop: int) -> bool:
-        """Whether other work follows what repeats, in a trace of PyTorch's profiler. Its user
-        surrounds steps, or one pass: layers that repeat, and then a head. Traces of whole programs
-        have other phases after their steps."""
+        """Whether other work follows what repeats, in a trace of PyTorch's profiler or in a report.
+        Their users surround steps, or one pass: layers that repeat, and then a head. Traces of whole
+        programs have other phases after their steps."""
         np = self.np
-        if not self.trace.source.startswith("PyTorch"):
+        if self.trace.timed and not self.trace.source.startswith("PyTorch"):
             return False
         after = self.kernel & (self.start >= stop)
         within = self.kernel & (self.start >= begin) & (self.start < stop)
@@ -388,7 +388,8 @@ class _Run:
         for at in np.searchsorted(self.queued, loads) if self.known else ():
             if at < len(left) and left[at] >= LEFT * left[0]:
                 first = max(first, int(at))
-        said = "No part of the run repeats, so it is the whole run"
+        run = "run" if self.trace.timed else "report"
+        said = f"No part of the {run} repeats, so it is the whole {run}"
         if first:
             said += f" after the first {units.counted(first, 'operation')}, among which modules were loaded"
         return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)

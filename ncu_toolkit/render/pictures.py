@@ -186,7 +186,7 @@ def course(shown: Course) -> Markup:
     if shown.band:
         top, bottom = down(shown.band[1]), down(shown.band[0])
         band = f'<rect width="150" y="{top:.1f}" height="{max(1.0, bottom - top):.1f}"/>'
-        end = f'<circle cx="{1 + step * (len(shown.values) - 1):.1f}" cy="{down(shown.values[-1]):.1f}" r="2"/>'
+        end = f'<path class="end" d="M{1 + step * (len(shown.values) - 1):.1f} {down(shown.values[-1]):.1f}h0"/>'
         parts = [band, *parts, end]
     parts += [_line("change", x, 0, x, 28) for x in (1 + step * (at - 0.5) for at in shown.changes)]
     return Markup(
@@ -203,7 +203,7 @@ def stairs(chart: StepChart) -> Markup:
         return _LEFT + (x - first) / ((last - first) or 1.0) * (_WIDE - _LEFT - _RIGHT)
 
     def down(y: float) -> float:
-        return high - bottom - y / chart.most * (high - bottom - 10)
+        return high - bottom - y / chart.most * (high - bottom - 24)
 
     parts = []
     for part in (0.0, 0.5, 1.0):
@@ -225,10 +225,10 @@ def stairs(chart: StepChart) -> Markup:
     x, y = across(chart.now[0]), down(chart.now[1])
     parts.append(f'<polyline points="{" ".join(corners)}"/>')
     parts.append(
-        f'<path class="now" title="now: {chart.now[0]:g}, {chart.now[1]:g} warps" d="M{x:.1f} {y - 7:.1f}l6 7l-6 7l-6-7z"/>'
+        f'<path class="now" title="{escape(chart.words)}" d="M{x:.1f} {y - 7:.1f}l6 7l-6 7l-6-7z"/>'
     )
     parts.append(
-        f'<text x="{_WIDE - _RIGHT}" y="{high - 5}" text-anchor="end">{escape(chart.label)}</text><text x="2" y="9">warps an SM</text>'
+        f'<text x="{_WIDE - _RIGHT}" y="{high - 5}" text-anchor="end">{escape(chart.label)}</text><text x="2" y="9">{escape(chart.unit)}</text>'
     )
     return Markup(
         '<svg class="stairs" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'

@@ -2,7 +2,7 @@
 
 The profiler's own module reads the metrics. This reads the few things that it does not give (which
 machine code a launch ran) and what a check of the module's answers needs. Field numbers are named
-here and nowhere else."""
+here and nowhere else. Machine code is a 64-bit ELF file (System V ABI, chapter 4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from ncu_toolkit.model import Frame
 from ncu_toolkit.report.framing import (
@@ -26,7 +26,55 @@ from ncu_toolkit.report.framing import (
     one_field,
     read_varint,
 )
-from ncu_toolkit.sass import elf
+
+ELF_MAGIC: Final = b"\x7fELF"
+ELF_HEADER: Final = struct.Struct("<IIQQQQIIQQ")
+"""A section's header in the file: the offset of the name, then the fields of `Section`."""
+SIZE_AT: Final = 32
+"""Place of the section's size in its header."""
+_NO_BYTES: Final = 8  # the type of a section that takes no room in the file
+_TABLE_AT, _COUNTS_AT = 0x28, 0x3A
+#: Bytes in which a section's name ends: mangled names of templates have thousands.
+_LONGEST_NAME: Final = 1 << 14
+
+
+class Section(NamedTuple):
+    """A section as its header, at `header`, has it: `start` and `size` in the file (`in_file`) may
+    lie outside of it."""
+
+    name: bytes
+    kind: int
+    flags: int
+    address: int
+    start: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry: int
+    header: int
+
+    @property
+    def in_file(self) -> bool:
+        return self.kind != _NO_BYTES
+
+
+def elf_sections(elf: bytes) -> list[Section]:
+    """The sections in the order of their headers; none where the headers cannot be followed."""
+    found = []
+    try:
+        (table,) = struct.unpack_from("<Q", elf, _TABLE_AT)
+        size, count, names = struct.unpack_from("<HHH", elf, _COUNTS_AT)
+        texts = ELF_HEADER.unpack_from(elf, table + names * size)[4]
+        for at in range(table, table + count * size, size):
+            name, *fields = ELF_HEADER.unpack_from(elf, at)
+            start = texts + name
+            end = elf.index(b"\0", start, start + _LONGEST_NAME)
+            found.append(Section._make((elf[start:end], *fields, at)))
+    except (struct.error, ValueError, OverflowError):
+        return []
+    return found
+
 
 # a source message: its id, the module's machine code, the source files and the functions in it
 _SOURCE_ID: Final = 1
@@ -70,15 +118,15 @@ class SourceMessage:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the machine code; empty without any."""
-        return hashlib.sha256(self.code).digest() if self.code.startswith(elf.MAGIC) else b""
+        return hashlib.sha256(self.code).digest() if self.code.startswith(ELF_MAGIC) else b""
 
     @cached_property
-    def sections(self) -> tuple[elf.Section, ...]:
+    def sections(self) -> tuple[Section, ...]:
         """The sections of the machine code."""
-        return tuple(elf.sections(self.code)) if self.digest else ()
+        return tuple(elf_sections(self.code)) if self.digest else ()
 
     @cached_property
-    def _texts(self) -> Mapping[bytes, elf.Section]:
+    def _texts(self) -> Mapping[bytes, Section]:
         return {each.name: each for each in self.sections}
 
     def text(self, function: bytes) -> bytes:

@@ -1,17 +1,28 @@
-"""One launch of NVIDIA's report module -> Profile: of a file, or inside Nsight Compute's rules.
+"""NVIDIA's report module, and one of its launches -> Profile: of a file, or inside Nsight Compute's
+rules. The only importer of `ncu_report`.
 
-The Python inside Nsight Compute lacks many compiled modules (tests/report/test_ncu_rule.py)."""
+The Python inside Nsight Compute lacks many compiled modules (tests/report/test_ncu_rule.py).
+
+Modules up to at least 2025 export symbols of a C++ library of their own. Loaded after CuPy or
+PyTorch, which load the system's library, such a module crashes the process (CuPy 14.2 and
+ncu-report 2025.3.1, in the first `IMetric.unit()`). Loaded first, it does no harm. 2026.3.1 exports
+none."""
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
     Device,
@@ -28,6 +39,52 @@ from ncu_toolkit.model import (
 from ncu_toolkit.report import integrity, ncu_source
 from ncu_toolkit.report.integrity import Check
 from ncu_toolkit.report.ncu_source import CodeTexts, Metrics, Value
+
+_MAPS: Final = Path("/proc/self/maps")
+_LIBRARY: Final = "libstdc++"
+
+
+def module() -> Any:
+    """NVIDIA's report module: from PyPI (`ncu-report`), else from an installed Nsight Compute.
+
+    Raises:
+        EnvironmentProblem: neither is there.
+    """
+    return _loaded()[0]
+
+
+def fits_here() -> bool:
+    """Whether this process can use the module: no other C++ code was loaded before it."""
+    return _loaded()[1] if "ncu_report" in sys.modules else not _others()
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> tuple[Any, bool]:
+    """The module, and whether it came first."""
+    first = not _others()
+    try:
+        return importlib.import_module("ncu_report"), first
+    except ImportError as missing:
+        for folder in sorted(
+            Path("/opt/nvidia/nsight-compute").glob("*/extras/python"), reverse=True
+        ):
+            sys.path.append(str(folder))
+            try:
+                return importlib.import_module("ncu_report"), first
+            except ImportError:
+                sys.path.remove(str(folder))
+        raise EnvironmentProblem(
+            f"the ncu_report module cannot be imported ({missing})", "Run `pip install ncu-report`"
+        ) from None
+
+
+def _others() -> bool:
+    """Whether the system's C++ library is loaded in this process. False where that is unknown."""
+    try:
+        return _LIBRARY in _MAPS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
 
 #: Identifiers of rules that come with this package (sections/NcuToolkitRule.py).
 OWN_RULES: Final = "NcuToolkit"

@@ -1,7 +1,10 @@
 """Report file -> Profiles, through NVIDIA's `ncu_report` module.
 
 The module raises only for a missing path, so the framing is checked first (framing.py), and the
-launches are counted afterwards. Launches are keyed by their place in the file, never by name."""
+launches are counted afterwards. Launches are keyed by their place in the file, never by name.
+
+A report does not say how many launches were not profiled (launch numbers count all CUDA calls) or
+how long they took. Only its command line helps (`left_out`)."""
 
 from __future__ import annotations
 
@@ -19,20 +22,109 @@ from ncu_toolkit.core import cache, units, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, partly
 from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.model import Frame, Launch, MachineCode, Origin, Profile
-from ncu_toolkit.report import (
-    checksums,
-    framing,
-    integrity,
-    line_tables,
-    messages,
-    missed,
-    ncu_action,
-    ncu_module,
-    ncu_source,
-)
+from ncu_toolkit.report import cubin, framing, integrity, messages, ncu_action, ncu_source
+from ncu_toolkit.report.framing import Framing, Malformed
 from ncu_toolkit.report.messages import UNKNOWN
 from ncu_toolkit.report.ncu_source import CodeTexts
-from ncu_toolkit.sass import words
+from ncu_toolkit.sass.words import read as read_words
+
+#: ncu's options that take no value; every other one takes the next word, unless that is an option.
+_FLAGS: Final = frozenset(
+    {
+        "-f", "--force-overwrite", "--nvtx", "--call-stack", "--csv", "--quiet", "--verbose", "--null-stdin",
+        "--print-fp", "--print-nvtx-rename", "--disable-extra-suffixes", "--details-all", "--fp", "--summary-only",
+    }
+)  # fmt: skip
+_LONG: Final = {
+    "-k": "--kernel-name", "--kernel-regex": "--kernel-name", "-s": "--launch-skip", "-c": "--launch-count"
+}  # fmt: skip
+#: Options that filter launches, and their words in the sentence.
+_CHOOSE: Final = {
+    "--kernel-name": "kernels that match", "--kernel-id": "launches with the id", "--nvtx-include": "launches inside the NVTX range",
+    "--nvtx-exclude": "launches outside the NVTX range", "--range-filter": "launches in the range",
+}  # fmt: skip
+#: Longest pattern that is shown in full.
+_SHOWN: Final = 60
+#: Kernels that wait for other GPUs: kernel replay runs one launch at a time, so that they wait
+#: forever (Nsight Compute Kernel Profiling Guide, "Kernel Replay").
+_COLLECTIVE: Final = re.compile(r"nccl(Dev)?Kernel|nvshmem|cross_device_reduce")
+
+
+def left_out(frame: Framing) -> str:
+    """One line on the launches that ncu's filters left out; empty without filters or command."""
+    try:
+        processes = {messages.process(block) for block in frame.blocks if block.results}
+        command = messages.command_line(frame)
+    except Malformed:
+        return ""
+    return by_command(command.split(), frame.declared_launches, len(processes) == 1)
+
+
+def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
+    """The same from ncu's command line and the number of launches that were profiled.
+
+    Skipped launches are counted over all processes or in each, so that their number is known only
+    for a single process."""
+    given = _options(words)
+    skipped = _count(given, "--launch-skip") + _count(given, "--launch-skip-before-match")
+    most = _count(given, "--launch-count")
+    parts = [
+        f"only {what} {' or '.join(map(_short, given[option]))} ({option})"
+        for option, what in _CHOOSE.items()
+        if option in given
+    ]
+    if given.get("--profile-from-start", ["on"])[-1].lower() in ("off", "no", "0", "false"):
+        parts.append("only what the program marks (--profile-from-start off)")
+    if skipped:
+        parts.append(f"not the first {skipped} (--launch-skip)")
+    if most and launches >= most:
+        parts.append(f"none after {launches} (--launch-count)")
+    if not parts or not launches:
+        return ""
+    total = f" of at least {skipped + launches}" if skipped and one_process else ""
+    noun = "launch" if launches == 1 and not total else "launches"
+    return f"Profiled {launches}{total} {noun}: {', '.join(parts)}. The report does not show their share of the program's GPU time."
+
+
+def by_kernel(line: str) -> bool:
+    """Whether by the line of `left_out` other kernels may have run between the launches."""
+    return "(--kernel-" in line
+
+
+def is_collective(kernel: str) -> bool:
+    """Whether a kernel's name is that of a collective, which waits for other GPUs."""
+    return bool(_COLLECTIVE.search(kernel))
+
+
+#: Remedy for a collective that was not finished.
+COLLECTIVE: Final = (
+    "a collective waits for other GPUs, but kernel replay runs it alone. Exclude it by name, or profile a range (ncu "
+    "--replay-mode app-range)"
+)
+
+
+def _options(words: Sequence[str]) -> dict[str, list[str]]:
+    """ncu's own options with their values: what stands before the program's name."""
+    found: dict[str, list[str]] = {}
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        name, equals, value = words[at].partition("=")
+        at += 1
+        if not equals and name not in _FLAGS and at < len(words) and not words[at].startswith("-"):
+            value = words[at]
+            at += 1
+        found.setdefault(_LONG.get(name, name), []).append(value)
+    return found
+
+
+def _count(given: dict[str, list[str]], option: str) -> int:
+    value = given.get(option, ["0"])[-1]
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
 
 #: Time limit for a report that a worker reads: ten thousand launches take minutes.
 TIMEOUT: Final = 3600.0
@@ -56,7 +148,7 @@ class LoadedReport:
     checksum: str = ""
     """The file with the matching SHA-256; empty where there is none."""
     left_out: str = ""
-    """A sentence on launches that ncu's filters left out (missed.py)."""
+    """A sentence on launches that ncu's filters left out."""
     values: tuple[Mapping[str, ncu_source.Value], ...] = ()
     """The numbers of each profile's launch by the profiler's own names, if requested."""
 
@@ -76,7 +168,7 @@ def load_report(
     values: bool = False,
 ) -> LoadedReport:
     """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`); in another process where this
-    one may not load the profiler's module (ncu_module.py).
+    one may not load the profiler's module (ncu_action.py).
 
     Args:
         instructions: also read per-instruction counters and source (most of the time of a load).
@@ -87,7 +179,7 @@ def load_report(
         InputProblem: not a report, damaged, or without a launch.
         EnvironmentProblem: the `ncu_report` module cannot be imported.
     """
-    if ncu_module.fits_here():
+    if ncu_action.fits_here():
         return _read_here(path, instructions, allow_partial, values)
     task = (path, instructions, allow_partial, values)
     (done,) = workers.run(
@@ -167,8 +259,8 @@ class ReportFile:
         return messages.codes(self.frame, self.sources)
 
     @cached_property
-    def _broken_tables(self) -> tuple[line_tables.BrokenTable, ...]:
-        return line_tables.broken(self.frame, self.sources)
+    def _broken_tables(self) -> tuple[cubin.BrokenTable, ...]:
+        return cubin.broken(self.frame, self.sources)
 
     def forget(self) -> None:
         """Free the bytes: the module takes as much memory again."""
@@ -181,7 +273,7 @@ class ReportFile:
         path, frame = self.path, self.frame
         data = frame.data[: frame.intact_bytes] if frame.problem else frame.data
         if self._broken_tables:
-            data = line_tables.emptied(data, self._broken_tables)
+            data = cubin.emptied(data, self._broken_tables)
         if (
             path.suffix == ".ncu-rep"
             and data is frame.data
@@ -210,7 +302,7 @@ class ReportFile:
 
         rest = f"{_AGAIN}; {partly(path)}"
         again = rest if launches else _AGAIN
-        found = checksums.verify(path)
+        found = integrity.verify(path)
         refuse(found.problem, found.problem, rest)
         intact = f"{units.counted(launches, 'launch', 'launches') if launches else 'no launch'} before that {'is' if launches < 2 else 'are'} intact"
         refuse(frame.problem, f"is damaged {frame.problem}; {intact}", again)
@@ -225,7 +317,7 @@ class ReportFile:
         refuse(broken, f"is damaged {broken}", again)
         damage = "; ".join(filter(None, (found.problem, frame.problem, broken)))
         report = LoadedReport(
-            str(path), (), version, launches, damage, inside.missing, 0, found.source, missed.left_out(frame)
+            str(path), (), version, launches, damage, inside.missing, 0, found.source, left_out(frame)
         )  # fmt: skip
         part = ReportPart(path.name, version, inside.contradictions)
         if instructions:
@@ -269,7 +361,7 @@ def visit_report(
 def prepare(path: Path, codes: Sequence[messages.Code]) -> None:
     """Warm up a process that will read launches of a plain report: a tenth of a second for the
     first launch, and four more for the first instruction, where any has to be disassembled."""
-    ncu = ncu_module.module()
+    ncu = ncu_action.module()
     context = ncu.load_report(str(path))
     index = next((at for at, code in enumerate(codes) if code.base is not None), None)
     action = context.range_by_idx(0).action_by_idx(index or 0)
@@ -289,7 +381,7 @@ def visit_part(
     many launches it has.
 
     Launches outside of the part are not opened: the module never frees the memory of one."""
-    ncu = ncu_module.module()
+    ncu = ncu_action.module()
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     there = [(at, action) for at, each in enumerate(ranges) for action in range(each.num_actions())]
@@ -322,7 +414,7 @@ def visit_part(
 
 @lru_cache(maxsize=256)
 def _machine_code(text: bytes) -> MachineCode:
-    return words.read(text) if text else MachineCode()
+    return read_words(text) if text else MachineCode()
 
 
 def counted(report: LoadedReport, found: int) -> LoadedReport:

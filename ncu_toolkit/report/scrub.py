@@ -22,7 +22,6 @@ from ncu_toolkit.report import framing, messages, private
 from ncu_toolkit.report.framing import Framing, Malformed, one_field
 from ncu_toolkit.report.messages import Shape, Text
 from ncu_toolkit.report.private import Rules
-from ncu_toolkit.sass import elf
 
 #: Deepest nesting of messages that is searched: deeper fields of real files are numbers.
 _DEEPEST = 12
@@ -180,7 +179,7 @@ def _is_text(content: bytes) -> bool:
 
 def _binary(data: bytes, start: int, end: int) -> Iterator[Span]:
     content = data[start:end]
-    sections = elf.sections(content) if content.startswith(elf.MAGIC) else []
+    sections = messages.elf_sections(content) if content.startswith(messages.ELF_MAGIC) else []
     inside = [s for s in sections if s.in_file and s.start + s.size <= len(content)]
     if not inside:
         yield from _strings(data, start, end, Text.TEXT)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, extra
-from ncu_toolkit.report import checksums
+from ncu_toolkit.report import integrity
 
 VARIABLE: Final = "NCU_TOOLKIT_HISTORY"
 SCHEMA: Final = "ncu-toolkit/history"
@@ -101,7 +101,7 @@ def root() -> Path:
 
 
 def installed() -> bool:
-    """Whether DuckDB is there. It is not loaded: it would slow down reading (ncu_module.py)."""
+    """Whether DuckDB is there. It is not loaded: it would slow down reading (report/ncu_action.py)."""
     return importlib.util.find_spec("duckdb") is not None
 
 
@@ -173,7 +173,7 @@ def _publish(base: Any) -> Path:
                 raise _unwritable(folder, _first_line(error)) from None
             os.fchmod(handle, files.permitted(0o666))
             os.fsync(handle)
-            target = folder / f"{checksums.digest(temporary)}{_SUFFIX}"
+            target = folder / f"{integrity.digest(temporary)}{_SUFFIX}"
             os.replace(temporary, target)
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -358,7 +358,7 @@ def _whole(paths: Sequence[Path]) -> tuple[list[Path], list[InputProblem]]:
     whole, broken = [], []
     for path in paths:
         try:
-            if checksums.digest(path) == path.name.removesuffix(_SUFFIX):
+            if integrity.digest(path) == path.name.removesuffix(_SUFFIX):
                 whole.append(path)
             else:
                 broken.append(_damaged(path, "it is damaged: its checksum differs from its name"))

@@ -19,7 +19,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing, finite
 from ncu_toolkit.model.run import Run, RunCase
-from ncu_toolkit.report import checksums
+from ncu_toolkit.report import integrity
 from ncu_toolkit.report.ncu_action import UNNAMED
 from ncu_toolkit.runs import store
 from ncu_toolkit.runs.history import Row, add, opened
@@ -74,7 +74,7 @@ def rows_of_run(
             "The manifest was edited; make the run again",
         ) from None
     cases = {case.marker: case for case in run.cases}
-    sums = {name.removesuffix(".xz"): checksums.digest(folder / name) for name in run.report_files}
+    sums = {name.removesuffix(".xz"): integrity.digest(folder / name) for name in run.report_files}
     main: dict[Case, Profile] = {}
     for profile in sorted(run.profiles, key=lambda each: each.duration_us or 0.0, reverse=True):
         if c := profile.rung:
@@ -217,7 +217,7 @@ def _rows_among(
             continue
         path = Path(file.path)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(path.stat().st_mtime))
-        digest = checksums.digest(path)
+        digest = integrity.digest(path)
         run = Run(f"{path.name.partition('.')[0]}-{digest[:8]}", path.name, stamp)
         rows = [
             _row(launch.profile, launch.diagnosis, digest, run, Here())

@@ -36,7 +36,7 @@ from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import SCHEMA_VERSION, Context, Profile, RuleMessage, Timing
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.run import Run, RunCase, Skipped
-from ncu_toolkit.report import checksums, reader
+from ncu_toolkit.report import integrity, reader
 from ncu_toolkit.report.ncu_action import measured
 from ncu_toolkit.report.ncu_source import Value
 
@@ -124,7 +124,7 @@ def save(folder: Path, run: Run) -> None:
 def save_manifest(folder: Path, run: Run) -> None:
     """Write run.json with the checksums of the reports as they lie there now."""
     there = (name for name in run.report_files if (folder / name).is_file())
-    sums = {name: checksums.digest(folder / name) for name in there}
+    sums = {name: integrity.digest(folder / name) for name in there}
     plain = to_plain(replace(run, checksums=sums, profiles=(), timings=(), curve=()))
     for name in _ELSEWHERE:
         del plain[name]
@@ -310,7 +310,7 @@ def _parse_key(folder: Path, run: Run) -> str:
     )  # fmt: skip
     state = hashlib.sha256(repr(read).encode())
     for name in run.report_files:
-        state.update(f"{name} {checksums.digest(folder / name)}".encode())
+        state.update(f"{name} {integrity.digest(folder / name)}".encode())
     return state.hexdigest()
 
 

@@ -12,9 +12,20 @@ from typing import Final
 
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction, Profile
-from ncu_toolkit.sass.dataflow import Graph
-from ncu_toolkit.sass.opcodes import KINDS, LONG_PRODUCERS, SHORT_PRODUCERS, base, kind, width
-from ncu_toolkit.sass.operands import READS_ONLY, CodeRow, addresses, lines, split
+from ncu_toolkit.sass.branches import Graph
+from ncu_toolkit.sass.opcodes import (
+    KINDS,
+    LONG_PRODUCERS,
+    READS_ONLY,
+    SHORT_PRODUCERS,
+    CodeRow,
+    addresses,
+    base,
+    kind,
+    lines,
+    split,
+    width,
+)
 
 __all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind", "width"]
 

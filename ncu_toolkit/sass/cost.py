@@ -1,5 +1,5 @@
-"""Where a kernel's code spends its instructions: loops split into regions, and the cycles that each
-unit of an SM needs for one pass through one.
+"""Where a kernel's code spends its instructions: its natural loops, split into regions, and the
+cycles that each unit of an SM needs for one pass through one.
 
 The code does not show trip counts, cache hits, conflicts or waiting, so nothing here is a time: the
 cycles are the least that one warp's pass costs each unit, for comparison. Instructions that a pass
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.hardware.specs import SPECS, spec
-from ncu_toolkit.sass.loops import Loop, loops_of
+from ncu_toolkit.sass.branches import Block, blocks
 from ncu_toolkit.sass.opcodes import (
     ATOMICS,
     BULK,
@@ -27,10 +27,10 @@ from ncu_toolkit.sass.opcodes import (
     SHORT_PRODUCERS,
     WARP_SIZE,
     kind,
+    registers,
     width,
     width_classes,
 )
-from ncu_toolkit.sass.operands import registers
 
 if TYPE_CHECKING:
     from ncu_toolkit.sass.disassembly import Function, SassInstruction
@@ -365,3 +365,85 @@ def loads_in_flight(body: Sequence[SassInstruction]) -> tuple[int, int]:
         if (best_loads, best_bytes) == before:
             break  # a pipeline that no longer fills
     return best_loads, best_bytes
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A natural loop. `depth` is 1 for an outermost one."""
+
+    header: int
+    """Address of the first instruction of its header."""
+    blocks: frozenset[int]
+    instructions: tuple[SassInstruction, ...]
+    """Its body in address order, inner loops included."""
+    depth: int
+    conditional: frozenset[int] = frozenset()
+    """Addresses of the instructions that a pass can skip: their blocks do not dominate every branch
+    back to the header."""
+
+
+def loops_of(function: Function) -> tuple[Loop, ...]:
+    """The natural loops reachable from the entry, one for each header; irreducible cycles are
+    none."""
+    parts = blocks(function.lines, function.targets)
+    if not parts:
+        return ()
+    before: list[list[int]] = [[] for _ in parts]
+    for n, block in enumerate(parts):
+        for s in block.successors:
+            before[s].append(n)
+    dominators = _dominators(parts, before)
+    bodies: dict[int, set[int]] = {}
+    always: dict[int, int] = {}
+    for n, block in enumerate(parts):
+        for header in block.successors:
+            if dominators.get(n, 0) >> header & 1:
+                body = bodies.setdefault(header, {header})
+                waiting = [n]
+                while waiting:  # what reaches the branch back without passing the header
+                    node = waiting.pop()
+                    if node not in body and node in dominators:
+                        body.add(node)
+                        waiting += before[node]
+                always[header] = always.get(header, -1) & dominators[n]
+    code = [function.instructions[block.start : block.end] for block in parts]
+    loops = []
+    for header, body in sorted(bodies.items()):
+        depth = sum(body <= other for other in bodies.values())
+        instructions = tuple(i for index in sorted(body) for i in code[index])
+        around = (index for index in body if not always[header] >> index & 1)
+        conditional = frozenset(i.address for index in around for i in code[index])
+        start = code[header][0].address
+        loops.append(Loop(start, frozenset(body), instructions, depth, conditional))
+    return tuple(loops)
+
+
+def _dominators(parts: Sequence[Block], before: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Dominators of each reachable block, as bits by index, by iteration in reverse post-order.
+    `before`: the predecessors of each block."""
+    order: list[int] = []
+    seen = {0}
+    stack = [(0, iter(parts[0].successors))]
+    while stack:
+        node, successors = stack[-1]
+        following = next((s for s in successors if s not in seen), None)
+        if following is None:
+            order.append(node)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(parts[following].successors)))
+    order.reverse()
+    dominators = dict.fromkeys(order, -1)
+    dominators[0] = 1
+    changed = True
+    while changed:
+        changed = False
+        for n in order[1:]:
+            meet = -1
+            for p in before[n]:
+                meet &= dominators.get(p, -1)
+            meet |= 1 << n
+            if meet != dominators[n]:
+                dominators[n], changed = meet, True
+    return dominators

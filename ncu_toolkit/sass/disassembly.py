@@ -20,8 +20,7 @@ from typing import Any
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.sass.opcodes import base, flops
-from ncu_toolkit.sass.operands import CodeRow
+from ncu_toolkit.sass.opcodes import CodeRow, base, flops
 
 TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes under one
 

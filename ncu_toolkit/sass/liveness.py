@@ -16,8 +16,7 @@ from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches
 from ncu_toolkit.sass.branches import BARRIER
-from ncu_toolkit.sass.opcodes import base
-from ncu_toolkit.sass.operands import CodeRow, lines
+from ncu_toolkit.sass.opcodes import CodeRow, base, lines
 
 #: The stack pointer: code that sets it keeps it to the end, by the calling convention.
 _STACK: Final = 1

@@ -1,12 +1,16 @@
-"""What the mnemonic of a SASS instruction tells: its kind, the bytes a lane moves, its
-operations."""
+"""What the SASS text of an instruction tells: its kind, the bytes a lane moves, its operations, and
+which general registers it writes and reads, at their width."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
+
+from ncu_toolkit.core.cache import remembered
+from ncu_toolkit.model import Instruction
 
 #: Base opcodes by kind (CUDA binary utilities, "Instruction set reference").
 KINDS: Final[dict[str, tuple[str, ...]]] = {
@@ -140,3 +144,209 @@ def flops(opcode: str, operands: str = "") -> float | None:
         # Volta: one of the steps of four 8x8x4 products done by a warp's quads
         return product * 4 / (2 if "F16" in modifiers[1:2] else 4)
     return product * (2 if "SP" in modifiers else 1)
+
+
+_OPERAND: Final = re.compile(r"(?<![\w.])R(\d+)((?:\.\w+)*)")
+_FIRST: Final = re.compile(r"R(?:\d+|Z)(?!\w)")
+_PREDICATE: Final = re.compile(r"!?U?P(?:\d|T|R)$")
+_COMMA: Final = re.compile(r",(?![^\[]*\])")
+_GUARD: Final = re.compile(r"^\s*(?:\{\s*)?(@!?U?P\w+\s+)?")
+
+#: Instructions whose first general register is read, not written.
+READS_ONLY: Final = frozenset((
+    "ST", "STG", "STS", "STL", "STSM", "STAS", "STTM", "RED", "REDS", "REDG", "SUST", "SURED", "LDGSTS", "ISETP", "FSETP", "DSETP", "HSETP2", "FCHK",
+    "R2P", "R2UR", "R2B", "BAR", "WARPSYNC", "NANOSLEEP", "CALL", "RET", "BRX", "JMX", "CCTL", "CCTLL", "DEPBAR", "SYNCS", "REDUX", "VOTEU",
+))  # fmt: skip
+#: Memory with 64-bit addresses if the mnemonic says .E and no uniform register gives the base.
+_WIDE_ADDRESS: Final = frozenset(
+    {"LD", "LDG", "LDGSTS", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL"}
+)
+#: Every operand is two registers: doubles, paired 32-bit floats of CC 10.0 on, and addresses of code.
+_PAIRS: Final = frozenset({
+    "DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "FFMA2", "FADD2", "FMUL2", "LEPC", "CALL", "RET", "BRX", "JMX",
+})  # fmt: skip
+_MATRIX: Final = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA"})
+#: With .64, .S64 or .U64 every register is a pair. The funnel shift names its halves.
+_MAYBE_WIDE: Final = frozenset(
+    {"IADD", "IMNMX", "VIMNMX", "ISETP", "MOV", "SEL", "LOP3", "LEA", "ISUB", "INEG", "IABS"}
+)
+#: Bits of an element by the type in the mnemonic (PTX ISA, "Matrix multiply-accumulate").
+_BITS: Final[Mapping[str, int]] = {
+    "TF32": 32,
+    "S8": 8,
+    "U8": 8,
+    "E4M3": 8,
+    "E5M2": 8,
+    "S4": 4,
+    "U4": 4,
+}
+
+
+@lru_cache(maxsize=65536)
+def registers(opcode: str, operands: str) -> tuple[frozenset[int], frozenset[int]]:
+    """(general registers written, read) by an instruction, with pairs and vectors expanded.
+
+    Args:
+        opcode: mnemonic with modifiers, `LDG.E.128`.
+        operands: what follows it, without a predicate in front: `R4, desc[UR4][R2.64]`.
+    """
+    base, *modifiers = opcode.split(".")
+    parts = list(itertools.dropwhile(_PREDICATE.match, split(operands)))
+    writes_first = bool(parts) and base not in READS_ONLY and _FIRST.match(parts[0]) is not None
+    widths = _widths(opcode, base, modifiers)
+    wide = base in _WIDE_ADDRESS and "E" in modifiers
+    written: set[int] = set()
+    read: set[int] = set()
+    place = 0  # counts register operands, zero registers and constants included
+    for i, part in enumerate(parts):
+        if "[" in part:
+            # where an asynchronous copy goes is an address of shared memory
+            read |= _address(part, wide and not (base == "LDGSTS" and i == 0))
+            place += not part.startswith(("[", "desc"))
+            continue
+        count = widths[min(place, len(widths) - 1)]
+        for found in _OPERAND.finditer(part):
+            first, several = int(found[1]), 2 if ".64" in found[2] and count == 1 else count
+            (written if writes_first and i == 0 else read).update(range(first, first + several))
+        place += 1
+    return frozenset(written), frozenset(read)
+
+
+def addresses(opcode: str, operands: str) -> frozenset[int]:
+    """General registers that an access's addresses are in, as `registers` has them."""
+    bracketed = ", ".join(part for part in split(operands) if "[" in part)
+    return registers(opcode, bracketed)[1]
+
+
+def _address(part: str, wide: bool) -> set[int]:
+    """Registers of an address; `wide`: pairs, unless a uniform register or modifier says
+    otherwise."""
+    wide = wide and "UR" not in part and "desc" not in part and ".U32" not in part
+    return {
+        int(found[1]) + half
+        for found in _OPERAND.finditer(part)
+        for half in range(2 if wide or ".64" in found[2] else 1)
+    }
+
+
+def split(operands: str) -> list[str]:
+    """Operands at the commas outside of brackets, without the marks of a disassembler."""
+    plain = operands.replace("`", " ").partition("(*")[0].strip().rstrip(";").strip()
+    if not plain:
+        return []
+    return [part.strip() for part in (_COMMA.split(plain) if "[" in plain else plain.split(","))]
+
+
+def _widths(opcode: str, base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
+    """Registers of each operand after leading predicates; the last width holds for the rest."""
+    if base in _MATRIX:
+        return _matrix_widths(base, modifiers)
+    if base in ("HGMMA", "QGMMA", "IGMMA", "BGMMA"):
+        return _group_widths(base, modifiers)
+    if base in ("LDTM", "STTM"):
+        return (next((int(m[1:]) for m in modifiers if re.fullmatch(r"x\d+", m)), 1),)
+    if size := width(opcode):
+        return (max(1, size // 4),)
+    if base == "IMAD" and "WIDE" in modifiers:
+        return (2, 1, 1, 2)
+    if base == "IMAD" and "HI" in modifiers:
+        return (1, 1, 1, 2)
+    if base in ("F2F", "F2I", "I2F", "FRND", "I2I"):
+        return _conversion_widths(base, modifiers)
+    if base in _PAIRS or (base == "CS2R" and "32" not in modifiers):
+        return (2,)
+    if base in _MAYBE_WIDE and any(m in ("64", "S64", "U64") for m in modifiers):
+        return (2,)
+    if base == "MATCH" and "U64" in modifiers:
+        return (1, 2)
+    return (1,)
+
+
+def _conversion_widths(base: str, modifiers: Sequence[str]) -> tuple[int, int]:
+    """Of destination and source: `F2F.F32.F64` names both, `F2I.U64` and `I2F.F64` one each."""
+    floats = [m for m in modifiers if m in ("F16", "BF16", "F32", "F64")]
+    wide_integer = any(m in ("S64", "U64") for m in modifiers)
+    wide_float = "F64" in modifiers
+    if base == "F2I":
+        return 1 + wide_integer, 1 + wide_float
+    if base == "I2F":
+        return 1 + wide_float, 1 + wide_integer
+    if base == "F2F" and len(floats) > 1:
+        return 1 + (floats[0] == "F64"), 1 + (floats[1] == "F64")
+    return 1 + wide_float, 1 + wide_float
+
+
+def _matrix_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
+    """Registers of D, A, B and C, equal parts for each thread (PTX ISA, fragments of `mma`)."""
+    if (tile := shape(modifiers)) is None:
+        return (1,)
+    m, n, k = tile
+    usual = {"DMMA": 64, "BMMA": 1, "QMMA": 8, "IMMA": 8}.get(base, 16)
+    named = (_BITS[x] for x in modifiers if x in _BITS and base not in ("DMMA", "BMMA"))
+    bits = next(named, usual)
+    if any(x.startswith("STEP") for x in modifiers):
+        return (2,)  # Volta: a step gives two columns of the quad's 8 by 8 result
+    sums = 64 if base == "DMMA" else 32 if base in ("IMMA", "BMMA") or "F32" in modifiers else 16
+    halved = 2 if "SP" in modifiers else 1
+    part = 32 * WARP_SIZE
+    return (
+        max(1, m * n * sums // part),
+        max(1, m * k * bits // part // halved),
+        max(1, k * n * bits // part),
+        max(1, m * n * sums // part),
+        1,
+    )
+
+
+def _group_widths(base: str, modifiers: Sequence[str]) -> tuple[int, ...]:
+    """Registers of D, A (in registers), descriptor and C of a warpgroup's matrix instruction."""
+    if (tile := shape(modifiers)) is None:
+        return (1,)
+    m, n, k = tile
+    sums = 16 if "F16" in modifiers[1:2] else 32
+    bits = {"QGMMA": 8, "IGMMA": 8, "BGMMA": 1}.get(base, 32 if "TF32" in modifiers else 16)
+    results = m * n * sums // (32 * WARPGROUP_SIZE)
+    return results, m * k * bits // (32 * WARPGROUP_SIZE), results
+
+
+@lru_cache(maxsize=65536)
+def parts(sass: str) -> tuple[str, str]:
+    """(predicate, operands) of a line of SASS; the predicate is "" where it is always true."""
+    found = _GUARD.match(sass)
+    guard = (found[1] or "").strip() if found else ""
+    rest = sass[found.end() :] if found else sass
+    return "" if guard == "@PT" else guard, rest.partition(" ")[2]
+
+
+class CodeRow(NamedTuple):
+    """An instruction of a report or of a disassembly, without what was counted at it."""
+
+    address: int
+    opcode: str
+    sass: str
+
+    @property
+    def guard(self) -> str:
+        """The predicate under which it runs; "" where it always does."""
+        return parts(self.sass)[0]
+
+    @property
+    def operands(self) -> str:
+        return parts(self.sass)[1]
+
+    @property
+    def registers(self) -> tuple[frozenset[int], frozenset[int]]:
+        """General registers written and read."""
+        return registers(self.opcode, self.operands)
+
+
+@remembered(4)
+def lines(rows: Sequence[Instruction]) -> tuple[CodeRow, ...]:
+    """The code of a report's instructions: one object for equal code, so that what is `remembered`
+    of it holds for all launches of a kernel."""
+    return _one(tuple(CodeRow(row.address, row.opcode, row.sass) for row in rows))
+
+
+@lru_cache(maxsize=16)
+def _one(code: tuple[CodeRow, ...]) -> tuple[CodeRow, ...]:
+    return code

@@ -33,7 +33,7 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.render.text import AnswerText
-from ncu_toolkit.report import checksums, framing
+from ncu_toolkit.report import framing, integrity
 from ncu_toolkit.runs import baselines, store
 
 
@@ -612,7 +612,7 @@ def test_baselines(
     assert "No baselines" in run("baseline", "list")[1]
     assert run("baseline", "save", "main", old)[0] == 0
     kept = tmp_path / "kept" / "main" / "old.ncu-rep"
-    assert checksums.verify(kept) == checksums.SumCheck("run.json")
+    assert integrity.verify(kept) == integrity.SumCheck("run.json")
     assert run("baseline", "save", "main", new)[0] == EXIT_USAGE, (
         "a baseline is not replaced by accident"
     )

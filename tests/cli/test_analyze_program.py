@@ -243,8 +243,38 @@ def test_names_of_templates_join_as_other_tools_write_them() -> None:
         ("(anonymous namespace)::f(int)", "<unnamed>::f(int)"),
     ]
     for one, other in same:
-        assert program._signature(one) == program._signature(other)
-    assert program._signature("f<4>()") != program._signature("f<8>()")
+        assert program._signature(_launch(one)) == program._signature(_launch(other))
+    assert program._signature(_launch("f<4>()")) != program._signature(_launch("f<8>()"))
+
+
+def test_names_join_without_what_only_some_demanglers_write() -> None:
+    """As ncu 2025.3 writes PyTorch's kernels, and as CUPTI's names are read here."""
+    same = [
+        (
+            "void at::vectorized<(int)4, at::Add<float>, std::array<char *, (unsigned long)3>>(int, T2, T3)",
+            "at::vectorized<4, at::Add<float>, std::array<char*, 3ul> >",
+        ),
+        (
+            "void at::each<(int)2, void at::run<at::<unnamed>::fill(at::It &, const c10::S &)::[lambda() (instance 1)]::"
+            "operator ()() const::[lambda(float, bool) (instance 7)]>(at::It &, const T1 &)::[lambda(int) (instance 1)]>(int, T3)",
+            "at::each<2, at::run<at::(anonymous namespace)::fill(at::It&, c10::S const&)::{lambda()#1}::operator()() const::"
+            "{lambda(float, bool)#7}>(at::It&, at::(anonymous namespace)::fill(at::It&, c10::S const&)::{lambda()#1}::"
+            "operator()() const::{lambda(float, bool)#7} const&)::{lambda(int)#1}>",
+        ),
+        (
+            "void <unnamed>::softmax<float, (int)9, (bool)0>(T2 *, const bool *)",
+            "(anonymous namespace)::softmax<float, 9, false>",
+        ),
+    ]
+    for one, other in same:
+        assert program._skeleton(_launch(one)) == program._skeleton(_launch(other))
+    assert program._skeleton(_launch("f<{lambda()#1}>")) != program._skeleton(
+        _launch("f<{lambda()#2}>")
+    )
+
+
+def _launch(kernel: str) -> Launch:
+    return Launch(kernel, kernel, (1, 1, 1), (1, 1, 1))
 
 
 # ---- bad input

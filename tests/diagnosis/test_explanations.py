@@ -13,7 +13,7 @@ import recorded
 
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.hardware.occupancy import occupancy, what_if_registers
+from ncu_toolkit.hardware.specs import occupancy, what_if_registers
 from ncu_toolkit.model import Finding
 from ncu_toolkit.pages.columns import gain_cell
 from ncu_toolkit.sass import attribution

@@ -19,7 +19,7 @@ from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.calibrate import Score
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.report import checksums
+from ncu_toolkit.report import integrity
 
 FOLDERS = sorted({recording.folder for recording in RECORDINGS})
 SETS = pytest.mark.parametrize("folder", FOLDERS)
@@ -138,7 +138,7 @@ def test_private_text_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.label)
 def test_reports_are_of_these_sources(recording: Recording) -> None:
     assert recording.report.stat().st_size < MAX_BYTES
-    assert checksums.verify(recording.report) == checksums.SumCheck(
+    assert integrity.verify(recording.report) == integrity.SumCheck(
         f"{recording.report.name}.sha256"
     )
     data = lzma.decompress(recording.report.read_bytes())

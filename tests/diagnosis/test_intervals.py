@@ -11,9 +11,9 @@ from heldout import fit, residuals
 from heldout.residuals import Residual
 
 from benchmarks.field import scoring
-from ncu_toolkit.diagnosis import intervals
-from ncu_toolkit.diagnosis.intervals import Band, Intervals
+from ncu_toolkit.diagnosis import time_model
 from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.time_model import Band, Intervals
 from ncu_toolkit.model import Finding, codec
 
 CASES = fit.read()
@@ -61,14 +61,14 @@ def test_no_case_of_a_set_helps_to_bound_it() -> None:
 @pytest.mark.parametrize("roof", [None, 1.0, 1.7, 50.0])
 def test_an_interval_stays_within_its_bounds(speedup: float, roof: float | None) -> None:
     for rule in load_rules():
-        low, high = intervals.shipped().around(rule, speedup, roof)
+        low, high = time_model.shipped().around(rule, speedup, roof)
         assert 1 <= low <= speedup <= high
-        assert roof is None or high <= max(intervals.BEYOND_ROOF * roof, speedup)
+        assert roof is None or high <= max(time_model.BEYOND_ROOF * roof, speedup)
 
 
 def test_a_rule_without_cases_has_the_band_of_all() -> None:
     found = Intervals(Band(-0.1, 0.2, 50), {"x": Band(0.0, 0.1, 9)})
-    wide = intervals.STRETCH * 2  # at e the scale of a residual is 2
+    wide = time_model.STRETCH * 2  # at e the scale of a residual is 2
     low, high = math.exp(1 - 0.1 * wide), math.exp(1 + 0.2 * wide)
     assert found.around("unheard-of", math.e, None) == pytest.approx((low, high))
     assert found.around("x", math.e, None) == pytest.approx((math.e, math.exp(1 + 0.1 * wide)))
@@ -101,9 +101,9 @@ def finding(**changes: object) -> Finding:
 
 
 def test_what_has_no_figure_has_no_interval() -> None:
-    assert intervals.around(finding(), None) is not None
+    assert time_model.around(finding(), None) is not None
     for changes in ({"speedup": None}, {"speedup": 1.0}, {"speedup": math.inf}, {"good": True}):
-        assert intervals.around(finding(**changes), None) is None
+        assert time_model.around(finding(**changes), None) is None
 
 
 def test_the_field_counts_intervals_of_right_verdicts() -> None:

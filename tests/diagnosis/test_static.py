@@ -20,7 +20,7 @@ from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
 from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
-from ncu_toolkit.hardware import occupancy
+from ncu_toolkit.hardware import specs
 from ncu_toolkit.hardware.specs import SPECS
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.sass.cost import (
@@ -287,14 +287,14 @@ def test_local_memory() -> None:
 
 
 def test_occupancy_and_launch() -> None:
-    small = occupancy.occupancy(HOPPER, 128, 255, 0)
+    small = specs.occupancy(HOPPER, 128, 255, 0)
     shape = {"occupancy": small, "resources": Resources(255)}
     assert found(MULTIPLY, **shape)["low-occupancy"] == "possible"
     assert (
-        found(MULTIPLY, occupancy=occupancy.occupancy(HOPPER, 1024, 255, 0))["low-occupancy"]
+        found(MULTIPLY, occupancy=specs.occupancy(HOPPER, 1024, 255, 0))["low-occupancy"]
         == "certain"
     )  # no block fits
-    full = occupancy.occupancy(HOPPER, 256, 32, 0)
+    full = specs.occupancy(HOPPER, 256, 32, 0)
     assert (
         found(MULTIPLY, occupancy=full, grid_blocks=100, sm_count=132)["grid-too-small"]
         == "certain"
@@ -316,11 +316,9 @@ def test_occupancy_and_launch() -> None:
 def test_a_chain_is_hidden_by_enough_warps() -> None:
     chain = many(16, lambda n: "FFMA R0, R1, R2, R0")
     assert "instruction-dependency" in found(
-        chain, occupancy=occupancy.occupancy(HOPPER, 64, 32, 100_000)
+        chain, occupancy=specs.occupancy(HOPPER, 64, 32, 100_000)
     )
-    assert "instruction-dependency" not in found(
-        chain, occupancy=occupancy.occupancy(HOPPER, 256, 32)
-    )
+    assert "instruction-dependency" not in found(chain, occupancy=specs.occupancy(HOPPER, 256, 32))
     assert "instruction-dependency" not in found(chain)  # block size not known: nothing is claimed
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis import language, time_model
+from ncu_toolkit.diagnosis import kernel, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model import Diagnosis, Profile
 from ncu_toolkit.report.reader import load_profiles
@@ -94,8 +94,8 @@ def test_fp64_at_a_small_rate_is_the_verdict(name: str, launch: int) -> None:
 
 def test_a_lambda_of_the_user_s_is_not_a_library_s_kernel() -> None:
     ours, scan = (profiles("rtx4070s-fp64")[launch] for launch in (5, 3))
-    assert language.language(ours) == "cuda"
-    assert language.language(scan) == "library"
+    assert kernel.language(ours) == "cuda"
+    assert kernel.language(scan) == "library"
 
 
 DEBUG_BUILDS = {"rtx3090-debug-build", "rtx3080-debug-build"}

@@ -326,10 +326,11 @@ def test_what_the_trace_lacks_is_one_sentence() -> None:
         "The trace does not show why the GPU idles, which line launches a kernel or whether the host's "
         "memory is pinned."
     )
-    assert said("wall time", "host calls") == "The trace does not show how long the GPU idles."
+    record = "No host times and no idle time: record them with `ncu-toolkit profile -- PROGRAM`."
+    assert said("wall time", "host calls") == record
     text = shown(explain.program_answer(gpt(("wall time",))))
     assert "GPU busy" not in text
-    assert "note    The trace does not show how long the GPU idles." in text
+    assert "note    No host times and no idle time: record them with" in text
 
 
 def test_the_headline_of_other_steps() -> None:

@@ -23,7 +23,7 @@ from ncu_toolkit.gpu import cuda, pressure, probe
 from ncu_toolkit.gpu.launch import Runnable
 from ncu_toolkit.gpu.pressure import Pressure, _Control
 from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.hardware.occupancy import occupancy
+from ncu_toolkit.hardware.specs import occupancy
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry
 from ncu_toolkit.model import Device

@@ -27,7 +27,7 @@ from ncu_toolkit.core.errors import (
 from ncu_toolkit.gpu import runner
 from ncu_toolkit.gpu.selection import settled
 from ncu_toolkit.model.run import LadderOptions, Run
-from ncu_toolkit.report import checksums
+from ncu_toolkit.report import integrity
 from ncu_toolkit.runs import store
 
 pytestmark = pytest.mark.slow
@@ -179,7 +179,7 @@ def test_a_report_that_was_damaged_since_is_collected_again(ncu: Ncu) -> None:
     assert "differs from what was recorded" in err
     assert ncu.ran[3:] == list(RUNGS)
     assert (
-        checksums.verify(folder / store.load_manifest(folder).report_files[0]).source == "run.json"
+        integrity.verify(folder / store.load_manifest(folder).report_files[0]).source == "run.json"
     )
 
 

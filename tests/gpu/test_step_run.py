@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import program_traces
 import pytest
 import report_files
@@ -17,7 +19,7 @@ from click.testing import CliRunner
 from ncu_toolkit.cli import cli, profile
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import cuda, recorder
-from ncu_toolkit.gpu.step_run import Numbering, Selection, missing, numbers, picks, selection
+from ncu_toolkit.gpu.step_run import missing, picks, selection
 from ncu_toolkit.model.program import Step, Trace
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.step import find_step
@@ -28,94 +30,68 @@ def step() -> Step:
     return find_step(program_traces.gpt())
 
 
-@dataclass
-class Ncu:
-    """What ncu does with the options of a selection, as each numbering has it."""
-
-    trace: Trace
-    numbering: Numbering
-
-    def profiles(self, found: Selection, symbols: dict[str, tuple[str, ...]]) -> list[int]:
-        """Places in `Trace.ops`, in order."""
-        words = found.words
-        number = numbers(self.trace, 0, self.numbering if self.numbering != "config" else "shape")
-        order = sorted(number, key=lambda at: self._called(at))
-        if self.numbering == "config":
-            pattern = words[words.index("--kernel-name") + 1].removeprefix("regex:")
-            wanted = str(int(words[words.index("--launch-skip") + 1]) + 1)
-            most = len(order)
-        else:
-            _, _, rest = words[words.index("--kernel-id") + 1].partition("::")
-            name, _, wanted = rest.rpartition(":")
-            pattern, most = (
-                name.removeprefix("regex:"),
-                int(words[words.index("--launch-count") + 1]),
-            )
-        named = self._named(pattern, symbols)
-        taken = [
-            at
-            for at in order
-            if self._kernel(at) in named and re.fullmatch(wanted, str(number[at]))
-        ]
-        return taken[:most]
-
-    def _called(self, at: int) -> tuple[int, int]:
-        op = self.trace.ops[at]
-        return self.trace.calls[op.call].start, op.start
-
-    def _kernel(self, at: int) -> str:
-        return self.trace.shapes[self.trace.ops[at].shape].kernel
-
-    def _named(self, pattern: str, symbols: dict[str, tuple[str, ...]]) -> set[str]:
-        kernels = {shape.kernel for shape in self.trace.shapes}
-        return {
-            k for k in kernels if any(re.search(pattern, name) for name in symbols.get(k, (k,)))
-        }
+def ncu_profiles(
+    trace: Trace, words: Sequence[str], symbols: dict[str, tuple[str, ...]]
+) -> list[int]:
+    """What ncu takes with the options of a selection: places in `Trace.ops`, in order. Each name,
+    grid and block is counted for itself."""
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert given["--filter-mode"] == "per-launch-config"
+    assert given["--launch-count"] == "1"
+    pattern = given.get("--kernel-name", "regex:").removeprefix("regex:")
+    count: Counter[Any] = Counter()
+    taken = []
+    for at in sorted(range(len(trace.ops)), key=lambda at: trace.ops[at].start):
+        op = trace.ops[at]
+        if op.kind != "kernel":
+            continue
+        shape = trace.shapes[op.shape]
+        if not any(re.search(pattern, name) for name in symbols.get(shape.kernel, (shape.kernel,))):
+            continue
+        key = (op.process, shape.kernel, shape.grid, shape.block)
+        count[key] += 1
+        if count[key] == int(given["--launch-skip"]) + 1:
+            taken.append(at)
+    return taken
 
 
-@pytest.mark.parametrize("numbering", ["all", "name", "shape", "config"])
-def test_each_chosen_kernel_is_profiled_in_a_steady_step(step: Step, numbering: Numbering) -> None:
+def test_each_chosen_kernel_is_profiled_once(step: Step) -> None:
     chosen = picks(step, account_of(step))
     assert 3 <= len(chosen) <= 24
     symbols = {shape.kernel: (f"_Z{at}",) for at, shape in enumerate(step.trace.shapes)}
-    found = selection(step, chosen, symbols, numbering)
-    taken = Ncu(step.trace, numbering).profiles(found, symbols)
-    assert len(taken) == found.expected
-    for pick in chosen:
-        mine = [at for at in taken if step.trace.ops[at].shape == pick.shape]
-        assert mine, step.trace.shapes[pick.shape].kernel
-        if numbering != "config":
-            assert set(mine) & set(pick.launches)
+    found = selection(step, chosen, symbols)
+    taken = ncu_profiles(step.trace, found.words, symbols)[: found.expected]
+    shapes = [step.trace.ops[at].shape for at in taken]
+    assert set(chosen) <= set(shapes)
+    assert len(set(shapes)) == len(shapes)
+    assert found.expected <= 2 * len(chosen)
 
 
-@pytest.mark.parametrize(
-    ("numbering", "most"), [("all", 1), ("shape", 4), ("name", 8), ("config", 4)]
-)
-def test_few_others_are_profiled(step: Step, numbering: Numbering, most: int) -> None:
+def test_the_program_ends_after_the_step_with_the_last_launch(step: Step) -> None:
+    found = selection(step, picks(step, account_of(step)), {})
+    last = ncu_profiles(step.trace, found.words, {})[found.expected - 1]
+    assert step.trace.ops[last].start < step.windows[1].end
+
+
+def test_processes_are_counted_apart(step: Step) -> None:
+    trace = step.trace
+    both = [*trace.ops, *(msgspec.structs.replace(op, process=1, call=-1) for op in trace.ops)]
+    two = msgspec.structs.replace(trace, ops=tuple(sorted(both, key=lambda op: op.start)))
+    other = msgspec.structs.replace(step, trace=two, process=0, device=0)
     chosen = picks(step, account_of(step))
-    assert selection(step, chosen, {}, numbering).expected <= most * len(chosen)
-
-
-def test_the_typical_launch_is_of_median_time(step: Step) -> None:
-    for pick in picks(step, account_of(step)):
-        wanted = step.trace.shapes[pick.shape]
-        inside = [
-            op.us
-            for op in step.ops
-            if op.kind == "kernel" and step.trace.shapes[op.shape] == wanted
-        ]
-        assert step.trace.ops[pick.launches[0]].us == sorted(inside)[(len(inside) - 1) // 2]
+    one = selection(step, chosen, {})
+    assert selection(other, chosen, {}).words == one.words
 
 
 def test_names_too_long_for_a_command_line_are_left_out(step: Step) -> None:
     chosen = picks(step, account_of(step))
-    symbols = {shape.kernel: ("_Z" + "x" * 60_000,) for shape in step.trace.shapes[:3]}
-    symbols |= {
-        shape.kernel: ("_Z" + "y" * 60_000 + str(at),)
-        for at, shape in enumerate(step.trace.shapes[3:])
+    symbols = {
+        shape.kernel: ("_Z" + "y" * 60_000 + str(at),) for at, shape in enumerate(step.trace.shapes)
     }
-    found = selection(step, chosen, symbols, "shape")
+    found = selection(step, chosen, symbols)
     assert max(map(len, found.words)) < 1000
+    assert "--kernel-name" not in found.words
+    assert len(ncu_profiles(step.trace, found.words, {})) >= found.expected
 
 
 def test_kernels_that_were_not_launched_are_named(step: Step) -> None:
@@ -182,17 +158,16 @@ def test_a_program_is_recorded_and_then_profiled(played: Played) -> None:
     assert done.exit_code == 0, done.output
     assert len(played.recorded) == 1
     words = played.words
-    assert words[words.index("--kernel-id") + 1].startswith("::regex:^(")
-    assert words[words.index("--kill") + 1] == "yes"
-    assert words[words.index("--call-stack-type") + 1] == "python"
-    assert words[words.index("--launch-count") + 1].isdigit()
+    assert words[words.index("--kernel-name") + 1].startswith("regex:^(")
+    assert words[words.index("--filter-mode") + 1] == "per-launch-config"
+    assert "--call-stack-type" not in words, "that costs milliseconds at each launch"
     (run,) = (played.folder / "reports").glob("*train*")
     assert {"program.ncu-trace", "profile.ncu-rep", "step.html", "index.html"} <= {
         each.name for each in run.iterdir()
     }
     assert "ms" in done.output
     assert "ncu-toolkit analyze" in done.output
-    assert "--kernel-id" not in done.output
+    assert "--kernel-name" not in done.output
 
 
 def test_choosing_launches_looks_for_no_step(
@@ -245,12 +220,12 @@ def test_where_nothing_can_be_recorded_the_first_launches_are_profiled(
     assert played.words[played.words.index("--launch-count") + 1] == "20"
 
 
-def test_launches_that_are_not_met_by_number_are_taken_by_name(played: Played) -> None:
+def test_a_program_that_launches_others_under_ncu(played: Played) -> None:
     (played.folder / "says").write_text("==WARNING== No kernels were profiled.\n")
     done = profiled(played)
     assert isinstance(done.exception, UsageProblem)
-    assert "it took them by name" in done.output
-    assert "per-launch-config" in played.words
+    assert "under ncu the program launched none of the" in str(done.exception)
+    assert "where the step goes" in done.output
 
 
 def test_a_program_that_fails_is_told(played: Played) -> None:
@@ -261,11 +236,10 @@ def test_a_program_that_fails_is_told(played: Played) -> None:
 
 def test_limits_of_the_recording(played: Played) -> None:
     (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
-    profiled(played, "--seconds", "30", "--lines", "--launches", "2")
+    profiled(played, "--seconds", "30", "--no-lines", "--launches", "2")
     ((_, asked),) = played.recorded
-    assert (asked.seconds, asked.lines, asked.enough) == (30, True, None)
-    number = played.words[played.words.index("--kernel-id") + 1]
-    assert number.count("|") <= 2
+    assert (asked.seconds, asked.lines, asked.enough) == (30, False, None)
+    assert played.words[played.words.index("--kernel-name") + 1].count("|") <= 1
     profiled(played, "--steps", "5")
     assert played.recorded[-1][1].enough(Path()) is True
     profiled(played, "--steps", "500")

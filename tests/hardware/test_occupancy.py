@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.hardware.occupancy import (
+from ncu_toolkit.hardware.specs import (
+    REGISTERS,
+    SPECS,
     limits_of,
     next_steps,
     occupancy,
@@ -21,7 +23,6 @@ from ncu_toolkit.hardware.occupancy import (
     what_if_registers,
     what_if_shared,
 )
-from ncu_toolkit.hardware.specs import REGISTERS, SPECS
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 if not CORPUS.is_dir():

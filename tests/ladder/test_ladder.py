@@ -10,9 +10,9 @@ import pytest
 from references import check_ladders
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.ladder import catalogue, header
+from ncu_toolkit.ladder import catalogue
+from ncu_toolkit.ladder.catalogue import CHECK_FUNCTIONS
 from ncu_toolkit.ladder.expressions import check_syntax
-from ncu_toolkit.ladder.header import CHECK_FUNCTIONS
 from ncu_toolkit.ladder.problems import Case, families, problem_for
 from ncu_toolkit.ladder.rung import SassExpectation, Scratch
 
@@ -450,7 +450,7 @@ def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
 def test_shipped_files_open_with_their_kernel(path: Path) -> None:
     """A head of at most 12 lines, the kernel, and the tail at the end."""
-    head, code, tail = header.split(path.read_text(encoding="utf-8"))
+    head, code, tail = catalogue.split(path.read_text(encoding="utf-8"))
     assert head.startswith("/*+++\n")
     assert head.count("\n") <= 12
     assert max(map(len, head.splitlines())) <= 100
@@ -463,7 +463,7 @@ def test_shipped_files_open_with_their_kernel(path: Path) -> None:
 def test_the_digest_of_code_is_of_what_the_compiler_sees(tmp_path: Path) -> None:
     """Blocks in either layout, comments and white space do not count; code and text in quotes do."""
     text = write(tmp_path, "01_a.cu").read_text()
-    digest = header.code_digest(text)
+    digest = catalogue.code_digest(text)
     former = "/*+++\nminimum_cc = 1\n+++*/\n" + CODE.replace("NAME", "a")
     for same in (
         former,
@@ -472,9 +472,9 @@ def test_the_digest_of_code_is_of_what_the_compiler_sees(tmp_path: Path) -> None
         text.replace("void a", "/* the\n kernel */ void // it\n    a"),
     ):
         assert same != text
-        assert header.code_digest(same) == digest
+        assert catalogue.code_digest(same) == digest
     for other in (text.replace("void a", "void b"), text.replace('"C"', '"C "')):
-        assert header.code_digest(other) != digest
+        assert catalogue.code_digest(other) != digest
 
 
 def test_a_model_ranks_the_settings_that_the_constraints_allow(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import disassembly, liveness
 from ncu_toolkit.sass.disassembly import Function
-from ncu_toolkit.sass.loops import live_registers
-from ncu_toolkit.sass.operands import registers
+from ncu_toolkit.sass.opcodes import registers
 
 
 def span(first: int, count: int) -> set[int]:
@@ -204,7 +203,7 @@ def test_agrees_with_nvdisasm_on_rungs_of_every_ladder() -> None:
     peaks: list[tuple[str, int, int]] = []
     for rung in RUNGS:
         for function, expected in code_and_oracle(rung):
-            found = live_registers(function).counts
+            found = liveness.of_code(function.lines, function.targets).counts
             wanted = [expected.get(i.address, 0) for i in function.instructions]
             if any(i.base == "CALL" for i in function.instructions):
                 continue

@@ -11,7 +11,7 @@ import program_traces as programs
 import pytest
 from program_traces import Machine
 
-from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.model.program import Op, Step, Trace
 from ncu_toolkit.program.step import find_step
 
@@ -261,9 +261,9 @@ def test_without_calls_the_busiest_stream_has_the_step() -> None:
 
 
 def test_a_trace_without_kernels_says_what_to_do() -> None:
-    with pytest.raises(UsageProblem, match=r"no kernels.*Record the part"):
+    with pytest.raises(InputProblem, match=r"trace has no kernel.*Record the program"):
         find_step(programs.no_kernels())
-    with pytest.raises(UsageProblem, match="no kernels"):
+    with pytest.raises(InputProblem, match="no kernel"):
         find_step(msgspec.structs.replace(programs.no_kernels(), ops=(), calls=()))
 
 

@@ -385,7 +385,7 @@ def test_packed_pages_of_one_file_unpack_when_turned_to(
     browser.wait_for(
         "document.querySelector('.leaf:not([data-off])').id === 'page-gemm_fp32-vectorized-4096'"
     )
-    browser.evaluate("history.back()")
+    browser.evaluate("void setTimeout(() => history.back())")
     browser.wait_for(
         "document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')"
     )
@@ -633,7 +633,7 @@ def test_a_bar_opens_its_rung_and_the_address_keeps_size_and_kernel(
     browser.evaluate(f"{PANEL}.querySelector('.bars a.row').focus()")
     browser.press("Enter", 13, "\r")
     browser.wait_for("location.pathname.endsWith('gemm_fp32-naive-4096.html')")
-    browser.evaluate("history.back()")
+    browser.evaluate("void setTimeout(() => history.back())")
     browser.wait_for("document.querySelector('tr.chosen') && document.querySelector('.row.chosen')")
     assert browser.evaluate("location.hash") == "#size=4096&kernel=naive"
 
@@ -645,7 +645,7 @@ def test_back_goes_through_the_sizes_that_were_chosen(browser: Browser, reports:
     browser.evaluate("document.querySelector('.tabs input:not(:checked)').click()")
     second = browser.evaluate(f"{PANEL}.dataset.label")
     assert second != first
-    browser.evaluate("history.back()")
+    browser.evaluate("void setTimeout(() => history.back())")
     browser.wait_for(f"{PANEL}.dataset.label === {first!r}")
     browser.evaluate("history.forward()")
     browser.wait_for(f"{PANEL}.dataset.label === {second!r}")

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from ncu_toolkit.diagnosis.figures import inputs
 from ncu_toolkit.document.views import BarChart, Chart, RunView, StepChart, Table
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.ladder.header import split
+from ncu_toolkit.ladder.catalogue import find_rung, split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.pages import json as json_out

@@ -26,9 +26,9 @@ from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.report import checksums, cubin, framing, integrity, messages, reader
+from ncu_toolkit.report import cubin, framing, integrity, messages, reader
+from ncu_toolkit.report.messages import ELF_MAGIC, elf_sections
 from ncu_toolkit.runs import store
-from ncu_toolkit.sass.elf import MAGIC, sections
 
 SHARED = report_files.recorded.ROOT.parent / "shared"
 CORPUS, REFUSED = SHARED / "corpus", SHARED / "refused"
@@ -439,17 +439,17 @@ def test_contradictions_of_a_file_with_several_ranges_are_said_of_all_launches()
 
 def beside(path: Path) -> Path:
     """Write a report's checksum beside it, as `sha256sum` does."""
-    side = path.with_name(path.name + checksums.SUFFIX)
-    side.write_bytes(f"{checksums.digest(path)}  ".encode() + os.fsencode(path.name) + b"\n")
+    side = path.with_name(path.name + integrity.SUFFIX)
+    side.write_bytes(f"{integrity.digest(path)}  ".encode() + os.fsencode(path.name) + b"\n")
     return side
 
 
 def test_side_files(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "r.ncu-rep"
     shutil.copyfile(small, path)
-    assert checksums.verify(path) == checksums.SumCheck()
+    assert integrity.verify(path) == integrity.SumCheck()
     side = beside(path)
-    assert checksums.verify(path).source == "r.ncu-rep.sha256"
+    assert integrity.verify(path).source == "r.ncu-rep.sha256"
     assert reader.load_report(path).checksum == "r.ncu-rep.sha256"
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "--check", "--quiet", side.name], cwd=tmp_path, check=True)
@@ -461,7 +461,7 @@ def test_side_files(small: Path, tmp_path: Path) -> None:
         reader.load_report(path)
     assert "SHA-256" in reader.load_report(path, allow_partial=True).damage
     side.write_text("not a sum\n")
-    assert "does not name it" in checksums.verify(path).problem
+    assert "does not name it" in integrity.verify(path).problem
 
 
 def test_manifests_carry_checksums(small: Path, tmp_path: Path) -> None:
@@ -471,9 +471,9 @@ def test_manifests_carry_checksums(small: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run.json").read_text())["data"]["checksums"] == {
         "profile.ncu-rep": hashlib.sha256(small.read_bytes()).hexdigest()
     }
-    assert checksums.verify(tmp_path / "profile.ncu-rep").source == "run.json"
+    assert integrity.verify(tmp_path / "profile.ncu-rep").source == "run.json"
     (tmp_path / "profile.ncu-rep").write_bytes(small.read_bytes() + b"\0")
-    assert "run.json" in checksums.verify(tmp_path / "profile.ncu-rep").problem
+    assert "run.json" in integrity.verify(tmp_path / "profile.ncu-rep").problem
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_a_broken_manifest_does_not_switch_its_checksums_off(
     text = (tmp_path / "run.json").read_text()
     assert change(text) != text
     (tmp_path / "run.json").write_text(change(text))
-    assert "run.json" in checksums.verify(path).problem
+    assert "run.json" in integrity.verify(path).problem
     with pytest.raises(InputProblem, match=r"run\.json"):
         reader.load_report(path)
 
@@ -508,24 +508,24 @@ def test_the_run_json_of_other_programs_is_no_concern(
 ) -> None:
     shutil.copyfile(small, tmp_path / "r.ncu-rep")
     (tmp_path / "run.json").write_text(text)
-    assert checksums.verify(tmp_path / "r.ncu-rep") == checksums.SumCheck()
+    assert integrity.verify(tmp_path / "r.ncu-rep") == integrity.SumCheck()
 
 
 @pytest.mark.parametrize("name", ["run.json", "r.ncu-rep.sha256"])
 def test_sums_are_read_from_files_alone(small: Path, tmp_path: Path, name: str) -> None:
     shutil.copyfile(small, tmp_path / "r.ncu-rep")
     os.mkfifo(tmp_path / name)
-    assert f"{name}' is not a regular file" in checksums.verify(tmp_path / "r.ncu-rep").problem
+    assert f"{name}' is not a regular file" in integrity.verify(tmp_path / "r.ncu-rep").problem
     (tmp_path / name).unlink()
     (tmp_path / "r.ncu-rep.sha256").write_bytes(bytes(2 << 20))
-    assert "has more than 1048576 bytes" in checksums.verify(tmp_path / "r.ncu-rep").problem
+    assert "has more than 1048576 bytes" in integrity.verify(tmp_path / "r.ncu-rep").problem
 
 
 def test_a_sum_beside_a_name_that_is_no_text(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "na\udcffme.ncu-rep"
     shutil.copyfile(small, path)
     beside(path)
-    assert checksums.verify(path).source == "na\udcffme.ncu-rep.sha256"
+    assert integrity.verify(path).source == "na\udcffme.ncu-rep.sha256"
 
 
 # ---- mutations
@@ -657,7 +657,7 @@ def test_headers_of_machine_code_that_do_not_fit_lower_the_confidence(
 ) -> None:
     data = small.read_bytes()
     at, elf = cubin_of(data)
-    text = next(i for i, each in enumerate(sections(elf)) if each.name.startswith(b".text."))
+    text = next(i for i, each in enumerate(elf_sections(elf)) if each.name.startswith(b".text."))
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     changed = bytearray(data)
     changed[at + table + 64 * text + 24 + 1] ^= 2  # where the code starts
@@ -673,7 +673,9 @@ def test_headers_of_machine_code_that_do_not_fit_lower_the_confidence(
 def test_a_section_that_reaches_over_another_into_code_is_told(small: Path) -> None:
     """Not only one that ends where the next begins."""
     _, elf = cubin_of(small.read_bytes())
-    found = sorted((s for s in sections(elf)[1:] if s.in_file and s.size), key=lambda s: s.start)
+    found = sorted(
+        (s for s in elf_sections(elf)[1:] if s.in_file and s.size), key=lambda s: s.start
+    )
     at, code = next((i, s) for i, s in enumerate(found) if s.name.startswith(b".text"))
     before = next(s for s in found[: at - 1] if not s.entry and s.kind == 3)
     changed = bytearray(elf)
@@ -702,7 +704,7 @@ def test_every_field_of_a_header_is_looked_at(small: Path) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_no_bytes_break_the_reader_of_machine_code(noise: bytes) -> None:
-    assert cubin.read(MAGIC + noise).problem
+    assert cubin.read(ELF_MAGIC + noise).problem
     _, elf = cubin_of(report_files.first_launches(1))
     cubin.read(elf[:200] + noise + elf[200 + len(noise) :])
     cubin.read(elf[: len(elf) - len(noise)] + noise)

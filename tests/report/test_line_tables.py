@@ -9,8 +9,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
-from ncu_toolkit.report import framing, line_tables, messages, reader
-from ncu_toolkit.sass import elf
+from ncu_toolkit.report import cubin, framing, messages, reader
 
 REPORT = recorded.ROOT / "tests" / "origins" / "reports" / "source-imported.ncu-rep.xz"
 
@@ -32,8 +31,8 @@ def tables(data: bytes) -> list[tuple[int, int]]:
             start = offset + message.index(code)
             found += [
                 (start + each.start, each.size)
-                for each in elf.sections(code)
-                if each.name in line_tables.TABLES
+                for each in messages.elf_sections(code)
+                if each.name in cubin.TABLES
             ]
     return found
 
@@ -48,7 +47,7 @@ def flipped(data: bytes, at: int, bit: int) -> bytes:
 def test_every_table_of_real_reports_makes_sense(path: Path) -> None:
     data = framing.read_bytes(path)
     frame = framing.parse(data)
-    assert line_tables.broken(frame, messages.sources(frame)) == ()
+    assert cubin.broken(frame, messages.sources(frame)) == ()
 
 
 def test_a_flipped_bit_that_ends_the_module_is_named(tmp_path: Path, whole: bytes) -> None:
@@ -79,9 +78,9 @@ def test_a_flipped_bit_that_ends_the_module_is_named(tmp_path: Path, whole: byte
 def test_headers_that_make_no_sense(whole: bytes, what: str, place: int, value: bytes) -> None:
     at, size = tables(whole)[0]
     table = bytearray(whole[at : at + size])
-    assert line_tables._wrong(bytes(table)) == ""
+    assert cubin._wrong(bytes(table)) == ""
     table[place : place + len(value)] = value
-    assert line_tables._wrong(bytes(table)) == what
+    assert cubin._wrong(bytes(table)) == what
 
 
 def test_a_program_that_goes_too_far_or_never_ends(whole: bytes) -> None:
@@ -97,5 +96,5 @@ def test_a_program_that_goes_too_far_or_never_ends(whole: bytes) -> None:
         (b"\x02\xff", False),
     ):
         unit = head + program
-        found = line_tables._wrong(struct.pack("<I", len(unit)) + unit)
+        found = cubin._wrong(struct.pack("<I", len(unit)) + unit)
         assert (found == "") == fine, program

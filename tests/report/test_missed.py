@@ -18,7 +18,7 @@ from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.gpu import collect, program_run
 from ncu_toolkit.model import Presence, Profile, Reading
-from ncu_toolkit.report import framing, messages, missed
+from ncu_toolkit.report import framing, messages, reader
 
 SHARED = recorded.ROOT.parent / "shared"
 NO_SHARE = "The report does not show their share of the program's GPU time."
@@ -50,12 +50,12 @@ NO_SHARE = "The report does not show their share of the program's GPU time."
 def test_filters_are_told_and_a_programs_own_options_are_not(
     command: str, launches: int, says: str
 ) -> None:
-    found = missed.by_command(command.split(), launches, one_process=True)
+    found = reader.by_command(command.split(), launches, one_process=True)
     assert found == (f"{says} {NO_SHARE}" if says else "")
 
 
 def test_launches_of_several_processes_are_not_added_to_the_skipped() -> None:
-    found = missed.by_command(["ncu", "-s", "5", "./app"], 4, one_process=False)
+    found = reader.by_command(["ncu", "-s", "5", "./app"], 4, one_process=False)
     assert found.startswith("Profiled 4 launches: not the first 5")
 
 
@@ -160,7 +160,7 @@ def test_real_reports_say_no_more_than_their_command_lines() -> None:
     """Read by hand: 4 of 12 reports were filtered, and no counter of their complete launches is
     missing."""
     found = {
-        path.name: missed.left_out(framing.parse(framing.read_bytes(path)))
+        path.name: reader.left_out(framing.parse(framing.read_bytes(path)))
         for folder in ("corpus", "refused")
         for path in sorted((SHARED / folder).glob("*.ncu-rep"))
     }

@@ -12,7 +12,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.report import ncu_module, reader
+from ncu_toolkit.report import ncu_action, reader
 
 SYSTEM_LIBRARY = "libstdc++.so.6"
 
@@ -21,13 +21,13 @@ def test_no_report_module_is_an_environment_problem(monkeypatch: pytest.MonkeyPa
     def refuse(name: str) -> None:
         raise ImportError(f"No module named '{name}'")
 
-    ncu_module._loaded.cache_clear()
-    monkeypatch.setattr(ncu_module.importlib, "import_module", refuse)
+    ncu_action._loaded.cache_clear()
+    monkeypatch.setattr(ncu_action.importlib, "import_module", refuse)
     try:
         with pytest.raises(EnvironmentProblem, match="pip install ncu-report"):
-            ncu_module.module()
+            ncu_action.module()
     finally:
-        ncu_module._loaded.cache_clear()
+        ncu_action._loaded.cache_clear()
 
 
 def run(script: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -70,10 +70,10 @@ def test_what_came_after_the_module_does_not_matter(tmp_path: Path) -> None:
     done = run(
         f"""
         import ctypes
-        from ncu_toolkit.report import ncu_module, reader as ncu_rep
+        from ncu_toolkit.report import ncu_action, reader as ncu_rep
         ncu_rep.load_profiles({str(report)!r})
         ctypes.CDLL({SYSTEM_LIBRARY!r})
-        print(ncu_module.fits_here())
+        print(ncu_action.fits_here())
         """
     )
     assert done.stdout.strip() == "True", done.stderr
@@ -85,7 +85,7 @@ def test_errors_and_results_come_through_from_the_other_process(
     folder = recorded.small_recording(tmp_path / "run")
     report = folder / "profile.ncu-rep"
     here = reader.load_report(report)
-    monkeypatch.setattr(ncu_module, "fits_here", lambda: False)
+    monkeypatch.setattr(ncu_action, "fits_here", lambda: False)
     assert reader.load_report(report) == here
     with pytest.raises(InputProblem, match=r"no report at"):
         reader.load_report(tmp_path / "none.ncu-rep")

@@ -17,7 +17,7 @@ import recorded
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.report import ncu_action, ncu_module
+from ncu_toolkit.report import ncu_action
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
 pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the FP32 recording is not shipped")
@@ -94,7 +94,7 @@ def load(path: Path = FILE) -> Any:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = recorded.small_recording(tmp_path_factory.mktemp("rule") / "run")
-    return ncu_module.module().load_report(str(folder / "profile.ncu-rep"))
+    return ncu_action.module().load_report(str(folder / "profile.ncu-rep"))
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def report_as_recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     assert recorded.FP32 is not None
     plain = tmp_path_factory.mktemp("recorded") / "profile.ncu-rep"
     plain.write_bytes(lzma.decompress((recorded.FP32 / "profile.ncu-rep.xz").read_bytes()))
-    return [action for chosen in ncu_module.module().load_report(str(plain)) for action in chosen]
+    return [action for chosen in ncu_action.module().load_report(str(plain)) for action in chosen]
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -
         "report/ncu_source",
         "diagnosis/engine",
         "sass/attribution",
-        "sass/dataflow",
+        "sass/branches",
         "diagnosis/figures",
         "diagnosis/time_model",
         "document/card",

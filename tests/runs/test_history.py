@@ -54,7 +54,7 @@ def test_rows_come_back_as_they_were_added(folder: Path) -> None:
     assert second["git_dirty"] is second["time_us"] is second["registers"] is None
     assert third["name"] == "naïve '\"; \\udcff\\0"
     (path,) = folder.iterdir()
-    assert path.name == f"{history.checksums.digest(path)}.parquet"
+    assert path.name == f"{history.integrity.digest(path)}.parquet"
 
 
 def test_the_same_launch_counts_once(folder: Path) -> None:
@@ -200,7 +200,7 @@ def written_as(folder: Path, version: str, schema: str = history.SCHEMA) -> Path
     duckdb.execute(
         f"COPY (SELECT 1 AS novel) TO '{path}' (FORMAT parquet, KV_METADATA {{schema: '{schema}', version: '{version}'}})"
     )
-    return path.rename(folder / f"{history.checksums.digest(path)}.parquet")
+    return path.rename(folder / f"{history.integrity.digest(path)}.parquet")
 
 
 def test_a_newer_version_is_refused_by_name(folder: Path) -> None:

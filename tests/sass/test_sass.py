@@ -15,9 +15,8 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.ladder.rung import SassExpectation
 from ncu_toolkit.model import matches_opcode
 from ncu_toolkit.sass import branches, disassembly
-from ncu_toolkit.sass.cost import loads_in_flight, regions_of
+from ncu_toolkit.sass.cost import loads_in_flight, loops_of, regions_of
 from ncu_toolkit.sass.disassembly import parse_disassembly
-from ncu_toolkit.sass.loops import loops_of
 from ncu_toolkit.sass.opcodes import flops, width, width_classes
 
 

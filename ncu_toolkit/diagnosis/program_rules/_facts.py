@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import language
+from ncu_toolkit.diagnosis import kernel
 from ncu_toolkit.diagnosis.program_rules._operations import of_kernel, of_operator
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Comparison, Device, Evidence, Launch, NoFinding
@@ -222,7 +222,7 @@ class StepFacts:
     def framework(self) -> Framework:
         """The framework that launched most of the step's kernels: its own kernels prove it, or
         operators that the trace names."""
-        made = Counter(language.made_by(launch.kernel) for launch in self.launches if launch)
+        made = Counter(kernel.made_by(launch.kernel) for launch in self.launches if launch)
         for name in ("torch", "xla", "cupy"):
             if made[name]:
                 return name
@@ -286,7 +286,8 @@ class StepFacts:
 
     def of_step(self, us: float) -> str:
         """`12.5 ms (27 % of the step)`."""
-        return f"{units.duration(us)} ({units.percent(self.share(us), 2)} of the {self.word})"
+        whole = f"the {self.word}" if self.trace.timed else "kernel time"
+        return f"{units.duration(us)} ({units.percent(self.share(us), 2)} of {whole})"
 
     def part(
         self, metric: str, label: str, us: float, meaning: str, limit: Threshold | None = WORTH

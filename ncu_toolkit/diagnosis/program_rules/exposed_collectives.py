@@ -34,6 +34,8 @@ TITLE: Final = "Collectives that nothing hides"
 
 
 def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time"):
+        return s.abstain("What ran side by side is not known.", *missing)
     places = s.of_class("collective")
     if not places:
         return s.ruled_out(f"The {s.word} has no collective.")

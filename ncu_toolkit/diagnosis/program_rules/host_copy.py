@@ -45,6 +45,8 @@ def find(s: StepFacts) -> StepOutcome:
         at for at, op in enumerate(s.ops) if op.kind == "copy" and op.path in ("HtoD", "DtoH")
     ]
     if not copies:
+        if missing := s.lacks("wall time"):
+            return s.abstain("A report holds no copies.", *missing)
         return s.ruled_out(f"The {s.word} copies nothing between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
     # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.

@@ -45,6 +45,8 @@ SHARE: Final = Threshold(
 
 
 def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time"):
+        return s.abstain("What ran side by side is not known.", *missing)
     sms = s.device.sm_count if s.device else 0
     if not sms:
         return s.abstain("The number of the GPU's SMs is not known.", "device")

@@ -38,6 +38,8 @@ def find(s: StepFacts) -> StepOutcome:
         if op.kind == "copy" and op.path in ("HtoD", "DtoH") and op.pinned
     ]
     if not pinned:
+        if missing := s.lacks("wall time"):
+            return s.abstain("A report holds no copies.", *missing)
         if s.lacks("memory kinds"):
             return s.abstain(
                 "The trace does not show which copies are from pinned memory.", "memory kinds"

@@ -18,8 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
-from ncu_toolkit.diagnosis.kernel import Kernel
-from ncu_toolkit.diagnosis.language import Elsewhere
+from ncu_toolkit.diagnosis.kernel import Elsewhere, Kernel
 from ncu_toolkit.model import Finding, NoFinding
 
 if TYPE_CHECKING:

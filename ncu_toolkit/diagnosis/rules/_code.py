@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ncu_toolkit.core.cache import remembered
-from ncu_toolkit.hardware.occupancy import Occupancy
+from ncu_toolkit.hardware.specs import Occupancy
 from ncu_toolkit.model import Comparison, Evidence, Location
 from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
-from ncu_toolkit.sass.operands import CodeRow
+from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, CodeRow
 
 if TYPE_CHECKING:  # Nsight Compute's Python, which runs the rules, cannot start processes
     from ncu_toolkit.build.nvcc import Resources

@@ -38,8 +38,7 @@ from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.opcodes import LOCAL
-from ncu_toolkit.sass.operands import addresses, parts
+from ncu_toolkit.sass.opcodes import LOCAL, addresses, parts
 
 ID: Final = "local-memory-traffic"
 TITLE: Final = "Local-memory traffic"

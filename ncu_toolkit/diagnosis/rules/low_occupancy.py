@@ -50,7 +50,7 @@ from ncu_toolkit.diagnosis.thresholds import (
     Threshold,
 )
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.hardware.occupancy import next_steps
+from ncu_toolkit.hardware.specs import next_steps
 
 ID: Final = "low-occupancy"
 TITLE: Final = "Low occupancy"

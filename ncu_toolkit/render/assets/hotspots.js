@@ -29,7 +29,7 @@
       });
       new ResizeObserver(() => this.update()).observe(this.node);
     }
-    set(rows) { this.rows = rows; this.at = -1; this.from = 0; this.inner.style.height = `${rows.length * ROW}px`; this.node.setAttribute("aria-setsize", rows.length); this.refresh(); }
+    set(rows) { this.rows = rows; this.at = -1; this.from = 0; this.inner.style.height = `${rows.length * ROW}px`; this.node.style.maxHeight = `${Math.max(5, rows.length) * ROW + 20}px`; this.node.setAttribute("aria-setsize", rows.length); this.refresh(); }
     refresh() { this.nodes.forEach((node) => node.remove()); this.nodes.clear(); this.update(); }
     update() {
       const first = Math.max(0, Math.floor(this.node.scrollTop / ROW) - MARGIN);
@@ -90,14 +90,23 @@
     for (const [row, from] of data.waits) for (const at of from) consumers.set(at, [...(consumers.get(at) || []), row]);
     const opened = new Set(), named = new Set(data.named), live = data.live.length > 0, most = live ? data.live.reduce((a, b) => Math.max(a, b), 0) : 0;
 
+    // Columns that a reader may choose; at first the SASS has those that are its own.
+    const sum = (rows, of) => rows.reduce((all, row) => all + (of(row) || 0), 0);
+    const columns = [
+      { name: "executions", own: true, shown: true, text: (rows) => si(data.executed[rows[0]]) },
+      ...(live ? [{ name: "live registers", own: true, shown: true, text: (rows) => String(data.live[rows[0]]), peak: (rows) => data.live[rows[0]] === most }] : []),
+      ...data.reasons.map((name, i) => ({ name, text: (rows) => si(sum(rows, (row) => data.samples[row] && data.samples[row][i]) || null) })),
+      ...data.counters.map((counter) => ({ name: counter.name, text: (rows) => si(sum(rows, (row) => counter.values[row]) || null) })),
+    ];
+    const shown = (own) => columns.filter((column) => column.shown && (own || !column.own));
+    const cells = (rows, own) => shown(own).map((column) => { const cell = make("span", column.peak && column.peak(rows) ? "ex peak" : "ex", rows.length ? column.text(rows).replace(" ", "") : ""); cell.title = column.name; return cell; });
+
     const heat = (cell, value, most) => { cell.textContent = percent(value, whole); if (value) cell.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.6 * value / most).toFixed(3)})`; };
     const sass = new List("SASS instructions", (node, row) => {
       if (row < 0) { const [from, to] = folds.get(row); node.classList.add("fold"); node.textContent = `${to - from} instructions without samples (choose to unfold)`; return; }
       const share = make("span", "heat");
       heat(share, weights[row], hottest);
-      node.append(share, make("span", "no", String(row)), make("span", "ex", si(data.executed[row]).replace(" ", "")));
-      if (live) node.append(make("span", data.live[row] === most ? "lv peak" : "lv", String(data.live[row])));
-      node.append(make("span", "tx", data.sass[row]));
+      node.append(share, make("span", "no", String(row)), ...cells([row], true), make("span", "tx", data.sass[row]));
       if (named.has(row)) { node.classList.add("named"); node.title = "The verdict or a runner-up points here."; }
       if (related.has(row)) node.classList.add("related");
     }, (row) => {
@@ -116,7 +125,7 @@
     const source = new List("Source lines", (node, line) => {
       const found = lines[file].get(line), share = make("span", "heat");
       if (found) heat(share, found.weight, lineMost);
-      node.append(share, make("span", "no", String(line)), make("span", "tx", textOf(file, line) ?? "(source not in the report)"));
+      node.append(share, make("span", "no", String(line)), ...cells(found ? found.rows : [], false), make("span", "tx", textOf(file, line) ?? "(source not in the report)"));
       if (line === relatedLine) node.classList.add("related");
     }, (line) => {
       const found = lines[file].get(line);
@@ -143,12 +152,30 @@
     tally.setAttribute("role", "status");
     data.files.forEach((name, i) => picker.append(new Option(`${name.split("/").pop()} ${percent(fileWeight[i], whole)}`, i)));
     picker.value = file;
-    tools.append(search, sort, ...(ranked ? [labelled(" hide unsampled", folded, true)] : []), ...(data.files.length > 1 ? [labelled("File ", picker)] : []), tally);
+    const choose = make("details", "choose"), menu = make("div");
+    choose.append(make("summary", "", "Columns"), menu);
+    for (const column of columns) {
+      const input = make("input");
+      input.type = "checkbox"; input.checked = column.shown;
+      input.addEventListener("change", () => { column.shown = input.checked; name(); sass.refresh(); source.refresh(); });
+      menu.append(labelled(` ${column.name}`, input, true));
+    }
+    choose.addEventListener("keydown", (event) => { if (event.key === "Escape") { choose.open = false; choose.firstElementChild.focus(); } });
+    document.addEventListener("click", (event) => { if (!choose.contains(event.target)) choose.open = false; });
+    tools.append(search, sort, ...(ranked ? [labelled(" hide unsampled", folded, true)] : []), ...(data.files.length > 1 ? [labelled("File ", picker)] : []), choose, tally);
     const grid = make("div", "hot-grid"), detail = make("div", "hot-detail muted", "Choose a line to see its stall reasons.");
     detail.setAttribute("aria-live", "polite");
-    const pane = (name, title, list) => { const box = make("div", "hot-pane"), head = make("h3", "", name); if (title) head.title = title; box.append(head, list.node); return box; };
-    if (file >= 0) grid.append(pane(`Source: ${ranked ? "samples" : "executions"}, line`, "", source)); else grid.classList.add("alone");
-    grid.append(pane(`SASS: ${ranked ? "samples" : "share"}, index, executions${live ? ", live registers" : ""}`, named.size ? "A mark shows where the diagnosis points." : "", sass));
+    const sourceHead = make("h3"), sassHead = make("h3");
+    const pane = (head, list) => { const box = make("div", "hot-pane"); box.append(head, list.node); return box; };
+    function name() {
+      const named = (what, own) => [...what, ...shown(own).map((column) => column.name)].join(", ");
+      sourceHead.textContent = named([`Source: ${ranked ? "samples" : "executions"}`, "line"], false);
+      sassHead.textContent = named([`SASS: ${ranked ? "samples" : "share"}`, "index"], true);
+    }
+    name();
+    if (named.size) sassHead.title = "A mark shows where the diagnosis points.";
+    if (file >= 0) grid.append(pane(sourceHead, source)); else grid.classList.add("alone");
+    grid.append(pane(sassHead, sass));
     host.append(tools, grid, detail);
 
     const sourceOf = (i) => (data.file[i] >= 0 ? textOf(data.file[i], data.line[i]) || "" : "");

@@ -288,8 +288,26 @@
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
   addEventListener("scroll", hide, { passive: true });
 
+  // A section that the address names is opened; its heading offers that address.
+  function unfold(name) {
+    const target = name && document.getElementById(name), fold = target && target.querySelector(":scope > details.fold");
+    if (fold) fold.open = true;
+  }
+  function anchors(within) {
+    for (const section of all("section[id]:has(> .fold)", within)) {
+      const link = document.createElement("a");
+      link.className = "anchor";
+      link.href = `#${section.id}`;
+      link.textContent = "#";
+      link.setAttribute("aria-label", `Link to: ${section.querySelector("h2").textContent}`);
+      link.addEventListener("click", () => unfold(section.id));
+      section.querySelector("summary").append(link);
+    }
+  }
+
   // What a part of a page needs once it is in the document.
   function dress(within) {
+    anchors(within);
     all(".plot", within).forEach((plot) => seen.observe(plot));
     all("table[data-sortable]", within).filter((table) => !table.closest(".launches")).forEach(sortable);
     all("[data-copy]", within).forEach(copies);
@@ -368,12 +386,14 @@
     }
     const leaf = (target && target.closest(".leaf")) || leaves[0];
     leaves.forEach((other) => other.toggleAttribute("data-off", other !== leaf));
+    unfold(name);
     if (target && target !== leaf) target.scrollIntoView();
     else if (target) scrollTo(0, 0);
     all(".plot", leaf).forEach((plot) => (drawn.has(plot) ? draw(plot) : seen.observe(plot)));
     document.dispatchEvent(new CustomEvent("leaf"));
   }
   if (leaves.length) { turn(); addEventListener("hashchange", turn); }
+  else { unfold(named()); addEventListener("hashchange", () => unfold(named())); }
 
   // Guess first: verdicts stay hidden until the reader has named the bottleneck and the gain.
   const guess = document.getElementById("guess"), score = () => chosen.get("guess") || "0.0";

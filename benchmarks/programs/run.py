@@ -1,0 +1,164 @@
+"""Run pairs of programs alone, in turn, and compare their results.
+
+python run.py OUT [NAME ...] [--times K] [--limit SECONDS] [--pairs FOLDER]
+
+Builds every .cu first (in parallel), then runs before, after, before, after ... one at a time.
+Writes OUT/results.json: {name: {"before": {us, result, seconds, code, error}, "after": ...}}.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SIDES = ("before", "after")
+
+
+def find_nvcc():
+    """nvcc on the path, in CUDA's usual home, or from pip."""
+    found = os.environ.get("NVCC") or shutil.which("nvcc")
+    if found:
+        return found
+    places = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin" / "nvcc"]
+    for folder in sys.path:
+        places += sorted(Path(folder or ".").glob("nvidia/*/bin/nvcc"))
+    return next((str(p) for p in places if p.exists()), "nvcc")
+
+
+def build(source, target):
+    """Compile one file; the error's text, or None."""
+    nvcc = find_nvcc()
+    command = [nvcc, "-O3", "-std=c++17", "-arch=native", "-lineinfo", "-o", target, source]
+    lib = Path(nvcc).resolve().parent.parent / "lib"
+    if lib.is_dir():
+        command += ["-L", lib]
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 else (done.stdout + done.stderr)[-2000:]
+
+
+def last_json(text):
+    """The object in the last line that holds one."""
+    for line in reversed(text.strip().splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    raise ValueError("no JSON in the output")
+
+
+def run_once(command, folder, limit):
+    """Run one program; its row."""
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(
+            list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=limit
+        )
+        code, out, error = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired:
+        code, out, error = None, "", f"still running after {limit} s"
+    row = {"seconds": round(time.perf_counter() - start, 2), "code": code}
+    if code != 0:
+        return row | {"error": (error or out)[-2000:]}
+    try:
+        said = last_json(out)
+        return row | {"us": said["us"], "result": said["result"], "steps": said["steps"]}
+    except (ValueError, KeyError) as error:
+        return row | {"error": f"{error!r}: {out[-500:]}"}
+
+
+def close(a, b, tolerance):
+    """Whether two lists of numbers agree within a relative tolerance."""
+    return len(a) == len(b) and all(
+        x == y or abs(x - y) <= tolerance * max(abs(x), abs(y), 1e-12)
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def merge(side, row):
+    """Put one run's row into its side's record."""
+    side["us"] += [row["us"]] if "us" in row else []
+    side["seconds"].append(row["seconds"])
+    side["code"] = row["code"] if side.get("code") in (None, 0) else side["code"]
+    for key in ("result", "steps"):
+        if key in row:
+            side.setdefault(key, row[key])
+    if "error" in row:
+        side["error"] = row["error"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--pairs", type=Path, default=HERE / "pairs")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    labels = tomllib.loads((HERE / "labels.toml").read_text(encoding="utf-8"))
+    names = args.names or sorted(p.name for p in args.pairs.iterdir() if p.is_dir())
+
+    commands, results, jobs = {}, {}, []
+    binaries = (args.out / "bin").resolve()
+    binaries.mkdir(exist_ok=True)
+    for name in names:
+        results[name] = {}
+        for side in SIDES:
+            source = (args.pairs / name / side).resolve()
+            if source.with_suffix(".py").exists():
+                commands[name, side] = [sys.executable, source.with_suffix(".py")]
+            elif source.with_suffix(".cu").exists():
+                target = binaries / f"{name}.{side}"
+                commands[name, side] = [target]
+                jobs.append(((name, side), source.with_suffix(".cu"), target))
+            else:
+                continue
+            results[name][side] = {"us": [], "seconds": [], "code": None}
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        errors = pool.map(lambda job: build(job[1], job[2]), jobs)
+        for (key, _, _), error in zip(jobs, errors, strict=True):
+            if error:
+                results[key[0]][key[1]]["error"] = f"build: {error}"
+                commands.pop(key)
+
+    where = args.out / "results.json"
+    for name in names:
+        for _ in range(args.times):
+            for side in SIDES:
+                if (name, side) in commands and "error" not in results[name][side]:
+                    row = run_once(commands[name, side], args.out, args.limit)
+                    merge(results[name][side], row)
+        sides = [results[name][s] for s in SIDES if s in results[name]]
+        if len(sides) == 2 and all("result" in s for s in sides):
+            tolerance = labels.get(name, {}).get("tolerance", 1e-3)
+            results[name]["same"] = close(sides[0]["result"], sides[1]["result"], tolerance)
+        where.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        middle = [
+            "{:.0f}".format(sorted(s["us"])[len(s["us"]) // 2]) if s["us"] else "-" for s in sides
+        ]
+        took = max((max(s["seconds"], default=0) for s in sides), default=0)
+        notes = [
+            s["error"].strip().splitlines()[-1][:150] for s in sides if s.get("error", "").strip()
+        ]
+        same = results[name].get("same", "")
+        print(
+            f"{name:28} {' -> '.join(middle):>20} us  {took:5.1f} s  same={same} {' | '.join(notes)}",
+            flush=True,
+        )
+    return (
+        1
+        if any("error" in s for r in results.values() for s in r.values() if isinstance(s, dict))
+        else 0
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
