@@ -9,8 +9,10 @@ OUT gets NAME.before.ncu-trace (and NAME.after.ncu-trace with --after) and times
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,9 +20,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+import run  # noqa: E402
+
 END = time.monotonic() + float(os.environ.get("SECONDS_LEFT", "1e9"))
 #: Run by a Python of its own: the recorder waits for its program in the main thread.
 RECORD = """
@@ -31,7 +36,7 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.gpu import recorder
 from ncu_toolkit.program.files import write_trace
 folder, to, name, *command = sys.argv[2:]
-code = recorder.record(command, Path(folder), recorder.RecordOptions(lines=command[-1].endswith(".py")))
+code = recorder.record(command, Path(folder), recorder.RecordOptions(lines=True))
 try:
     write_trace(recorder.read_recording(Path(folder), name), Path(to))
 except ToolkitError as error:
@@ -40,51 +45,11 @@ sys.exit(code)
 """
 
 
-def program(name: str, variant: str, built: Path) -> Path | None:
-    folder = HERE / "pairs" / name
-    if (folder / f"{variant}.py").is_file():
-        return folder / f"{variant}.py"
-    if (folder / f"{variant}.cu").is_file():
-        return built / f"{name}.{variant}"
-    return None
-
-
-def build(names: list[str], built: Path) -> dict[str, str]:
-    """Build the programs in CUDA C++; what nvcc said of those that failed."""
-    built.mkdir(parents=True, exist_ok=True)
-
-    def one(source: Path) -> tuple[str, str]:
-        to = built / f"{source.parent.name}.{source.stem}"
-        words = [
-            "nvcc",
-            "-O3",
-            "-std=c++17",
-            "-arch=native",
-            "-lineinfo",
-            "-o",
-            str(to),
-            str(source),
-        ]
-        libraries = [f"-l{each}" for each in ("cublas", "cufft", "curand", "cusparse")]
-        done = subprocess.run([*words, *libraries], capture_output=True, text=True)
-        return to.name, done.stderr[-500:] if done.returncode else ""
-
-    sources = [path for name in names for path in sorted((HERE / "pairs" / name).glob("*.cu"))]
-    with ThreadPoolExecutor(8) as pool:
-        return {name: said for name, said in pool.map(one, sources) if said}
-
-
-def last_line(text: str) -> dict[str, object]:
-    for line in reversed(text.splitlines()):
-        if line.startswith('{"program"'):
-            return dict(json.loads(line))
-    return {}
-
-
 class Runs:
     """What was run, written after each run."""
 
-    def __init__(self, out: Path, work: Path) -> None:
+    def __init__(self, out: Path, work: Path, plans: dict[tuple[str, str], dict[str, Any]]) -> None:
+        self.plans = plans
         self.out, self.work, self.path = out, work, out / "times.json"
         self.found: dict[str, dict[str, dict[str, object]]] = (
             json.loads(self.path.read_text()) if self.path.is_file() else {}
@@ -92,9 +57,11 @@ class Runs:
         self.lock = threading.Lock()
 
     def run(self, name: str, variant: str, recorded: bool) -> None:
-        command = program(name, variant, self.work / "built")
-        if command is None or END - time.monotonic() < 12:
+        plan = self.plans.get((name, variant))
+        if plan is None or END - time.monotonic() < 12:
             return
+        # hold.py runs a script in its own Python.
+        command = [word for word in map(str, plan["command"]) if word != sys.executable]
         stem = f"{name}.{variant}"
         times = self.work / f"{stem}.{recorded:d}.json"
         words = [
@@ -102,7 +69,7 @@ class Runs:
             str(HERE / "hold.py"),
             str(self.work / "lock"),
             str(times),
-            str(command),
+            *command,
         ]
         trace = self.out / f"{stem}.ncu-trace"
         if recorded:
@@ -118,19 +85,32 @@ class Runs:
                 *words,
             ]
         limit = max(5.0, min(90.0, END - time.monotonic()))
+        with subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=plan["folder"],
+            start_new_session=True,  # what it starts ends with it, and lets go of the GPU
+        ) as process:
+            try:
+                said, error = process.communicate(timeout=limit)
+                code = process.returncode
+            except subprocess.TimeoutExpired:
+                code, said, error = -9, "", f"took over {limit:.0f} s"
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        told, why = {}, ""
         try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, errors="replace", timeout=limit
-            )
-            code, said, error = done.returncode, done.stdout, done.stderr
-        except subprocess.TimeoutExpired:
-            code, said, error = -9, "", f"took over {limit:.0f} s"
-        told = last_line(said)
+            told = run.read_public(said, plan["how"]) if plan["how"] else run.last_json(said)
+        except (ValueError, KeyError, IndexError, TypeError) as problem:
+            why = f"{problem!r}: "
         spent = json.loads(times.read_text()) if times.is_file() else {}
         with self.lock:
             kept = self.found.setdefault(name, {}).setdefault(variant, {"us": []})
             if code or not told:
-                kept["code"], kept["error"] = code, (error or said)[-600:]
+                kept["code"], kept["error"] = code, why + (error or said)[-600:]
             if told and recorded:
                 kept["recorded_us"] = told["us"]
                 kept["recorded_seconds"] = round(spent.get("seconds", 0), 2)
@@ -154,17 +134,37 @@ def main() -> None:
     options.add_argument("names", nargs="*")
     options.add_argument("--jobs", type=int, default=6)
     options.add_argument("--after", action="store_true", help="record the fixed programs too")
+    options.add_argument("--public", type=Path, help="the folder that public.py wrote")
     options.add_argument("--rounds", type=int, default=1, help="runs alone of each")
     options.add_argument("--work", type=Path, default=Path("/tmp/programs"))
     asked = options.parse_args()
     # By hash, so that what the time allows is a sample of all frameworks.
-    there = (path.name for path in (HERE / "pairs").iterdir() if path.is_dir())
-    names = asked.names or sorted(there, key=lambda name: sha256(name.encode()).digest())
-    asked.out.mkdir(parents=True, exist_ok=True)
-    asked.work.mkdir(parents=True, exist_ok=True)
-    for name, said in build(names, asked.work / "built").items():
-        print(f"error: {name} was not built: {said}", flush=True)
-    runs = Runs(asked.out, asked.work)
+    homes = [HERE / "pairs", *([asked.public] if asked.public else [])]
+    found = {
+        path.name: path.resolve() for home in homes for path in home.iterdir() if path.is_dir()
+    }
+    names = asked.names or sorted(found, key=lambda name: sha256(name.encode()).digest())
+    for folder in (asked.out, asked.work / "built"):
+        folder.mkdir(parents=True, exist_ok=True)
+    plans = {}
+    for name in names:
+        for side in run.SIDES:
+            plan = run.plan_side(
+                found[name], side, (asked.work / "built" / f"{name}.{side}").resolve()
+            )
+            if plan is not None:
+                plans[name, side] = plan
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        todo = [key for key, plan in plans.items() if plan["build"]]
+        for key, said in zip(
+            todo,
+            pool.map(lambda key: run.build(plans[key]["build"], plans[key]["folder"]), todo),
+            strict=True,
+        ):
+            if said:
+                print(f"error: {key} was not built: {said[-400:]}", flush=True)
+                del plans[key]
+    runs = Runs(asked.out, asked.work, plans)
     wanted = []
     for name in names:
         wanted.append((name, "before", True))

@@ -1,14 +1,15 @@
 """Run pairs of programs alone, in turn, and compare their results.
 
-python run.py OUT [NAME ...] [--times K] [--limit SECONDS] [--pairs FOLDER]
+python run.py OUT [NAME ...] [--times K] [--limit SECONDS] [--public FOLDER]
 
 Builds every .cu first (in parallel), then runs before, after, before, after ... one at a time.
-Writes OUT/results.json: {name: {"before": {us, result, seconds, code, error}, "after": ...}}.
+--public adds the programs that public.py copied. Writes OUT/results.json: {name: {"before": {us, result, seconds, code, error}, "after": ...}}.
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,15 +33,15 @@ def find_nvcc():
     return next((str(p) for p in places if p.exists()), "nvcc")
 
 
-def build(source, target):
-    """Compile one file; the error's text, or None."""
+def build(arguments, folder):
+    """Run nvcc in a folder; the error's text, or None."""
     nvcc = find_nvcc()
-    command = [nvcc, "-O3", "-std=c++17", "-arch=native", "-lineinfo", "-o", target, source]
+    command = [nvcc, "-arch=native", "-lineinfo", *map(str, arguments)]
     lib = Path(nvcc).resolve().parent.parent / "lib"
     if lib.is_dir():
-        command += ["-L", lib]
+        command += ["-L", str(lib)]
     try:
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if done.returncode == 0 else (done.stdout + done.stderr)[-2000:]
@@ -54,7 +55,17 @@ def last_json(text):
     raise ValueError("no JSON in the output")
 
 
-def run_once(command, folder, limit):
+def read_public(text, how):
+    """A public program's output by the patterns that public.toml gives."""
+    if not re.search(how.get("passes", ""), text):
+        raise ValueError(f"{how['passes']!r} is not in the output")
+    found = re.findall(how["time"], text)
+    us = sorted(float(t) * how["scale"] for t in found)[len(found) // 2]
+    result = [float(re.search(p, text)[1]) for p in how.get("results", [])]
+    return {"us": us, "result": result, "steps": None}
+
+
+def run_once(command, folder, limit, how=None):
     """Run one program; its row."""
     start = time.perf_counter()
     try:
@@ -68,10 +79,28 @@ def run_once(command, folder, limit):
     if code != 0:
         return row | {"error": (error or out)[-2000:]}
     try:
-        said = last_json(out)
+        said = read_public(out, how) if how else last_json(out)
         return row | {"us": said["us"], "result": said["result"], "steps": said["steps"]}
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, IndexError, TypeError) as error:
         return row | {"error": f"{error!r}: {out[-500:]}"}
+
+
+def plan_side(home, side, target):
+    """How to build and run one side of a program, or None where there is no such side."""
+    source = home / side
+    if (source / "run.json").exists():
+        how = json.loads((source / "run.json").read_text(encoding="utf-8"))
+        command = [sys.executable if c == "python" else c for c in how["command"]]
+        arguments = how.get("build", [])[1:]
+        return {"build": arguments, "command": command, "folder": source, "how": how}
+    if source.with_suffix(".py").exists():
+        command, arguments = [sys.executable, source.with_suffix(".py")], []
+    elif source.with_suffix(".cu").exists():
+        command = [target]
+        arguments = ["-O3", "-std=c++17", "-o", target, source.with_suffix(".cu")]
+    else:
+        return None
+    return {"build": arguments, "command": command, "folder": target.parent, "how": None}
 
 
 def close(a, b, tolerance):
@@ -100,41 +129,39 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--limit", type=float, default=60)
-    parser.add_argument("--pairs", type=Path, default=HERE / "pairs")
+    parser.add_argument("--public", type=Path)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     labels = tomllib.loads((HERE / "labels.toml").read_text(encoding="utf-8"))
-    names = args.names or sorted(p.name for p in args.pairs.iterdir() if p.is_dir())
+    homes = [HERE / "pairs", *([args.public] if args.public else [])]
+    found = {p.name: p.resolve() for home in homes for p in sorted(home.iterdir()) if p.is_dir()}
+    names = args.names or list(found)
 
-    commands, results, jobs = {}, {}, []
+    plans, results, jobs = {}, {}, []
     binaries = (args.out / "bin").resolve()
     binaries.mkdir(exist_ok=True)
     for name in names:
         results[name] = {}
         for side in SIDES:
-            source = (args.pairs / name / side).resolve()
-            if source.with_suffix(".py").exists():
-                commands[name, side] = [sys.executable, source.with_suffix(".py")]
-            elif source.with_suffix(".cu").exists():
-                target = binaries / f"{name}.{side}"
-                commands[name, side] = [target]
-                jobs.append(((name, side), source.with_suffix(".cu"), target))
-            else:
-                continue
-            results[name][side] = {"us": [], "seconds": [], "code": None}
+            plan = plan_side(found[name], side, binaries / f"{name}.{side}")
+            if plan:
+                results[name][side] = {"us": [], "seconds": [], "code": None}
+                plans[name, side] = plan
+                if plan["build"]:
+                    jobs.append((name, side))
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        errors = pool.map(lambda job: build(job[1], job[2]), jobs)
-        for (key, _, _), error in zip(jobs, errors, strict=True):
+        errors = pool.map(lambda key: build(plans[key]["build"], plans[key]["folder"]), jobs)
+        for (name, side), error in zip(jobs, errors, strict=True):
             if error:
-                results[key[0]][key[1]]["error"] = f"build: {error}"
-                commands.pop(key)
+                results[name][side]["error"] = f"build: {error}"
 
     where = args.out / "results.json"
     for name in names:
         for _ in range(args.times):
             for side in SIDES:
-                if (name, side) in commands and "error" not in results[name][side]:
-                    row = run_once(commands[name, side], args.out, args.limit)
+                plan = plans.get((name, side))
+                if plan and "error" not in results[name][side]:
+                    row = run_once(plan["command"], plan["folder"], args.limit, plan["how"])
                     merge(results[name][side], row)
         sides = [results[name][s] for s in SIDES if s in results[name]]
         if len(sides) == 2 and all("result" in s for s in sides):

@@ -84,6 +84,8 @@ CALLS: Final = tuple(
 )  # fmt: skip
 #: Parts of paths of Python code that is not the user's.
 _OTHERS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", str(_INSIDE))
+#: Nanoseconds between two clocks that only another profiler makes, which gives CUPTI its own clock.
+_JUMP: Final = 1_000_000_000
 #: Bytes that a process writes at most.
 _MOST: Final = 2 << 30
 #: Seconds that a program has to end by itself after it was asked to.
@@ -375,6 +377,12 @@ def _process(path: Path) -> RecordedProcess:
             continue  # the last line of a process that was killed
     if lost:
         found.notes.append(f"CUPTI lost {lost} records")
+    apart = [theirs - ours for theirs, ours in found.clocks]
+    if apart and abs(apart[-1] - apart[0]) > _JUMP:
+        del found.clocks[-1]
+        found.notes.append(
+            "another profiler began inside the program (PyTorch's?), and what came after that is not recorded: switch it off"
+        )
     values = {name: getattr(found, name) for name in found.__dataclass_fields__}
     return RecordedProcess(**{**values, **last})
 
@@ -453,6 +461,11 @@ def nothing(found: Sequence[RecordedProcess]) -> EnvironmentProblem | UsageProbl
                 return EnvironmentProblem(problem, remedy)
         what = f"CUPTI cannot record here ({failed})"
         return EnvironmentProblem(what, "Check `ncu-toolkit doctor`")
+    if found and not any(each.ended for each in found):
+        return UsageProblem(
+            "the program was killed, or ended by _exit, before anything was written",
+            "Let it work for a second or longer, or end by return or exit",
+        )
     if found:
         hint = "Check that it uses the GPU; its own output is above"
         return UsageProblem("the program launched no kernel", hint)

@@ -15,6 +15,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.model.program import Mark, Step, Trace, Window
@@ -35,6 +37,9 @@ MOST: Final = 0.5
 AT_END: Final = 0.3
 #: Part of the operations whose calls are known from which the order of calls is that of the work.
 KNOWN: Final = 0.9
+#: After the last loading of a module less is enough, where nothing else repeats, and so many times.
+AFTER_LOADS: Final = 0.1
+OFTEN: Final = 5
 #: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
 LEAST_NAMES: Final = 5
 #: A window that shares less of its kernels' names with the others does other work.
@@ -122,7 +127,7 @@ class _Run:
         if steps:
             return self._of_marks(steps[0], "The program marks its steps")
         ranges = self._groups("range")
-        repeat = self._repeats()
+        repeat = self._repeats() or self._after_loads()
         for marks in ranges:
             names = {self.trace.names[mark.name] for mark in marks}
             # a range that repeats within the step is no step, nor is one that holds many
@@ -142,6 +147,9 @@ class _Run:
             return self._of_marks(passes, f"The program calls its module {name} for each step")
         if self._goes_on(int(times[0]), stop):
             return self._whole()
+        graphs = self._graphs(int(times[0]))
+        if graphs and len(graphs) < 0.6 * len(times):  # what repeats are nodes of a graph
+            return self._of_marks(graphs, "The program launches a CUDA graph for each step")
         alike = "operation" if period == 1 else units.counted(period, "operation")
         said = f"The program does the same {alike} {len(times)} times"
         step = self._step(times, stop, "repeats", said)
@@ -183,6 +191,59 @@ class _Run:
         new = ~np.isin(self.code[after], self.code[within])
         late = self.time[after].sum() > OTHER_TIME * self.time.sum()
         return bool(late and new.sum() > OTHER_WORK * len(new))
+
+    def _after_loads(self) -> tuple[int, Array, int] | None:
+        """What repeats after the last loading of a module, when all was compiled and tuned, and is
+        nearly all work there: else it may be layers of the last pass."""
+        loads = [c.end for c in self.trace.calls if c.kind == "load" and c.process == self.process]
+        last = max(loads, default=0)
+        if not loads or not self.known:
+            return None
+        held = self.time[self.queued > last].sum()
+        if held < AFTER_LOADS * self.time.sum():
+            return None
+        ops = tuple(
+            op for op in self.trace.ops if op.call < 0 or self.trace.calls[op.call].start > last
+        )
+        rest = _Run(msgspec.structs.replace(self.trace, ops=ops))
+        found = (
+            rest._repeats() if (rest.process, rest.device) == (self.process, self.device) else None
+        )
+        if found is None or len(found[1]) < OFTEN:
+            return None
+        held = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
+        return found if held >= ALIKE * rest.time.sum() else None
+
+    def _graphs(self, since: int) -> list[Mark]:
+        """Launches of CUDA graphs that repeat, several where a step launches several; none where
+        they hold less than half of the kernel time from `since` on."""
+        np, calls = self.np, self.trace.calls
+        launched = np.array([call.kind == "graph" for call in calls], bool)
+        later = (self.call >= 0) & (self.start >= since)
+        at = np.flatnonzero(later)[launched[self.call[later]]] if len(calls) else []
+        if len(at) == 0 or self.time[at].sum() < MOST * self.time[self.start >= since].sum():
+            return []
+        at = at[np.argsort(self.call[at], kind="stable")]
+        made, first = np.unique(self.call[at], return_index=True)
+        kinds: dict[bytes, int] = {}
+        code = np.array(
+            [
+                kinds.setdefault(part.tobytes(), len(kinds))
+                for part in np.split(self.code[at], first[1:])
+            ]
+        )
+        found = _stretch(np, code, np.add.reduceat(self.time[at], first))
+        period, begin, end = found or (1, 0, len(made))
+        return [
+            Mark(
+                calls[made[i]].start,
+                calls[made[i + period - 1]].end,
+                "range",
+                0,
+                process=self.process,
+            )
+            for i in range(begin, end - period + 1, period)
+        ]
 
     def _modules(self) -> tuple[list[Mark], float]:
         """Calls of PyTorch's modules that no other module made, on the thread with most of them,

@@ -140,6 +140,27 @@ def test_what_a_hard_exit_loses_is_told(recorded: Recorded) -> None:
     assert not any("ended\n" in path.read_text() for path in folder.glob("*.facts"))
 
 
+def test_a_profiler_inside_the_program_is_told(recorded: Recorded) -> None:
+    """PyTorch's gives CUPTI its own clock and takes the records (seen: 16 of 90 launches)."""
+    _, folder = recorded("3")
+    (facts,) = folder.glob("*.facts")
+    facts.write_text(
+        facts.read_text().replace("ended\n", "clock 187499015476 1795533401429234271\nended\n")
+    )
+    notes = " ".join(read_recording(folder).notes)
+    assert "another profiler began inside the program" in notes.lower()
+
+
+def test_nothing_was_written_before_a_hard_exit(recorded: Recorded) -> None:
+    _, folder = recorded("3")
+    for path in folder.glob("*.records"):
+        path.unlink()
+    (facts,) = folder.glob("*.facts")
+    facts.write_text(facts.read_text().replace("ended\n", ""))
+    with pytest.raises(UsageProblem, match=r"ended by _exit, before anything.*a second or longer"):
+        read_recording(folder)
+
+
 def test_python_and_its_hard_exit(recorded: Recorded, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(PROGRAM + "os._exit(4)\n")

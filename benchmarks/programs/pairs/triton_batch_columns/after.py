@@ -11,7 +11,7 @@ import triton.language as tl
 DEVICE = "cuda"
 ROWS = 4096
 COLUMNS = 8192
-TABLES = 3
+TABLES = 2
 WARMUP = 5
 BLOCKS = 6
 STEPS_PER_BLOCK = 8

@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 
 DEVICE = "cuda"
-TOKENS = 32768
+TOKENS = 16384
 DIM = 4096
-LAYERS = 8
+LAYERS = 16
 WARMUP = 5
 BLOCKS = 8
 STEPS_PER_BLOCK = 10

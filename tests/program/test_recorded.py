@@ -1,0 +1,85 @@
+"""Traces of benchmarks/programs, recorded on an H100 (driver 580, CUDA 13.0) by four programs at a
+time: their steps, and that their time adds up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ncu_toolkit.diagnosis.program import diagnose_program
+from ncu_toolkit.model.program import Step
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.files import read_trace
+from ncu_toolkit.program.step import find_step
+
+HERE = Path(__file__).parent / "recorded"
+#: How the step was found, its launches, and the steps seen, by what the program does.
+STEPS = {
+    "waves": ("repeats", 3, 49),
+    "waves_graph": ("repeats", 3, 49),
+    "waves_streams": ("repeats", 6, 48),
+    "cupy": ("repeats", 14, 58),
+    "decode": ("repeats", 58, 38),
+    "failing": ("repeats", 4, 5),
+    "loader": ("repeats", 62, 22),
+    "no_step": ("whole", 252, 1),
+    "torch_graph": ("marked", 24, 39),
+    "torchrun": ("repeats", 22, 23),
+    "triton": ("repeats", 2, 48),
+    "two": ("repeats", 3, 28),
+    "jax": ("repeats", 22, 29),
+    "own_profiler": ("repeats", 3, 3),
+}
+
+
+def step_of(name: str) -> Step:
+    return find_step(read_trace(HERE / f"h100-{name}.ncu-trace"))
+
+
+def test_every_recording_is_tried() -> None:
+    assert {path.stem.removeprefix("h100-") for path in HERE.iterdir()} == {*STEPS}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_step_of_a_real_recording(name: str) -> None:
+    step = step_of(name)
+    assert (step.how, step.launches, len(step.windows)) == STEPS[name]
+    account = account_of(step)
+    assert sum(part.us for part in account.parts) == pytest.approx(account.wall_us, rel=1e-6)
+    assert account.wall_us == pytest.approx(step.wall_us, rel=1e-6)
+    diagnose_program(step, account)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_host_and_gpu_are_on_one_clock(name: str) -> None:
+    """No kernel begins before its call, and each has one."""
+    trace = step_of(name).trace
+    kernels = [op for op in trace.ops if op.kind == "kernel"]
+    assert all(op.call >= 0 for op in kernels)
+    assert all(op.start >= trace.calls[op.call].start for op in kernels)
+
+
+def test_nodes_of_one_graph_launch_belong_together() -> None:
+    """Twelve equal layers in a graph: two kernels repeat 480 times, and are no step."""
+    step = step_of("torch_graph")
+    assert "CUDA graph" in step.said
+    assert len({op.node for op in step.ops}) == 24
+    assert len({op.call for op in step.ops}) == 1
+
+
+def test_steps_after_the_last_loading_count_where_nothing_else_repeats() -> None:
+    """JAX tunes for longer than these 30 steps take."""
+    step = step_of("jax")
+    kernels = [op for op in step.trace.ops if op.kind == "kernel"]
+    held = sum(op.us for op in kernels if op.start >= step.windows[0].start)
+    assert held < 0.3 * sum(op.us for op in kernels)
+    assert len({op.call for op in step.ops}) == 1
+
+
+def test_lines_of_launches() -> None:
+    for name, line in (("cupy", "cupy_heat.py:23"), ("jax", "jax_mlp.py:26")):
+        step = step_of(name)
+        trace = step.trace
+        lines = [trace.lines[trace.calls[op.call].line] for op in step.ops if op.kind == "kernel"]
+        assert max(set(lines), key=lines.count) == line
