@@ -478,8 +478,11 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
 
     def _finish(self, started: _Started) -> tuple[TryRun, Trace | None]:
         folder, variant = started.folder, started.variant
-        (folder / "wait").unlink(missing_ok=True)
+        _let(started)
         code, states = self._watched(started.process)
+        _end(started.process, signal.SIGTERM)
+        for each in self.waiting[:1]:  # it runs while this one's recording is read
+            _let(each)
         printed, complaint = (_read(folder / name) for name in ("printed", "complained"))
         applied, unable, modules = _facts(folder)
         self.imports = self.imports or bool(modules)
@@ -548,6 +551,11 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 for word, here in zip(self.job.command, same, strict=True)
             )
         return self.built[key]
+
+
+def _let(started: _Started) -> None:
+    """It is its turn."""
+    (started.folder / "wait").unlink(missing_ok=True)
 
 
 def build_words(build: Sequence[str], variant: Variant, target: Path) -> tuple[list[str], str]:
