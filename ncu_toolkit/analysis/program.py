@@ -150,13 +150,21 @@ def analyze_programs(
 def _read(path: Path, reports: Analysis, joined: set[str]) -> TraceResult:
     """One trace; the reports with launches of it are added to `joined`."""
     try:
-        found, trial = judged(read_trace(path), str(path), reports, joined), load_trial(path)
-        if trial is None or found.found is None:
-            return found
-        notes = (*found.notes, *told(trial))
-        return replace(found, found=with_trial(found.found, trial), notes=notes)
+        return _with_trial(judged(read_trace(path), str(path), reports, joined), path)
     except (ToolkitError, OSError, MemoryError) as error:
         return TraceResult(str(path), error=for_user(error))
+
+
+def _with_trial(result: TraceResult, path: Path) -> TraceResult:
+    """With what was tried of the program, where that lies beside its trace."""
+    try:
+        trial = load_trial(path)
+    except InputProblem as error:
+        return replace(result, notes=(*result.notes, f"What was tried is left out: {error}"))
+    if trial is None or result.found is None:
+        return result
+    found = with_trial(result.found, trial)
+    return replace(result, found=found, notes=(*result.notes, *told(trial)))
 
 
 def join(
