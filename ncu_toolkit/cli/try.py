@@ -17,12 +17,14 @@ from ncu_toolkit.cli._options import (
     option,
     options,
 )
+from ncu_toolkit.cli.history import keep_trial
 from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import UsageProblem, did_you_mean
 from ncu_toolkit.core.safe import shell_word
 from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.explain.trial import list_answer, trial_answer
-from ncu_toolkit.gpu import trying
+from ncu_toolkit.gpu import cuda, trying
+from ncu_toolkit.runs import intake
 
 FORMATS = ("text", "markdown", "json", "html")
 
@@ -75,6 +77,7 @@ def command(
     screen = console(stderr=True)
     job = trying.TryJob(program, tuple(shlex.split(build)), kernel, timeout, seconds or 0.0)
     trial, trace = trying.try_program(job, names, reports, runs=runs, tell=screen.print)
+    keep_trial(trial, trace.parent, intake.here(cuda.gpu_uuid()))
     answer = trial_answer(trial, trace=f"ncu-toolkit analyze {shell_word(str(trace))}")
     if out.form == "json":
         from ncu_toolkit.pages import json

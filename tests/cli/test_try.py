@@ -15,6 +15,8 @@ from ncu_toolkit.cli import cli
 from ncu_toolkit.gpu import trying
 from ncu_toolkit.model.program import Trial, Tried
 from ncu_toolkit.program.files import write_trace
+from ncu_toolkit.runs import history
+from ncu_toolkit.runs.intake import rows_of_trial
 
 TRIED = Tried(
     switches=("tf32",), title="TF32", outcome="faster", said="46.6 ms → 17.9 ms, 2.60× as fast.",
@@ -42,6 +44,7 @@ def asked(
         return TRIAL, tmp_path / "program.ncu-trace"
 
     monkeypatch.setattr(trying, "try_program", fake)
+    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
     return found
 
 
@@ -100,3 +103,17 @@ def test_analyze_shows_what_was_measured(tmp_path: Path) -> None:
     assert plain != tried
     trial_path(path).write_text("{")
     assert "What was tried is left out" in CliRunner().invoke(cli, ["analyze", str(path)]).output
+
+
+def test_the_history_has_the_step_with_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
+    rows = rows_of_trial(TRIAL, tmp_path / "20260101-train")
+    assert [(row.name, row.time_us) for row in rows] == [
+        ("step of train.py", 46600.0),
+        ("step of train.py with tf32", 17900.0),
+    ]
+    assert rows[1].spread == 0.0
+    pytest.importorskip("duckdb")
+    history.add(rows)
