@@ -86,8 +86,13 @@ def diagnose_program(
 
 
 def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
-    """With the switch that is made for it, where there is one."""
-    able = () if finding.good else switches_for(finding.rule, s.framework)
+    """With the switch that is made for it, where there is one. Code that a compiler made is not
+    compiled again, and a GPU whose compute capability is not known (0.0) may have anything."""
+    if finding.good:
+        return finding
+    cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
+    done = "compile" if "fused" in s.classes else None
+    able = [each for each in switches_for(finding.rule, s.framework, cc) if each.group != done]
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 

@@ -151,12 +151,17 @@ def suggested(
         built: whether the command that builds the program is known.
     """
     used = {name.partition(".")[0] for name in modules} or {""}
+    known = [each.cc for each in found.step.trace.devices if each.cc > (0, 0)]
     causes = [each.rule for each in found.costly]
     shares = {part.key: part.us for part in found.account.parts}
     large = [key for key, us in shares.items() if us >= _SHARE * found.account.wall_us]
 
     def rank(switch: Switch) -> tuple[int, int, float] | None:
         if (switch.build and not built) or not used & set(switch.modules):
+            return None
+        if any(cc < switch.least_cc for cc in known) or (
+            switch.group == "compile" and "fused" in shares
+        ):
             return None
         if switch.build:
             return len(causes), 0, 0.0

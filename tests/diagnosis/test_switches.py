@@ -57,3 +57,11 @@ def test_the_switch_that_is_made_for_a_cause_comes_first() -> None:
     assert first("spelled-out") == "compile"
     assert first("host-work") == "loader-workers"
     assert first("host-sync") == ""
+
+
+def test_a_gpu_without_tf32_is_offered_none() -> None:
+    assert [each.id for each in switches_for("fp32-matmul", "torch", (7, 0))] == []
+    assert [each.id for each in switches_for("fp32-matmul", "torch", (8, 0))] == [
+        "tf32",
+        "bf16-autocast",
+    ]

@@ -41,6 +41,8 @@ class Switch:
     keep: Mapping[str, str]
     """The line that makes it permanent, by module; "{}" in one is the value."""
     path: Path
+    least_cc: tuple[int, int] = (0, 0)
+    """The least compute capability that has it."""
     causes: tuple[str, ...] = ()
     """Ids of the causes that it is for, of programs' rules or kernels', the main one first."""
     classes: tuple[str, ...] = ()
@@ -82,13 +84,19 @@ def switches() -> dict[str, Switch]:
     return {each.id: each for each in sorted(made, key=lambda each: each.id)}
 
 
-def switches_for(cause: str, framework: str = "") -> tuple[Switch, ...]:
-    """The switches for a cause in programs of a framework, the one that is made for it and changes
-    least in results first. Those that need the command that builds the program are left out."""
+def switches_for(
+    cause: str, framework: str = "", cc: tuple[int, int] = (99, 0)
+) -> tuple[Switch, ...]:
+    """The switches for a cause in programs of a framework on a GPU of a compute capability, the one
+    that is made for it and changes least in results first. Those that need the command that builds
+    the program are left out."""
     module = _MODULE.get(framework, framework)
     able = [
         each
         for each in switches().values()
-        if cause in each.causes and module in each.modules and not each.build
+        if cause in each.causes
+        and module in each.modules
+        and cc >= each.least_cc
+        and not each.build
     ]
     return tuple(sorted(able, key=lambda each: (each.causes.index(cause), each.tolerance, each.id)))

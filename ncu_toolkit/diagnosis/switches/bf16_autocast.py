@@ -12,6 +12,7 @@ ID = "bf16-autocast"
 TITLE = "BF16 by automatic mixed precision"
 CAUSES = ("fp32-matmul", "tensor-core-unused")
 MODULES = ("torch",)
+LEAST_CC = (8, 0)
 NEEDS = "FP32 module of PyTorch on the GPU"
 GROUP = "precision"
 DIFFERS = "Products and convolutions compute with 7 bits of mantissa."

@@ -11,6 +11,7 @@ ID = "sdpa-cudnn"
 TITLE = "cuDNN's attention first"
 CLASSES = ("attention",)
 MODULES = ("torch",)
+LEAST_CC = (8, 0)
 NEEDS = "call of scaled_dot_product_attention"
 DIFFERS = "Sums of the softmax are rounded in another order."
 TOLERANCE = 1e-2

@@ -12,6 +12,7 @@ ID = "tf32"
 TITLE = "TF32 for FP32 products and convolutions"
 CAUSES = ("fp32-matmul", "tensor-core-unused")
 MODULES = ("torch", "jax", "cupy", "")
+LEAST_CC = (8, 0)
 NEEDS = "FP32 product of a library"
 GROUP = "precision"
 DIFFERS = "Products round their inputs to 10 bits of mantissa."
