@@ -103,9 +103,11 @@ def sentence() -> str:
     runs = statistics.median_high([len(each.after_us) for each in tried if each.after_us] or [0])
     assert not gain or math.isfinite(max(gain))
     return (
-        f"{len(trials())} programs on an {gpu}, {len(tried)} switches, {runs} runs a side as a rule. {len(gain)} made their program faster with the results "
-        f"that they may have{best}; {count['same']} made no difference, {count['slower']} made it slower, {count['broke']} broke it, "
-        f"{count['not applied']} found nothing to change, {count['other step']} could not be compared; {differ} changed results beyond their word.\n"
+        f"{len(trials())} programs on an {gpu}, {len(tried)} switches, {runs} runs a side as a rule. "
+        f"{len(gain)} made their program faster with the results that they may have{best}; "
+        f"{count['same']} made no difference, {count['slower']} made it slower, {count['broke']} broke it, "
+        f"{count['not applied']} found nothing to change, {count['other step']} could not be compared; "
+        f"{differ} changed results beyond their word.\n"
     )
 
 

@@ -30,6 +30,9 @@ _VERSION: Final = 1
 LEAST: Final = Threshold(
     0.02, "clocks and allocations differ from start to start by 1 to 2% of a step"
 )
+FEW: Final = Threshold(
+    0.05, "so few runs that no test can tell chance differ by 2 to 4% by themselves now and then"
+)
 #: Numbers of steps in two runs that differ by more than this factor are of two kinds of step.
 _STEPS: Final = 1.5
 #: Relative spread between runs alike from which a number that is printed is no result.
@@ -121,7 +124,9 @@ def judged(
     found = difference("time", old, new)
     change = found.certain_change
     sure = found.p is not None and found.p < SIGNIFICANT
-    moved = abs(found.change or 0.0) >= LEAST.value and change != 0.0
+    apart = max(new) < min(old) or max(old) < min(new)
+    least = LEAST if sure else FEW
+    moved = abs(found.change or 0.0) >= least.value and change != 0.0 and (sure or apart)
     outcome: TryOutcome = "same" if not moved else "faster" if change < 0 else "slower"
     said = _said(outcome, found.old, found.new, sure, min(len(old), len(new)))
     return told(outcome, said, noise_us=found.noise, p=found.p, **facts)

@@ -51,6 +51,11 @@ def test_few_runs_are_told() -> None:
     assert "3 runs a side cannot rule chance out" in found.said
 
 
+def test_few_runs_that_overlap_or_nearly_do_are_no_difference() -> None:
+    assert judged(("x",), "X", SLOW[:3], runs(45000.0, 45100.0, 45050.0)).outcome == "same"  # 3 %
+    assert judged(("x",), "X", SLOW[:3], runs(40000.0, 46550.0, 40100.0)).outcome == "same"
+
+
 def test_noise_and_small_differences_are_none() -> None:
     assert verdict(runs(46500.0, 46700.0, 46610.0, 46580.0, 46620.0)).outcome == "same"
     assert verdict(runs(46100.0, 46110.0, 46120.0, 46105.0, 46115.0)).outcome == "same"  # 1 %
