@@ -1,6 +1,6 @@
 """Try the switches that apply to small whole programs, for the table of docs/try.md.
 
-python try_all.py OUT [--seconds S] [--runs N] [NAME ...]
+python try_all.py OUT [--seconds S] [NAME ...]
 
 Writes OUT/try.json, the trial of each program, and OUT/reports.tar.xz, their traces. Programs run one
 after another, those that matter most first, until S seconds are over.
@@ -28,29 +28,30 @@ from ncu_toolkit.gpu import recorder
 from ncu_toolkit.gpu.trying import ProgramRunner, TryJob, TryRun, Variant, try_program, variants
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS: dict[str, str] = {
-    "torch_charlm_train": "tf32 bf16-autocast sdpa-cudnn",
-    "torch_vit_finetune": "fused-optimizer bf16-autocast",
-    "torch_augment_loader": "loader-workers pinned-copies",
-    "torch_ddim_convnext": "channels-last cudnn-benchmark bf16-autocast",
-    "gpt_train.py 10": "tf32 fused-optimizer compile",
-    "torch_resnet_infer": "channels-last cudnn-benchmark",
-    "torch_segment_empty_cache": "async-allocator expandable-segments",
-    "jax_transformer_scan": "tf32",
-    "triton_residual_norm": "triton-warps:4 triton-warps:16",
-    "numba_energy_sum": "numba-block:128",
-    "cuda_barrier_options": "fast-math max-registers:32",
-    "cupy_kmeans": "tf32",
-    "torch_llm_decode": "cuda-graphs compile",
-    "torch_lm_head_loss": "compile",
-    "torch_rl_cartpole": "cuda-graphs",
-    "triton_mlp_surrogate": "triton-warps:8 triton-stages:4",
-    "loader.py": "pinned-copies batch-size",
-    "torch_recsys_ctr": "fused-optimizer pinned-copies",
-    "torch_bert_pretrain": "compile sdpa-cudnn",
-    "torch_kalman_tracks": "compile",
-    "decode.py 40": "cuda-graphs",
-    "cuda_nearest_points": "max-registers:64 fast-math",
+#: Runs a side, and the switches that apply or might; those first that matter most.
+PROGRAMS: dict[str, tuple[int, str]] = {
+    "torch_charlm_train": (2, "tf32 bf16-autocast"),
+    "cuda_barrier_options": (5, "fast-math max-registers:32"),
+    "torch_ddim_convnext": (3, "channels-last cudnn-benchmark"),
+    "gpt_train.py 10": (2, "tf32 fused-optimizer compile"),
+    "torch_llm_decode": (2, "cuda-graphs"),
+    "torch_vit_finetune": (3, "fused-optimizer"),
+    "triton_batch_columns": (3, "triton-warps:4 triton-warps:16"),
+    "numba_nbody_tiles": (3, "numba-block:128"),
+    "torch_augment_loader": (2, "loader-workers"),
+    "cupy_kmeans": (5, "tf32"),
+    "torch_resnet_infer": (3, "channels-last cudnn-benchmark"),
+    "jax_transformer_scan": (3, "tf32"),
+    "torch_kalman_tracks": (2, "compile"),
+    "torch_recsys_ctr": (2, "fused-optimizer pinned-copies"),
+    "cuda_stencil_seven": (5, "max-registers:64 fast-math"),
+    "torch_segment_empty_cache": (2, "async-allocator expandable-segments"),
+    "torch_rl_cartpole": (2, "cuda-graphs"),
+    "loader.py": (2, "pinned-copies batch-size"),
+    "triton_mlp_surrogate": (3, "triton-warps:8 triton-stages:4"),
+    "numba_energy_sum": (3, "numba-block:128"),
+    "torch_bert_pretrain": (2, "sdpa-cudnn"),
+    "decode.py 40": (2, "cuda-graphs"),
 }
 #: Switches whose first run compiles.
 COMPILE = ("compile", "cuda-graphs")
@@ -62,11 +63,11 @@ def job_of(name: str, folder: Path) -> TryJob:
     if not source.suffix:
         source = next(iter((HERE / "pairs" / name).glob("before.*")))
     if source.suffix == ".py":
-        return TryJob((sys.executable, str(source), *words[1:]), timeout=75)
+        return TryJob((sys.executable, str(source), *words[1:]), timeout=60)
     made = str(folder / f"{name}.app")
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     build = (nvcc, "-O3", "-std=c++17", "-arch=native", "-o", made, str(source))
-    return TryJob((made,), build, timeout=75)
+    return TryJob((made,), build, timeout=60)
 
 
 class Bounded(ProgramRunner):
@@ -80,18 +81,18 @@ class Bounded(ProgramRunner):
         return super().__call__(variant, following)
 
 
-def warm(name: str, folder: Path) -> float:
-    """Fill compilers' caches by one run of each switch that compiles."""
+def warm(task: tuple[str, Variant, Path]) -> str:
+    """Fill compilers' caches by one run with a switch that compiles; what it took."""
+    name, variant, folder = task
     began = time.monotonic()
-    for variant in variants([each for each in PROGRAMS[name].split() if each in COMPILE]):
-        place = Path(tempfile.mkdtemp(dir=folder))
-        with ProgramRunner(job_of(name, folder), place, ahead=0) as run:
-            run.sampled = False
-            try:
-                run(variant)
-            except (ToolkitError, OSError) as error:
-                print(f"warm {name}: {error}", flush=True)
-    return time.monotonic() - began
+    with ProgramRunner(job_of(name, folder), Path(tempfile.mkdtemp(dir=folder)), ahead=0) as run:
+        run.sampled = False
+        try:
+            found = run(variant)
+            said = found.problem or f"step of {found.us} us"
+        except (ToolkitError, OSError) as error:
+            said = str(error)
+    return f"warm {name} with {variant.label}: {time.monotonic() - began:.0f} s, {said}"
 
 
 def main() -> None:
@@ -99,8 +100,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS_LEFT", 350)))
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--each", type=float, default=40.0, help="seconds of a program at most")
+    parser.add_argument("--each", type=float, default=55.0, help="seconds of a program at most")
     asked = parser.parse_args()
     began, out = time.monotonic(), asked.out
     until = began + asked.seconds - 12  # to pack what was measured
@@ -111,12 +111,14 @@ def main() -> None:
     names = asked.names or [*PROGRAMS]
     print(f"recorder: {recorder.built()}", flush=True)
 
-    compiled = [name for name in names if set(PROGRAMS[name].split()) & set(COMPILE)]
+    tasks = [
+        (name, variant, folder)
+        for name in names
+        for variant in variants([each for each in PROGRAMS[name][1].split() if each in COMPILE])
+    ]
     with ThreadPoolExecutor(10) as pool:
-        for name, took in zip(
-            compiled, pool.map(lambda each: warm(each, folder), compiled), strict=True
-        ):
-            print(f"warm {name}: {took:.0f} s", flush=True)
+        for line in pool.map(warm, tasks):
+            print(line, flush=True)
     print(f"caches are filled after {time.monotonic() - began:.0f} s", flush=True)
 
     rows: list[dict[str, object]] = []
@@ -124,15 +126,15 @@ def main() -> None:
     while left and time.monotonic() < until - 8:
         name = left.pop(0)
         start = time.monotonic()
-        fair = max(15.0, 1.8 * (until - start) / (len(left) + 1))
-        row: dict[str, object] = {"name": name, "switches": PROGRAMS[name]}
+        runs, switches = PROGRAMS[name]
+        row: dict[str, object] = {"name": name, "switches": switches}
 
         def tell(line: str, name: str = name) -> None:
             print(f"[{time.monotonic() - began:5.0f} s] {name}: {line}", flush=True)
 
         try:
             run = Bounded(job_of(name, folder), Path(tempfile.mkdtemp(dir=folder)), ahead=4)
-            run.until = min(until, start + min(asked.each, fair))
+            run.until = min(until, start + asked.each)
             trial, trace = try_program(
                 run.job,
                 PROGRAMS[name].split(),
