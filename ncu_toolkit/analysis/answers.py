@@ -109,13 +109,13 @@ def _of_program(
 ) -> Answer:  # fmt: skip
     from ncu_toolkit.explain.program import program_answer
 
-    (file,) = analysis.files
+    file = analysis.launches[0].file
     shown = program_answer(
         *whole,
         top=top or TOP,
         cards=min(cards, CARDS),
         notes=notes,
-        next_command=f"ncu-toolkit analyze {shell_word(file.path)} --format html",
+        next_command=f"ncu-toolkit analyze {shell_word(file)} --format html",
         flags=flags,
     )
     return replace(shown, points=(*points[:CARDS], *shown.points))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import program_traces
 import pytest
 from program_traces import function_of, sgemm
 
+import ncu_toolkit
 from ncu_toolkit.analysis import answers, reported
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
 from ncu_toolkit.analysis.reported import ReportedLaunch
@@ -173,3 +174,18 @@ def test_pages_and_markdown_tell_it_too(tmp_path: Path) -> None:
     ).read_text()
     assert "FP32 matrix products on CUDA cores" in page
     assert "where kernel time goes" in markdown.markdown(answers.of_analysis(gpt()))
+
+
+def test_in_python_the_next_step_is_a_call() -> None:
+    loaded = ncu_toolkit.Report(
+        "train.ncu-rep",
+        tuple(
+            ncu_toolkit.KernelLaunch(**{f.name: getattr(each.profile, f.name) for f in fields(each.profile)})
+            for each in gpt(last=90, profiles=True).launches
+            if each.profile
+        ),
+    )  # fmt: skip
+    text = str(loaded)
+    assert "FP32 matrix products on CUDA cores" in text
+    assert "ncu_toolkit.load('train.ncu-rep').to_html('report.html')" in text
+    assert "--top" not in text
