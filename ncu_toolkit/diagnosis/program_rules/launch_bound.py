@@ -36,7 +36,6 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "launch-bound"
 TITLE: Final = "The host launches too slowly"
-SWITCH: Final = ""
 MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
 )
@@ -100,6 +99,11 @@ def find(s: StepFacts) -> StepOutcome:
             "Merge small kernels, or give each more work (a larger batch).",
             torch=(
                 'Compile the model: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.',
+                "Or give each launch more work: a larger batch.",
+            ),
+            compiled=(
+                'The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
+                "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.",
                 "Or give each launch more work: a larger batch.",
             ),
             xla=("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),

@@ -32,7 +32,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
 ID: Final = "spelled-out"
 TITLE: Final = "Norm, activation, softmax or loss written out"
-SWITCH: Final = ""
 _CALLS: Final = {
     "norm": "torch.nn.functional.layer_norm or rms_norm",
     "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',
@@ -75,6 +74,10 @@ def find(s: StepFacts) -> StepOutcome:
             torch=(
                 f"Call {units.listed([_CALLS[name] for name in found])}.",
                 "Or torch.compile the model, which fuses these launches.",
+            ),
+            compiled=(
+                f"Call {units.listed([_CALLS[name] for name in found])}.",
+                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",
             ),
             cupy=("Write each as one cupy.fuse function or RawKernel.",),
             xla=("Put them into one jax.jit function.",),

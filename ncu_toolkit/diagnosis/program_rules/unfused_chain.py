@@ -35,7 +35,6 @@ from ncu_toolkit.diagnosis.thresholds import CHAIN
 
 ID: Final = "unfused-chain"
 TITLE: Final = "Elementwise kernels one after another"
-SWITCH: Final = ""
 _PASSES: Final = ("elementwise", "layout", "random")
 
 
@@ -76,6 +75,9 @@ def find(s: StepFacts) -> StepOutcome:
             "Write one kernel for each chain.",
             torch=(
                 "Compile the model: torch.compile(model) fuses elementwise operators with each other and with reductions.",
+            ),
+            compiled=(
+                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",
             ),
             cupy=("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
             xla=("Put the operations into one jax.jit function.",),
