@@ -17,12 +17,7 @@ import click
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import _log
 from ncu_toolkit.cli._common import interruptible
-from ncu_toolkit.core.errors import (
-    EXIT_BUG,
-    EXIT_OK,
-    EXIT_USAGE,
-    for_user,
-)
+from ncu_toolkit.core.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, for_user
 from ncu_toolkit.core.files import keep
 
 if TYPE_CHECKING:
@@ -34,6 +29,7 @@ COMMANDS: Final = {
     "analyze": "Diagnose the kernels in Nsight Compute reports.",
     "view": "Show reports in a browser, here or on another machine.",
     "profile": "Profile a program, or kernels of a ladder, and write the report.",
+    "try": "Throw switches in a program, and measure what each gains.",
     "probe": "Find what limits a program's kernels where counters are locked.",
     "watch": "Profile a kernel again after each save, and show what changed.",
     "compare": "Compare two reports; fail CI on a regression.",
@@ -59,7 +55,7 @@ _DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
 #: Commands that keep what they finished before they were interrupted.
-_KEEPING: Final = ("bench", "build", "profile", "record", "tune", "watch")
+_KEEPING: Final = ("bench", "build", "profile", "record", "try", "tune", "watch")
 #: Options that take a file to write.
 _OUTPUT: Final = re.compile("-[qv]*o|--output|--log-file")
 #: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole

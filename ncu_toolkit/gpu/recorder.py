@@ -212,16 +212,7 @@ def record(command: Sequence[str], folder: Path, asked: RecordOptions | None = N
         EnvironmentProblem: the recorder cannot be built, or the program not started.
     """
     asked = asked or RecordOptions()
-    if not command or shutil.which(command[0]) is None:
-        what = f"there is no program '{command[0]}'" if command else "no program to record"
-        raise UsageProblem(what, "Write `python name.py` for a script, ./name for a program here")
-    if os.environ.get("CUDA_INJECTION64_PATH"):
-        raise UsageProblem(
-            "CUDA_INJECTION64_PATH is set: another profiler is injected into CUDA programs already",
-            "Unset it, or leave that profiler",
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, **_environment(command, folder.resolve(), asked)}
+    environment = prepared(command, folder, asked)
     try:
         process = subprocess.Popen(list(command), env=environment)
     except OSError as error:
@@ -233,6 +224,21 @@ def record(command: Sequence[str], folder: Path, asked: RecordOptions | None = N
             _ended(process)
             return 128 + signal.SIGINT
     return 128 - code if code < 0 else code
+
+
+def prepared(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict[str, str]:
+    """The environment in which a program records itself into `folder`, which is made. Raises as
+    `record`."""
+    if not command or shutil.which(command[0]) is None:
+        what = f"there is no program '{command[0]}'" if command else "no program to record"
+        raise UsageProblem(what, "Write `python name.py` for a script, ./name for a program here")
+    if os.environ.get("CUDA_INJECTION64_PATH"):
+        raise UsageProblem(
+            "CUDA_INJECTION64_PATH is set: another profiler is injected into CUDA programs already",
+            "Unset it, or leave that profiler",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return {**os.environ, **_environment(command, folder.resolve(), asked)}
 
 
 def _environment(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict[str, str]:
@@ -583,25 +589,25 @@ def _lines(process: RecordedProcess) -> Callable[[int, int], str]:
         places = process.stem.with_suffix(".places").read_text(encoding="utf-8").splitlines()
     except OSError:
         return lambda at, thread: ""
-    rows = numpy.frombuffer(raw[: len(raw) // 24 * 24], "<u8").reshape(-1, 3)
+    layout: Any = [("at", "<i8"), ("code", "<u8"), ("thread", "<u4"), ("line", "<u4")]
+    rows = numpy.frombuffer(raw[: len(raw) // 24 * 24], layout)
+    files = {int(number): path for number, _, path in (each.partition(" ") for each in places)}
     theirs, ours = zip(*process.clocks, strict=True) if process.clocks else ((0,), (0,))
-    shift = numpy.interp(rows[:, 0].astype("f8"), ours, numpy.subtract(theirs, ours))
-    times = rows[:, 0].astype("i8") + shift.astype("i8")
+    shift = numpy.interp(rows["at"].astype("f8"), ours, numpy.subtract(theirs, ours))
+    times = rows["at"] + shift.astype("i8")
     threads = {
-        int(thread): (times[rows[:, 1] == thread], rows[:, 2][rows[:, 1] == thread])
-        for thread in numpy.unique(rows[:, 1])
+        int(thread): (times[rows["thread"] == thread], rows[rows["thread"] == thread])
+        for thread in numpy.unique(rows["thread"])
     }
     main = threads.get(process.number)
 
     def found(at: int, thread: int) -> str:
         mine = threads.get(thread, main)
-        if mine is None:
+        before = -1 if mine is None else int(mine[0].searchsorted(at, "right")) - 1
+        if mine is None or before < 0:
             return ""
-        place = (
-            int(mine[1][before])
-            if (before := int(mine[0].searchsorted(at, "right")) - 1) >= 0
-            else 0
-        )
-        return places[place - 1] if 0 < place <= len(places) else ""
+        row = mine[1][before]
+        path = files.get(int(row["code"]), "")
+        return f"{path}:{row['line']}" if path else ""
 
     return found
