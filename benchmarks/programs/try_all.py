@@ -130,6 +130,7 @@ def main() -> None:
         if name not in prepared:
             made = Bounded(job_of(name, folder), Path(tempfile.mkdtemp(dir=folder)), ahead=4)
             if not made.job.build:
+                made.imports = True
                 made.waiting.append(made._start(Variant(), recorder.RecordOptions(), wait=True))
             prepared[name] = made
         return prepared.pop(name)

@@ -315,7 +315,7 @@ def try_program(
         runner or ProgramRunner(job, Path(place)) as run,
     ):
         tell(f"Tracing {program}")
-        first, trace = run.recorded(Variant(), recorder.RecordOptions())
+        first, trace = run.recorded(Variant(), recorder.RecordOptions(), [Variant(), *asked])
         if trace is None:
             raise UsageProblem(
                 f"the program fails by itself: {first.problem}", "Run it alone first"
@@ -446,13 +446,13 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 raise
             return TryRun(None, problem=error.message), None
         try:
-            self._prepare(following, asked)
+            self._prepare(following)
             return self._finish(ready, following)
         finally:
             _end(ready.process, signal.SIGTERM)
             shutil.rmtree(ready.folder, ignore_errors=True)
 
-    def _prepare(self, following: Sequence[Variant], asked: recorder.RecordOptions) -> None:
+    def _prepare(self, following: Sequence[Variant]) -> None:
         """Start the next runs that are not started yet, and end those that will not come."""
         soon = [*following[: self.ahead]] if self.imports else []
         for each in [*self.waiting]:
@@ -464,7 +464,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 shutil.rmtree(each.folder, ignore_errors=True)
         for variant in soon:
             with contextlib.suppress(EnvironmentProblem):
-                self.waiting.append(self._start(variant, asked, wait=True))
+                self.waiting.append(self._start(variant, _LIGHT, wait=True))
 
     def _start(self, variant: Variant, asked: recorder.RecordOptions, *, wait: bool) -> _Started:
         command = self._command(variant)
