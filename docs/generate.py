@@ -7,7 +7,7 @@ generated: NAME -->` … `<!-- end: NAME -->` is left alone.
 
 It is incremental. The recordings' reports are read again only where a module that reads them changed
 (tests/recorded.py). The folder .cache keeps the findings of each rule until the rule or a module that it
-imports changes. The picture is taken again only where the words of the front page changed. Nothing
+imports changes. A picture is taken again only where the words of its page changed. Nothing
 is done where neither an input nor a document changed since the last run."""
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.diagnosis import calibrate, engine, glossary
+from ncu_toolkit.diagnosis.program import diagnose_program
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.explain import verdict
@@ -60,7 +61,11 @@ from ncu_toolkit.pages import calibration as views
 from ncu_toolkit.pages.book import open_book
 from ncu_toolkit.pages.html import write_front
 from ncu_toolkit.pages.index_view import index_part
+from ncu_toolkit.pages.program_view import write_program_page
 from ncu_toolkit.pages.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.files import read_trace
+from ncu_toolkit.program.step import find_step
 from ncu_toolkit.render.text import plain_text
 from ncu_toolkit.runs import history, store
 
@@ -194,7 +199,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         ),
         results: text,
         tutorial: lesson,
-        WORDS: words_of(runs),
+        **{path: words_of(name, runs) for name, path in WORDS.items()},
         SESSION: watch_session.recorded().export_text(clear=False),
     }
 
@@ -785,9 +790,10 @@ def with_program_example(text: str) -> str:
     return between(text, "answer", example)
 
 
-#: The picture of the README, and the words of the front page that it shows.
-PICTURE = DOCS / "images" / "report.png"
-WORDS = DOCS / "images" / "report.txt"
+#: The recorded program whose page is the picture of the README.
+PROGRAM = ROOT / "tests" / "program" / "recorded" / "h100-loader.ncu-trace"
+#: The words of a page; its picture lies beside them and is taken again where they change.
+WORDS = {name: DOCS / "images" / f"{name}.txt" for name in ("report", "program")}
 
 
 #: The recorded session of `watch`, as text; its picture is made again where the text differs.
@@ -800,29 +806,38 @@ def write_front_page(runs: list[Run], folder: Path) -> Path:
     return write_front(folder, parts)
 
 
-def words_of(runs: list[Run]) -> str:
-    """The words that a reader of the front page sees, a line for each run of text."""
+def write_pictured(name: str, runs: list[Run], folder: Path) -> Path:
+    """The page that a picture shows."""
+    if name == "report":
+        return write_front_page(runs, folder)
+    step = find_step(read_trace(PROGRAM))
+    return write_program_page(diagnose_program(step, account_of(step)), folder / "page.html")
+
+
+def words_of(name: str, runs: list[Run]) -> str:
+    """The words that a reader of the page sees, a line for each run of text."""
     with tempfile.TemporaryDirectory() as folder:
-        page = write_front_page(runs, Path(folder)).read_text(encoding="utf-8")
+        page = write_pictured(name, runs, Path(folder)).read_text(encoding="utf-8")
     body = page[page.index("<main") : page.index("</main>")]
     body = re.sub(r"<(script|style|svg).*?</\1>", "", body, flags=re.DOTALL)
     lines = (" ".join(html.unescape(line).split()) for line in re.split(r"<[^>]+>", body))
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def take_picture(runs: list[Run]) -> None:
-    """Write PICTURE. Raises EnvironmentProblem where no Chromium is installed."""
+def take_picture(name: str, runs: list[Run]) -> None:
+    """Write a picture. Raises EnvironmentProblem where no Chromium is installed."""
     import browser  # tests/browser.py
 
+    picture = WORDS[name].with_suffix(".png")
     found = browser.find_chromium()
     if found is None:
         raise EnvironmentProblem(
-            f"{PICTURE.relative_to(ROOT)} is out of date and there is no Chromium to take it again",
+            f"{picture.relative_to(ROOT)} is out of date and there is no Chromium to take it again",
             "Install the package 'chromium', or set CHROMIUM",
         )
     with browser.Browser(found) as page, tempfile.TemporaryDirectory() as folder:
-        page.open(write_front_page(runs, Path(folder)), width=1280, height=800)
-        page.screenshot(PICTURE, whole=False)
+        page.open(write_pictured(name, runs, Path(folder)), width=1280, height=800)
+        page.screenshot(picture, whole=False)
 
 
 def stale(wanted: dict[Path, str]) -> list[Path]:
@@ -879,9 +894,10 @@ def main(arguments: list[str]) -> int:
             for path in outdated:
                 print(f"out of date: {path.relative_to(ROOT)}", file=sys.stderr)
             return 1 if outdated else 0
-        for path in sorted(outdated, key=lambda path: path == WORDS):
-            if path == WORDS:
-                take_picture(runs)
+        pictured = {path: name for name, path in WORDS.items()}
+        for path in sorted(outdated, key=lambda path: path in pictured):
+            if path in pictured:
+                take_picture(pictured[path], runs)
             if path == SESSION:
                 picture = watch_session.svg(watch_session.recorded())
                 path.with_suffix(".svg").write_text(picture, encoding="utf-8")

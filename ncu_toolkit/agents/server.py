@@ -22,13 +22,7 @@ from mcp.shared.exceptions import MCPError
 from ncu_toolkit import __version__
 from ncu_toolkit.agents import digest
 from ncu_toolkit.agents.digest import encoded, plain
-from ncu_toolkit.agents.tools import (
-    SCHEME,
-    Tools,
-    bottleneck_page,
-    error_line,
-    listed,
-)
+from ncu_toolkit.agents.tools import SCHEME, Tools, bottleneck_page, error_line, listed
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem, for_user
 from ncu_toolkit.diagnosis.rules.reference import rules
 

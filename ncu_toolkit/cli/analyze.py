@@ -346,11 +346,11 @@ def write_pages(
     redacted: bool = False,
 ) -> Path | None:
     """Write the analysis as pages; None where there is nothing to show."""
-    from ncu_toolkit.pages.analysis_run import write_folder, write_standalone
+    from ncu_toolkit.pages.html import write_analysis, write_analysis_folder
 
     if not analysis.launches:
         return None
     chosen, _ = limited(analysis, top)
     if standalone:
-        return write_standalone(chosen, output or Path(STANDALONE), redacted=redacted)
-    return write_folder(chosen, output or Path("reports"), redacted=redacted)
+        return write_analysis(chosen, output or Path(STANDALONE), redacted=redacted)
+    return write_analysis_folder(chosen, output or Path("reports"), redacted=redacted)

@@ -13,6 +13,7 @@ from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, fin
 from ncu_toolkit.cli._common import shown_as
 from ncu_toolkit.cli._options import Output, argument, formats, option, options
 from ncu_toolkit.core.errors import GateFailed, InputProblem, UsageProblem
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.runs import baselines
 
@@ -76,7 +77,8 @@ def command(
     assert new is not None
     sides, timings, unmatched = _read((old, new), kernel, timeout)
     found = replace(gate.compare(*sides, timings, parsed, chosen), unmatched=unmatched)
-    write(found, Output("comment" if comment else form, output))
+    title = f"{Path(old).name} → {Path(new).name}"
+    write(found, Output("comment" if comment else form, output), title)
     if found.failures:
         names = ", ".join(dict.fromkeys(map(answers.pair_name, (f.pair for f in found.failures))))
         raise GateFailed(
@@ -113,7 +115,7 @@ def _names(text: str) -> tuple[str, str]:
     return old, new
 
 
-def write(found: gate.Comparison, out: Output) -> None:
+def write(found: gate.Comparison, out: Output, title: str) -> None:
     """Print a comparison in a format, or write it to a file."""
     if out.form in ("json", "sarif"):
         from ncu_toolkit.pages import json, sarif
@@ -122,7 +124,7 @@ def write(found: gate.Comparison, out: Output) -> None:
     elif out.form == "comment":
         out.text(COMMENT + shown_as(answers.comment(found), "markdown"))
     else:
-        out.answer(answers.of_comparison(found), "Comparison", PAGE)
+        out.answer(answers.of_comparison(found), visible(title), PAGE)
 
 
 def _read(

@@ -94,4 +94,4 @@ def command(
     if out.form == "json":
         out.plain(found.as_document())
     else:
-        out.answer(of_code(found, sources), f"Code of {found.subject}", PAGE)
+        out.answer(of_code(found, sources), f"Compiled code of {found.subject}, not run", PAGE)

@@ -22,6 +22,7 @@ from ncu_toolkit.analysis.analyze import Analysis, Options, analyze
 from ncu_toolkit.cli._common import complain
 from ncu_toolkit.cli._options import options
 from ncu_toolkit.cli.analyze import exit_code, lacking
+from ncu_toolkit.core.safe import visible
 
 #: Names under which a browser asks for a server on its own machine, or at the near end of an ssh
 #: tunnel. A page elsewhere whose name was pointed at 127.0.0.1 asks under its own name.
@@ -67,10 +68,9 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
 
 def write_pages(analysis: Analysis, folder: Path) -> Path:
     """Write the pages; returns the one to open, of two comparable reports their comparison."""
-    from ncu_toolkit.pages.analysis_run import write_folder
-    from ncu_toolkit.pages.html import write_answer
+    from ncu_toolkit.pages.html import write_analysis_folder, write_answer
 
-    page = write_folder(analysis, folder)
+    page = write_analysis_folder(analysis, folder)
     if len(analysis.files) != 2:
         return page
     old, new = (gate.sides_of(Analysis((file,), analysis.options)) for file in analysis.files)
@@ -78,7 +78,8 @@ def write_pages(analysis: Analysis, folder: Path) -> Path:
     if not found.compared:
         return page
     above = [("Both reports", page.name)]
-    return write_answer(answers.of_comparison(found), "Comparison", page.parent / COMPARISON, above)
+    title = visible(" → ".join(Path(file.path).name for file in analysis.files))
+    return write_answer(answers.of_comparison(found), title, page.parent / COMPARISON, above)
 
 
 def _has_browser() -> bool:

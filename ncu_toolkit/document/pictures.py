@@ -39,7 +39,7 @@ class Saving:
 
 @dataclass(frozen=True)
 class Savings:
-    """Where time would be saved: a bar for each kind of launches, longest first."""
+    """Where time would be saved: a bar for each kind of launches, those that save most first."""
 
     sentence: str
     bars: tuple[Saving, ...]

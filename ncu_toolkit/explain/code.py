@@ -252,7 +252,7 @@ def _costs(kernel: KernelAnalysis, of: str) -> BarChart | None:
         ranked = _by_unit(region)
         depth = f", depth {region.depth}" if region.depth > 1 else ""
         bars.append(
-            BarRow(f"{'loop' if region.depth else 'code'} at {_span(region)}{depth}", ("",))
+            BarRow(f"{'loop' if region.depth else 'code'} at {_at_lines(region)}{depth}", ("",))
         )
         for unit, cycles in ranked:
             kind = "own" if unit == _OWN else "limit" if cycles == ranked[0][1] else "other"
@@ -261,7 +261,7 @@ def _costs(kernel: KernelAnalysis, of: str) -> BarChart | None:
     kinds = {
         "limit": BarKind("the busiest unit", "var(--worse)"),
         "other": BarKind("other units", "var(--ours)"),
-        "own": BarKind("dependencies of the warp itself", "var(--library)"),
+        "own": BarKind("waiting for its own results", "var(--library)"),
     }
     drawn = {part.kind for row in bars for part in row.segments}
     specs = (
@@ -270,10 +270,10 @@ def _costs(kernel: KernelAnalysis, of: str) -> BarChart | None:
     )
     return BarChart(
         slug(f"{of}costs"),
-        f"{of}What does a pass of each loop cost?",
+        f"{of}What does one iteration of each loop cost?",
         "",
-        "Least SM cycles of a warp's pass, without inner loops. Units work side by side: the busiest one is the loop's bound. "
-        "Other warps can hide a warp's dependencies.",
+        "Minimum SM cycles of a warp, inner loops left out. Units work side by side: the busiest one is the loop's bound. "
+        "While a warp waits for its own results, other warps can work.",
         {key: kind for key, kind in kinds.items() if key in drawn},
         ("Loop and unit", "", "", "SM cycles"),
         tuple(bars),
@@ -341,6 +341,11 @@ def _by_unit(region: Region) -> list[tuple[str, float]]:
     busy = sorted(((n, unit) for unit, n in region.cycles.items() if n), reverse=True)
     found = [(UNITS.get(unit, unit), n) for n, unit in busy[:_UNITS_DRAWN]]
     return found + ([(_OWN, region.dependency_cycles)] if region.dependency_cycles else [])
+
+
+def _at_lines(region: Region) -> str:
+    span = _span(region)
+    return span if span.startswith("0x") else f"{'lines' if ',' in span else 'line'} {span}"
 
 
 def _span(region: Region) -> str:

@@ -38,7 +38,7 @@ def saved_us(shown: Card, total_us: float | None) -> float | None:
 
 
 def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
-    """Time by kind of launches, longest first, each with its page. None for fewer than two."""
+    """Time by kind of launches, those that save most first, each with its page. None for fewer than two."""
     names = [
         f"{kernel_name(kind.card.kernel)} {grid}".strip()
         for kind, grid in zip(kinds, apart(kinds), strict=True)
@@ -56,6 +56,7 @@ def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
         bars.append(
             Saving(name, page, kind_of_cause(card), us, saved, card.title, short_gain(card), words)
         )
+    bars.sort(key=lambda bar: (-bar.saved_us, -bar.us))
     all_saved = sum(bar.saved_us for bar in bars)
     left = bars[BARS:]
     rest = ""
@@ -66,14 +67,14 @@ def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
 
 
 def _of_total(saved: float, total: float) -> str:
-    """`55.7 of 77.1 ms to save if each is fixed alone.`"""
+    """`55.7 of 77.1 ms to save by fixing the first cause of each kernel.`"""
     if not saved:
         return f"{units.duration(total)}, and no gain is known."
     part, whole = units.duration(saved), units.duration(total)
     figure, _, unit = part.rpartition(units.THIN_SPACE)
     if unit == whole.rpartition(units.THIN_SPACE)[2]:
         part = figure
-    return f"{part} of {whole} to save if each is fixed alone."
+    return f"{part} of {whole} to save by fixing the first cause of each kernel."
 
 
 #: Levels of memory: figures of the bytes that they move, with their factor, and the units that move
@@ -162,7 +163,11 @@ def roof_plot(*sides: tuple[Profile, Card, Mapping[str, float]]) -> RoofPlot | N
     rates = (units.si(picture.rate, picture.work + "/s") for picture in pictures)
     listed = table("", specs[not two :], rows, f"{' → '.join(rates)} under ncu.", "roofs")
     title = f"How close {'are both to the' if two else 'is it to its'} roofs?"
-    said = "Hollow: the old launch. The roofs are the new one's." if two else ""
+    said = (
+        "Hollow: the old launch. The roofs are the new one's."
+        if two
+        else "Thick: what limits it. Dotted: how far a roof is."
+    )
     return RoofPlot(title, said, tuple(pictures), listed)
 
 
@@ -196,9 +201,9 @@ def over_time(profile: Profile) -> Table | None:
         Spec("unit", "Unit", numeric=False, cell=lambda each: each.label),
         Spec("course", f"0 to {units.duration(longest)}", "0 to 100 % of its peak", numeric=False, cell=course),
         Spec("mean", "Mean", cell=lambda each: units.percent(sum(each.values) / len(each.values), 2)),
-        Spec("most", "Most", cell=lambda each: units.percent(max(each.values), 2)),
-        Spec("sampled", "Sampled for", cell=lambda each: units.duration(len(each.values) * each.step_us)),
-        Spec("step", "A sample each", cell=lambda each: units.duration(each.step_us)),
+        Spec("most", "Max", cell=lambda each: units.percent(max(each.values), 2)),
+        Spec("sampled", "Sampled", "From when it is first busy", cell=lambda each: units.duration(len(each.values) * each.step_us)),
+        Spec("step", "Sample every", cell=lambda each: units.duration(each.step_us)),
     )  # fmt: skip
     note = "0 to 100 % of each unit's peak. A line begins when its unit is first busy; units may be sampled in different passes."
     few = [each.label for each in profile.timeline if each not in sampled]

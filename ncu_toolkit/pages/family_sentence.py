@@ -10,6 +10,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.pages.book import Entry, Ladder, problem_of
+from ncu_toolkit.pages.page_tables import cause
 from ncu_toolkit.pages.roofline import DeviceRoof, RoofName, best
 
 #: Measured rates that a kernel may go beyond: what memory copies, or a library's product reaches.
@@ -142,5 +143,11 @@ def _pairs_sentence(ladder: Ladder) -> str:
     most, _, best = max(ladder.pairs, key=lambda pair: pair[0])
     middle = units.ratio(statistics.median(gain for gain, *_ in ladder.pairs))
     found = f"{middle} faster in the median, {units.ratio(most)} at most ({visible(best.label)})"
-    count = units.counted(len(ladder.pairs), "pair")
-    return f"{count} at size {ladder.size}: mending the one planted defect makes a kernel {found}."
+    count = units.counted(len(ladder.pairs), "kernel")
+    named = [
+        ladder.book.card(defect.main).title == cause(repair.info.removes)
+        for _, defect, repair in ladder.pairs
+        if defect.main and repair.info
+    ]
+    said = f" The verdict names the defect in {sum(named)} of {len(named)}." if named else ""
+    return f"{count} with one planted defect and repaired, at size {ladder.size}: a repaired kernel is {found}.{said}"

@@ -28,9 +28,10 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.pages import charts, tune_view
 from ncu_toolkit.pages.book import Book, Entry, Ladder, problem_of
-from ncu_toolkit.pages.columns import NOT_TIMED, cause, ladder_table
+from ncu_toolkit.pages.columns import NOT_TIMED, ladder_table
 from ncu_toolkit.pages.curve_view import library_curve
 from ncu_toolkit.pages.family_sentence import rate_text, roof_name, sentence
+from ncu_toolkit.pages.page_tables import cause
 from ncu_toolkit.pages.roofline import Spot, roofline
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand
@@ -214,13 +215,16 @@ def _ladder_chart(ladder: Ladder) -> BarChart | None:
     fastest = f"the fastest {'are' if best[1:] else 'is'} {' and '.join(with_rates)}"
     summary = f"Rate at size {ladder.label}: {fastest}."
     if any(bar.minor for bar in bars) and not all(bar.minor for bar in bars):
-        summary += " Broad bars are the steps to the fastest rung, narrow bars are variants."
+        summary += (
+            " Broad bars are the steps to the fastest rung, narrow bars are variants beside them."
+        )
     used = {segment.kind for bar in bars for segment in bar.segments}
+    of = f"Of {visible(next(iter(bases)))}" if len(bases) == 1 else "Of library" if bases else ""
     headings = ["Rung", "Kind", "Rate", "10th percentile", "90th percentile"]
     return BarChart(
         f"{ladder.key}-ladder", "How fast is each rung, and what does it do?", "The ladder", summary,
         {key: kind for key, kind in _KINDS.items() if key in used},
-        ("Rung", "What it does", "", "Rate", "Time", "Of library" if bases else "", "Bottleneck"),
+        ("Rung", "What it does", "", "Rate", "Time", of, "Bottleneck"),
         tuple(bars), _table(ladder, "ladder", f"Rates at {ladder.label}", headings, rows, (2, 3, 4)),
         tuple(BarMark(100 * rate / longest, f"{visible(label)} {units.si(rate, unit)}", dashed) for label, rate, dashed in lines),
         wide=True,

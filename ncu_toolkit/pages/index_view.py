@@ -165,7 +165,7 @@ def _lead(parts: Sequence[IndexPart], ladders: int) -> str:
         else ""
     )
     bars = (
-        " A bar is a kernel's speed; grey bars are libraries. Below them: the bottlenecks on the way."
+        " A bar is a kernel's speed; grey bars are libraries, orange ones show what makes it slower. Below them: the bottlenecks on the way."
         if ladders
         else ""
     )

@@ -49,17 +49,13 @@ from ncu_toolkit.model import (
 from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, Entry, problem_of
-from ncu_toolkit.pages.columns import (
-    NOT_TIMED,
-    cause,
-    cause_cell,
-    energy_cell,
-    gain_cell,
-    rate_cell,
-)
+from ncu_toolkit.pages.columns import NOT_TIMED, energy_cell, rate_cell
 from ncu_toolkit.pages.hotspots import code_fold
 from ncu_toolkit.pages.memory_view import memory_fold
 from ncu_toolkit.pages.page_tables import (
+    cause,
+    cause_cell,
+    gain_cell,
     instruction_fold,
     metrics_table,
     occupancy_fold,
@@ -110,7 +106,7 @@ def _folds(
     diagnosis, shown, launch = book.diagnosis(profile), book.card(profile), profile.launch
     if launch.complete and (loads := over_time(profile)):
         line = units.listed([row[0].text for row in loads.rows])
-        yield Fold("over-time-section", "Over its time", line, (("bare", loads),), open=True)
+        yield Fold("over-time-section", "Over time", line, (("bare", loads),), open=True)
     yield code_fold(profile, diagnosis.findings, next(iter(shown.where), None))
     yield step
     checks = checks_table(entry) if entry and profile is entry.main else None

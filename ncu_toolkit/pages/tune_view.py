@@ -153,7 +153,8 @@ def figure(search: Search) -> dict[str, Any]:
         return _figure([bars(search)], [("", *_axes(search, None))], 0, 300)
     drawn = [heat(search, x, y) for x, y in chosen]
     named = [(f"{y} by {x}", *_axes(search, (x, y))) for x, y in chosen]
-    return _figure(drawn, named, 0, 560)
+    first = next(at for at, pair in enumerate(chosen) if {*pair} == {*weightiest(search)})
+    return _figure(drawn, named, first, 560)
 
 
 def _axes(search: Search, pair: tuple[str, str] | None) -> tuple[str, str]:
@@ -181,8 +182,8 @@ def _figure(
     menu = {"buttons": buttons, "active": first, "x": 0, "xanchor": "left", "y": 1.04, "yanchor": "bottom"}  # fmt: skip
     layout = {
         "height": height, "margin": {"t": 56 if named[1:] else 12, "b": 56, "l": 8},
-        "xaxis": {"automargin": True, "title": {"text": x}, **({"rangemode": "tozero"} if flat else {"type": "category"})},
-        "yaxis": {"type": "category", "automargin": True, "title": {"text": y}},
+        "xaxis": {"automargin": True, "showgrid": flat, "title": {"text": x}, **({"rangemode": "tozero"} if flat else {"type": "category"})},
+        "yaxis": {"type": "category", "automargin": True, "showgrid": False, "title": {"text": y}},
         "updatemenus": [menu] if named[1:] else [],
     }  # fmt: skip
     return {"data": data, "layout": layout}
@@ -347,9 +348,9 @@ def differs(own: Mapping[str, int], parameters: Mapping[str, int]) -> str:
 
 def page(search: Search) -> str:
     """The landscape as one HTML file that loads nothing."""
-    title = visible(f"Tuning {search.rung} at {search.size} on {search.gpu}")
+    title = visible(f"Best parameters of {search.rung} at size {search.size} on {search.gpu}")
     drawn = (
-        "Each cell is the best of all settings with those two values. Empty cells have no timed setting: "
+        "Each cell is the best of all settings with those two values. Point at it to see which. Empty cells have no timed setting: "
         "the kernel forbids it, or it failed or was not tried."
         if pairs(search)
         else "Each bar is a setting that was timed."

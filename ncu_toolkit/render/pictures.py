@@ -18,6 +18,8 @@ from ncu_toolkit.document.views import StepChart
 _WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 330, 250, 40, 8, 16, 34
 #: A letter's width and a line's height, in pixels.
 _LETTER, _LINE = 6.4, 14.0
+#: A name as far as this from all others is far enough, in pixels.
+_APART: Final = 44.0
 _NAMES: Final = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 
 
@@ -51,6 +53,7 @@ def roofline(*pictures: RoofPicture) -> Markup:
 
     parts = [*_axes(first.work, low, high, bottom, top, across, down)]
     tilt = math.degrees(math.atan2(down(1.0) - down(10.0), across(10.0) - across(1.0)))
+    taken_by = [(across(reach.intensity or 1.0), down(each.rate) + 14) for each, reach in points]
     for at, (level, slope) in enumerate(slopes.items()):
         start = max(10**low, 10**bottom / slope)
         end = min(10**high, peak / slope)
@@ -64,12 +67,20 @@ def roofline(*pictures: RoofPicture) -> Markup:
                 down(end * slope),
             )
         )
-        # names stand at different places along their roofs, which may lie close together
-        part = (0.22, 0.5, 0.78)[at % 3]
-        x = across(start) + part * (across(end) - across(start))
-        y = down(start * slope) + part * (down(end * slope) - down(start * slope)) - 5
+        # names stand where no label of a point and no other name is, outside of the outermost roofs
+        away = 14 if slope == min(slopes.values()) and len(slopes) > 1 else -5
+        places = [
+            (
+                across(start) + part * (across(end) - across(start)),
+                down(start * slope) + part * (down(end * slope) - down(start * slope)) + away,
+            )
+            for part in (0.22, 0.5, 0.78, 0.36, 0.64, 0.1, 0.9)[at % 3 :]
+        ]
+        x, y = max(places, key=lambda place: min(_APART, *(math.dist(place, o) for o in taken_by)))
+        taken_by.append((x, y))
         parts.append(
-            f'<text class="name" x="{x:.0f}" y="{y:.0f}" text-anchor="middle" transform="rotate({-tilt:.0f} {x:.0f} {y:.0f})">{_NAMES[level]}</text>'
+            f'<text class="name {level}"'
+            f' x="{x:.0f}" y="{y:.0f}" text-anchor="middle" transform="rotate({-tilt:.0f} {x:.0f} {y:.0f})">{_NAMES[level]}</text>'
         )
     ridge = min((peak / slope for slope in slopes.values()), default=10**low)
     works = sorted(

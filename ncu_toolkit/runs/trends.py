@@ -38,6 +38,8 @@ _ANONYMOUS: Final = re.compile(r"(?:\(anonymous namespace\)|<unnamed>)::")
 KERNELS: Final = 40
 HISTORIES: Final = 8
 RUNS: Final = 40
+#: Kernels that a page names as slower.
+SLOWER: Final = 6
 #: Rows of --sql that text shows.
 ROWS: Final = 200
 _COMMIT: Final = 9
@@ -302,17 +304,37 @@ def of_all(found: Sequence[KernelSeries], page: bool = False) -> Answer:
         Spec("since", cell=_since, gives_way=5),
         Spec("gain", cell=lambda one: Cell(_gain(one.gain), one.gain), gives_way=1),
     )
+    points = _moved(found) if page else ()
+    if page:
+        found = sorted(found, key=lambda one: ("bad", "good", "").index(_tone(one)))
     most = len(found) if page else KERNELS
     left = len(found) - most
     rest = f"{counted(left, 'more kernel')}; --format csv lists all." if left > 0 else ""
     shown = table("", columns, found[:most], _clock(found[:most]))
     if page:
-        said = f"{shown.note} A trend's band is the noise of its last time; at a dashed line the verdict changed."
-        shown = replace(shown, key="kernels", sortable=True, note=said)
+        points += (
+            "Change: of the last run against the one before. A trend's band is the noise of its last time; at a dashed line the verdict changed.",
+        )
+        shown = replace(shown, key="kernels", sortable=True)
     headline = f"{counted(len(found), 'kernel')}, {counted(sum(each.launches for each in found), 'launch', 'launches')}{span}"
     return Answer(
-        headline, shown, rest, next=f"ncu-toolkit history {_short(found[0].name).partition('<')[0]}"
+        headline,
+        shown,
+        rest,
+        points=points,
+        next=f"ncu-toolkit history {_short(found[0].name).partition('<')[0]}",
     )
+
+
+def _moved(found: Sequence[KernelSeries]) -> tuple[str, ...]:
+    """Which kernels became slower in their last run, beyond noise; those that moved most first."""
+    slower = sorted(
+        (one for one in found if _tone(one) == "bad"), key=lambda one: -(one.change or 0.0)
+    )
+    if not slower:
+        return ("No kernel was slower in its last run than in the one before, beyond noise.",)
+    named = [f"{_short(one.name)} ({_signed(one.change)})" for one in slower]
+    return (f"Slower in the last run than in the one before: {units.shortlist(named, SLOWER)}.",)
 
 
 def _since(one: KernelSeries) -> Cell:

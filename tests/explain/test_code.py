@@ -13,7 +13,7 @@ from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.static import StaticAnalysis, analyse_source
-from ncu_toolkit.document.views import BarChart
+from ncu_toolkit.document.views import BarChart, StepChart
 from ncu_toolkit.explain.code import of_code
 from ncu_toolkit.render.html import answer_page
 from ncu_toolkit.render.markdown import markdown
@@ -105,7 +105,8 @@ def test_a_file_without_code_says_so() -> None:
 def test_bars_show_what_a_pass_of_each_loop_costs(source: Path) -> None:
     found = analyse_source(source, "sm_90", block=128)
     (kernel,) = found.kernels
-    (chart,) = of_code(found).charts
+    chart, registers = of_code(found).charts
+    assert isinstance(registers, StepChart)
     assert isinstance(chart, BarChart)
     loops = [row.name for row in chart.rows if not row.segments]
     assert len(loops) == len(kernel.regions) > 1
@@ -120,4 +121,26 @@ def test_bars_show_what_a_pass_of_each_loop_costs(source: Path) -> None:
     longest = max([most, *(each.dependency_cycles for each in kernel.regions)])
     assert sizes[0] == pytest.approx(100 * max(region.cycles.values()) / longest)
     assert [row[0].text for row in chart.table.rows] == [row.name for row in chart.rows]
-    assert "What does a pass of each loop cost?" in answer_page(of_code(found), "C", definitions())
+    assert "What does one iteration of each loop cost?" in answer_page(
+        of_code(found), "C", definitions()
+    )
+
+
+def test_registers_are_drawn_over_the_code(source: Path) -> None:
+    """The line over all instructions, the numbers at each line of both listings, and no word of it
+    in the document."""
+    found = analyse_source(source, "sm_90", block=128)
+    (kernel,) = found.kernels
+    assert len(kernel.live) == len(kernel.code) == kernel.instructions
+    shown = of_code(found, {source.name: SOURCE})
+    registers = next(chart for chart in shown.charts if isinstance(chart, StepChart))
+    assert registers.now == (kernel.live.index(kernel.live_registers), kernel.live_registers)
+    assert registers.turns[-1] == (kernel.instructions - 1, kernel.live[-1])
+    assert registers.most == kernel.registers
+    text, code = shown.code
+    lines = {number: live for (_, number, _), live in zip(text.lines, text.live, strict=True)}
+    assert lines["3"] > 0 == lines["2"]
+    assert max(lines.values()) == kernel.live_registers
+    assert len(code.live) == len(code.lines) == len(kernel.regions[0].code)
+    data = found.as_document()["data"]["kernels"][0]
+    assert not {"code", "live"} & set(data)

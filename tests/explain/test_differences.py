@@ -353,7 +353,7 @@ def test_a_picture_of_two_launches_is_of_one_kind_of_work(
     single = pictures.roof_plot(sides[0])
     assert single
     assert single.table.columns[0].label == "Roof"
-    assert not single.summary
+    assert single.summary == "Thick: what limits it. Dotted: how far a roof is."
     busy = {bar.label: bar.busy for bar in shown[1].bars}
     assert any(busy.get(reach.unit) == reach.busy for reach in both.pictures[1].reaches)
     untimed = replace(launches[1], readings={})

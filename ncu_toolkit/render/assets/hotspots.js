@@ -93,7 +93,7 @@
     // Columns that a reader may choose; at first the SASS has those that are its own.
     const sum = (rows, of) => rows.reduce((all, row) => all + (of(row) || 0), 0);
     const columns = [
-      { name: "executions", own: true, shown: true, text: (rows) => si(data.executed[rows[0]]) },
+      { name: "executed", own: true, shown: true, text: (rows) => si(data.executed[rows[0]]) },
       ...(live ? [{ name: "live registers", own: true, shown: true, text: (rows) => String(data.live[rows[0]]), peak: (rows) => data.live[rows[0]] === most }] : []),
       ...data.reasons.map((name, i) => ({ name, text: (rows) => si(sum(rows, (row) => data.samples[row] && data.samples[row][i]) || null) })),
       ...data.counters.map((counter) => ({ name: counter.name, text: (rows) => si(sum(rows, (row) => counter.values[row]) || null) })),
@@ -168,9 +168,9 @@
     const sourceHead = make("h3"), sassHead = make("h3");
     const pane = (head, list) => { const box = make("div", "hot-pane"); box.append(head, list.node); return box; };
     function name() {
-      const named = (what, own) => [...what, ...shown(own).map((column) => column.name)].join(", ");
-      sourceHead.textContent = named([`Source: ${ranked ? "samples" : "executions"}`, "line"], false);
-      sassHead.textContent = named([`SASS: ${ranked ? "samples" : "share"}`, "index"], true);
+      const named = (what, place, own) => [make("span", "heat", ranked ? "samples" : "executed"), make("span", "no", place), ...shown(own).map((column) => make("span", "ex", column.name)), make("b", "", what)];
+      sourceHead.replaceChildren(...named("Source", "line", false));
+      sassHead.replaceChildren(...named("SASS", "index", true));
     }
     name();
     if (named.size) sassHead.title = "A mark shows where the diagnosis points.";

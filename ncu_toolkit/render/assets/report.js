@@ -294,14 +294,15 @@
     if (fold) fold.open = true;
   }
   function anchors(within) {
-    for (const section of all("section[id]:has(> .fold)", within)) {
+    for (const section of all("section[id]:has(> .fold:only-child)", within)) {
       const link = document.createElement("a");
       link.className = "anchor";
       link.href = `#${section.id}`;
       link.textContent = "#";
-      link.setAttribute("aria-label", `Link to: ${section.querySelector("h2").textContent}`);
+      const summary = section.querySelector(":scope > .fold > summary");
+      link.setAttribute("aria-label", `Link to: ${summary.firstElementChild.textContent}`);
       link.addEventListener("click", () => unfold(section.id));
-      section.querySelector("summary").append(link);
+      summary.append(link);
     }
   }
 
