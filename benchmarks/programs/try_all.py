@@ -138,7 +138,7 @@ def main() -> None:
     while left and time.monotonic() < until - 8:
         name = left.pop(0)
         start = time.monotonic()
-        _, switches = PROGRAMS[name]
+        runs, switches = PROGRAMS[name]
         row: dict[str, object] = {"name": name, "switches": switches}
 
         def tell(line: str, name: str = name) -> None:
