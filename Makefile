@@ -39,7 +39,7 @@ JOBS ?= 3
 NEEDED := import tomllib, backports.zstd, click, jinja2, msgspec, ncu_report, pandas, plotly, pygments, rich
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-all test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score record test-gpu sanitize docs site clean
+.PHONY: help setup report test test-all test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score programs-score record test-gpu sanitize docs site clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -115,6 +115,9 @@ field: $(GPU_STAMP)  ## Check, time and profile every pair of the field benchmar
 
 field-score: $(STAMP)  ## Score the recorded field benchmark into docs/field.md, a table a group; needs no GPU.
 	$(RUN) -m benchmarks.field score --cases --out docs/field.md
+
+programs-score: $(STAMP)  ## Score the recorded development half of the programs into docs/programs.md; needs no GPU.
+	$(RUN) -m benchmarks.programs.score --cases --out docs/programs.md
 
 record: $(GPU_STAMP)  ## Record LADDERS (all) on this machine's GPU into RECORDINGS, a folder each; a folder that exists is kept.
 	@for ladder in $(LADDERS); do at=$(RECORDINGS)/$(GPU)-$$(echo $$ladder | tr _ -); test -e $$at/profiles.msgpack.xz || NCU_TOOLKIT_SOURCE_ROOT=/src $(RUN) -m ncu_toolkit record --family $$ladder --output $$at $(OPTIONS) || exit $$?; done

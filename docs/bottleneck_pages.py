@@ -1,6 +1,7 @@
-"""The pages of the bottlenecks: a rule's docstring, a drawing, and code before and after.
+"""The pages of the bottlenecks and of the causes of a step: a rule's docstring, of bottlenecks also a
+drawing, and code before and after.
 
-The docstring and the thresholds come from the rule (ncu_toolkit/diagnosis/rules). The drawing comes
+The docstring and the thresholds come from the rule (ncu_toolkit/diagnosis). The drawing comes
 from docs/bottlenecks/pictures/<id>.toml. The code comes from kernels/pathology: the rung that
 `removes` the bottleneck, and the rung that it is compared with. The table [excerpt] of the TOML
 file gives the texts with which the lines shown begin and end, for `before` and `after`; an empty
@@ -19,7 +20,7 @@ import drawings
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules.reference import Page, page
+from ncu_toolkit.diagnosis.rules.reference import Page, page, rules
 from ncu_toolkit.ladder.catalogue import find_family
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import Rung
@@ -37,7 +38,7 @@ def documents(timings: Mapping[str, Timing], device: str) -> dict[str, str]:
     `timings`: the longest timing of each rung of PAIRS, recorded on `device`."""
     rungs = {rung.name: rung for rung in find_family(PAIRS).rungs}
     found = {"README.md": index()}
-    for name in load_rules():
+    for name in rules():
         path = PICTURES / f"{name}.toml"
         picture = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if picture:
@@ -55,8 +56,14 @@ def index() -> str:
         "| bottleneck | what it is |",
         "|---|---|",
     ]
+    rows = {name: f"| [{page(name).title}]({name}.md) | {page(name).summary} |" for name in rules()}
+    lines += [rows[name] for name in load_rules()]
     lines += [
-        f"| [{page(name).title}]({name}.md) | {page(name).summary} |" for name in load_rules()
+        "\n## Causes of a program's step\n",
+        "What the answer to [a program](../program.md) can name, beside the bottlenecks of its kernels.\n",
+        "| cause | what it is |",
+        "|---|---|",
+        *(row for name, row in rows.items() if name not in load_rules()),
     ]
     return "\n".join([*lines, ""])
 
@@ -83,6 +90,8 @@ def markdown(
             for name, threshold in about.thresholds
         ]
         lines.append("")
+    if about.bottleneck not in load_rules():
+        return "\n".join(lines)
     lines += [
         "## Inputs\n",
         f"Needed: {_names(about.requires)}. Used where collected: {_names(about.optional)}.\n",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -24,7 +25,11 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+import msgspec  # noqa: E402
 import run  # noqa: E402
+
+from ncu_toolkit.model.program import Step, Trace  # noqa: E402
+from ncu_toolkit.program.step import find_step  # noqa: E402
 
 END = time.monotonic() + float(os.environ.get("SECONDS_LEFT", "1e9"))
 #: Run by a Python of its own: the recorder waits for its program in the main thread.
@@ -43,6 +48,42 @@ except ToolkitError as error:
     print(f"error: {error}", file=sys.stderr)
 sys.exit(code)
 """
+
+
+def short(trace: Trace) -> Trace:
+    """The steps around the typical one, so that a recording can lie in a repository: as few as have
+    the same step; else the whole trace."""
+    step = find_step(trace)
+    for most in (16, 64, 256, 1024):
+        if step.how == "whole" or len(step.windows) <= most:
+            break
+        cut = around(trace, step, most)
+        again = find_step(cut)
+        if again.launches == step.launches and abs(again.wall_us / step.wall_us - 1) < 0.05:
+            return cut
+    return trace
+
+
+def around(trace: Trace, step: Step, most: int) -> Trace:
+    """What a trace holds of `most` steps, the typical one in their middle."""
+    first = max(0, min(step.typical - most // 2, len(step.windows) - most))
+    kept = step.windows[first : first + most]
+    ops = trace.ops[kept[0].first : kept[-1].last]
+    callers = {op.call for op in ops if op.call >= 0}
+    begin = min([kept[0].start, *(trace.calls[each].start for each in callers)])
+    ending = kept[-1].end
+    places = [
+        place
+        for place, call in enumerate(trace.calls)
+        if place in callers or (call.end >= begin and call.start <= ending)
+    ]
+    new = {old: place for place, old in enumerate(places)} | {-1: -1}
+    return msgspec.structs.replace(
+        trace,
+        ops=tuple(msgspec.structs.replace(op, call=new[op.call]) for op in ops),
+        calls=tuple(trace.calls[place] for place in places),
+        marks=tuple(mark for mark in trace.marks if mark.end >= begin and mark.start <= ending),
+    )
 
 
 class Runs:
@@ -127,6 +168,54 @@ class Runs:
             flush=True,
         )
 
+    def profile(self, name: str) -> None:
+        """`ncu-toolkit profile` of the program before its fix, as a user runs it."""
+        plan = self.plans.get((name, "before"))
+        if plan is None or END - time.monotonic() < 20:
+            return
+        to = self.work / f"{name}.runs"
+        words = [
+            sys.executable,
+            "-m",
+            "ncu_toolkit",
+            "profile",
+            "--launches",
+            "4",
+            "--output",
+            str(to),
+        ]
+        began = time.monotonic()
+        with subprocess.Popen(
+            [*words, "--", *map(str, plan["command"])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=plan["folder"],
+            start_new_session=True,
+        ) as process:
+            try:
+                said, _ = process.communicate(timeout=max(5.0, min(120.0, END - time.monotonic())))
+                code = process.returncode
+            except subprocess.TimeoutExpired:
+                code, said = -9, ""
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        seconds = round(time.monotonic() - began, 1)
+        (self.out / f"{name}.profile.txt").write_text(said)
+        for report in to.rglob("profile.ncu-rep"):
+            if report.stat().st_size < 8 << 20:
+                data = lzma.compress(report.read_bytes())
+                (self.out / f"{name}.before.ncu-rep.xz").write_bytes(data)
+        with self.lock:
+            kept = self.found.setdefault(name, {}).setdefault("before", {"us": []})
+            kept["profile_seconds"], kept["profile_code"] = seconds, code
+            self.path.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
+        print(
+            f"{END - time.monotonic():6.0f} s left  {name} profiled code={code} {seconds} s",
+            flush=True,
+        )
+
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.split(":")[0] if __doc__ else "")
@@ -136,6 +225,9 @@ def main() -> None:
     options.add_argument("--after", action="store_true", help="record the fixed programs too")
     options.add_argument("--public", type=Path, help="the folder that public.py wrote")
     options.add_argument("--rounds", type=int, default=1, help="runs alone of each")
+    options.add_argument(
+        "--profile", type=int, default=0, metavar="JOBS", help="profile each too, so many at once"
+    )
     options.add_argument("--work", type=Path, default=Path("/tmp/programs"))
     asked = options.parse_args()
     # By hash, so that what the time allows is a sample of all frameworks.
@@ -173,7 +265,10 @@ def main() -> None:
         if asked.after:
             wanted.append((name, "after", True))
     with ThreadPoolExecutor(asked.jobs) as pool:
-        list(pool.map(lambda each: runs.run(*each), wanted))
+        list(pool.map(lambda each: runs.run(*each), wanted if asked.rounds else []))
+    if asked.profile:
+        with ThreadPoolExecutor(asked.profile) as pool:
+            list(pool.map(runs.profile, names))
 
 
 if __name__ == "__main__":

@@ -22,15 +22,9 @@ from mcp.shared.exceptions import MCPError
 from ncu_toolkit import __version__
 from ncu_toolkit.agents import digest
 from ncu_toolkit.agents.digest import encoded, plain
-from ncu_toolkit.agents.tools import (
-    SCHEME,
-    Tools,
-    bottleneck_page,
-    error_line,
-    listed,
-)
+from ncu_toolkit.agents.tools import SCHEME, Tools, bottleneck_page, error_line, listed
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem, for_user
-from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
+from ncu_toolkit.diagnosis.rules.reference import rules
 
 PATH: Final = "/mcp"
 HOST: Final = "127.0.0.1"
@@ -169,8 +163,8 @@ def build(tools: Tools) -> Server[Any]:
         for each in tools.all.values()
     ]
     pages = [
-        types.Resource(uri=f"{_PAGES}/{name}", name=title(name), mime_type=_MARKDOWN)
-        for name in bottleneck_ids()
+        types.Resource(uri=f"{_PAGES}/{name}", name=rule.TITLE, mime_type=_MARKDOWN)
+        for name, rule in rules().items()
     ]
     return Server(
         "ncu-toolkit",

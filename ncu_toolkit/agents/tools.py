@@ -29,8 +29,7 @@ from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.diagnosis.rules import bottleneck_ids
-from ncu_toolkit.diagnosis.rules.reference import page
+from ncu_toolkit.diagnosis.rules.reference import page, rules
 from ncu_toolkit.document.views import Answer
 from ncu_toolkit.gpu import doctor
 from ncu_toolkit.runs import history
@@ -209,9 +208,7 @@ class Tools:
             return _of_step(*step, finding, budget_tokens, part)
         report, launch, found = self.reports.finding(finding)
         mark = LaunchIds(report.launch_id(launch), (finding,))
-        about = f"{SCHEME}bottlenecks/{found.bottleneck}"
-        known = found.bottleneck in bottleneck_ids()
-        base = msgspec.structs.replace(_base(report), see=about if known else "")
+        base = _base(report, found.bottleneck)
         shown = answers.of_finding(launch, found)
         cards = (
             replace(each, gpu="", shape="", bars=(), waits=(), headroom=None)
@@ -274,7 +271,7 @@ class Tools:
         return lay_out(shown, budget_tokens, part=part)
 
     def glossary(self, term: TermName) -> GlossaryEntry:
-        """Explains a stall reason, figure, unit or bottleneck in one paragraph."""
+        """Explains a stall reason, figure, unit, bottleneck or cause in one paragraph."""
         terms = definitions().terms
         key = term if term in terms else definitions().find(term)
         if not key:
@@ -283,7 +280,7 @@ class Tools:
             hint = f"Near it are {', '.join(names[each] for each in near)}" if near else ""
             raise UsageProblem(f"the glossary has no '{visible(term, 80)}'", hint)
         found = terms[key]
-        about = next((word for word in found.words if found.group == "bottleneck"), "")
+        about = next((word for word in found.words if found.group in ("bottleneck", "cause")), "")
         see = f"{SCHEME}bottlenecks/{about}" if about else ""
         return GlossaryEntry(
             found.key, found.title, plain(found.text, 4000), found.unit, plain(found.source), see
@@ -423,11 +420,14 @@ def _of_step(report: ServedReport, shown: Answer, name: str, budget: int, part: 
     """One finding of a program's step, for `why` and `where`."""
     place = "/".join(name.split("/")[:2])
     mark = LaunchIds(place, (f"{place}/{shown.cards[0].bottleneck}",))
-    return lay_out(shown, budget, (mark,), part=part, base=_base(report))
+    base = _base(report, shown.cards[0].bottleneck)
+    return lay_out(shown, budget, (mark,), part=part, base=base)
 
 
-def _base(report: ServedReport) -> Digest:
-    return Digest(digest.NOTE, report=plain(report.name, 200), report_id=report.id)
+def _base(report: ServedReport, about: str = "") -> Digest:
+    """What every answer about a report begins with. `about`: the id whose page it names."""
+    see = f"{SCHEME}bottlenecks/{about}" if about in rules() else ""
+    return Digest(digest.NOTE, report=plain(report.name, 200), report_id=report.id, see=see)
 
 
 def _mark(report: ServedReport, launch: LaunchResult) -> LaunchIds:
@@ -436,13 +436,13 @@ def _mark(report: ServedReport, launch: LaunchResult) -> LaunchIds:
 
 
 def bottleneck_page(name: str) -> str:
-    """The reference of a bottleneck as Markdown, from its rule.
+    """The reference of a bottleneck, or of a cause of a step, as Markdown, from its rule.
 
     Raises:
         UsageProblem: there is none of that id.
     """
-    if name not in bottleneck_ids():
-        near = difflib.get_close_matches(name, bottleneck_ids(), 1)
+    if name not in rules():
+        near = difflib.get_close_matches(name, rules(), 1)
         raise UsageProblem(
             f"there is no bottleneck '{visible(name, 80)}'", f"Near it is {near[0]}" if near else ""
         )

@@ -18,7 +18,7 @@ from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.answer import CARDS, TOP, Kind, answer
+from ncu_toolkit.document.answer import CARDS, MANY, TOP, Kind, answer
 from ncu_toolkit.document.card import NAME, factor_text, kernel_name
 from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
 from ncu_toolkit.explain.verdict import extents
@@ -46,8 +46,6 @@ _HANDED: Final = 0.1
 _NAMED: Final = 3
 #: What names in a comparison's table may be cut to: two of them, so that both can be told.
 _SHORTEST: Final = 20
-#: As `MANY` of reported.py, which is loaded where it is needed.
-_MANY: Final = 20
 #: Kernels that are named where a filter matches none.
 _EXISTING: Final = 8
 #: A change (new over old, less 1) from which on it is shown as a factor.
@@ -89,7 +87,7 @@ def of_analysis(
     several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
     inside = map(_inside, several[: len(shown.cards)])
     points = list(_chained(analysis))
-    if len(analysis.launches) >= _MANY:
+    if len(analysis.launches) >= MANY:
         from ncu_toolkit.analysis import reported  # few reports have so many
 
         if whole := reported.of_analysis(analysis):
@@ -109,13 +107,13 @@ def _of_program(
 ) -> Answer:  # fmt: skip
     from ncu_toolkit.explain.program import program_answer
 
-    (file,) = analysis.files
+    file = analysis.launches[0].file
     shown = program_answer(
         *whole,
         top=top or TOP,
         cards=min(cards, CARDS),
         notes=notes,
-        next_command=f"ncu-toolkit analyze {shell_word(file.path)} --format html",
+        next_command=f"ncu-toolkit analyze {shell_word(file)} --format html",
         flags=flags,
     )
     return replace(shown, points=(*points[:CARDS], *shown.points))

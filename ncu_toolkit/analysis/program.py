@@ -6,6 +6,7 @@ that are of another program, are part of the result."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,13 +20,14 @@ from ncu_toolkit.analysis.analyze import (
     FileResult,
     Group,
     Options,
+    find_reports,
     judge,
 )
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.answers import told_apart
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
-from ncu_toolkit.core.files import may_be_trace
+from ncu_toolkit.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.program import diagnose_program
@@ -36,12 +38,16 @@ from ncu_toolkit.explain.program import Known, program_answer
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
 from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.files import is_trace, read_trace
+from ncu_toolkit.program.files import is_trace, is_trace_inside, read_trace
 from ncu_toolkit.program.step import find_step
 
 _TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
 #: Kernels of a report that are named where the trace lacks them.
 _NAMED: Final = 3
+#: What ends the names of reports and traces.
+_KIND: Final = re.compile(
+    r"(\.ncu-rep(\.xz|z)?|\.ncu-trace|\.sqlite|(\.pt)?(\.trace)?\.json(\.gz)?)$"
+)
 #: A cast before a number in a list of templates' arguments, which not all demanglers write.
 _CAST: Final = re.compile(r"\((?:unsigned )?(?:int|long|bool|char|short)\)(?=[-\d])")
 #: What else demanglers write differently: numbers of lambdas and of types, parameters, and "void".
@@ -74,6 +80,8 @@ class Programs:
     reports: Analysis = field(default_factory=lambda: Analysis(()))
     strangers: tuple[InputProblem, ...] = ()
     """Of each report of which no launch is in a trace."""
+    alone: Analysis | None = None
+    """Reports of a folder that belong to none of its traces."""
 
     @property
     def found(self) -> tuple[tuple[TraceResult, ProgramDiagnosis], ...]:
@@ -86,8 +94,34 @@ class Programs:
 
 
 def traces_among(paths: Iterable[Path]) -> list[Path]:
-    """The paths that are traces. Folders are searched for reports alone."""
+    """The paths that are traces; folders are none."""
     return [path for path in paths if may_be_trace(path) and is_trace(path)]
+
+
+def traces_inside(folders: Iterable[Path]) -> list[Path]:
+    """The traces in folders and below, in order."""
+    return [
+        path
+        for folder in folders
+        if os.path.isdir(folder)
+        for path in named_like_traces(folder)
+        if is_trace_inside(path)
+    ]
+
+
+def _of(report: Path, traces: Sequence[Path]) -> tuple[Path | None, bool]:
+    """The trace to which a report of a folder belongs, and whether by its name: the one that is named
+    like it, else the only one in that folder."""
+    beside = [path for path in traces if path.parent == report.parent]
+    alike = [path for path in beside if _stem(path) == _stem(report)]
+    if alike:
+        return alike[0], True
+    return (beside[0], False) if len(beside) == 1 else (None, False)
+
+
+def _stem(path: Path) -> str:
+    """A file's name without what says that it is a report or a trace."""
+    return _KIND.sub("", path.name.lower())
 
 
 def judged(
@@ -125,24 +159,40 @@ def analyze_programs(
         UsageProblem: as `analyze`.
     """
     options = replace(options or Options(), profiles=True)
-    traces = traces_among(paths)
-    others = [path for path in paths if path not in traces]
+    folders = [path for path in paths if os.path.isdir(path)]
+    inside = traces_inside(folders)
+    traces = dict.fromkeys((*traces_among(paths), *inside))
+    # a folder of traces alone lacks no reports
+    bare = {path for path in folders if inside and not find_reports([path])[0]}
+    others = [path for path in paths if path not in traces and path not in bare]
     reports = Analysis((), options)
     if others:
         reports = analyze_reports(others, options, jobs=jobs, timeout=timeout, progress=progress)
+    # a report that was named is looked for in each trace, one of a folder in its own
+    named = {str(path) for path in others}
+    own = {
+        each.path: _of(Path(each.path), inside) for each in reports.files if each.path not in named
+    }
     joined: set[str] = set()
     results = []
-    for path in dict.fromkeys(traces):
-        results.append(_read(path, reports, joined))
+    for path in traces:
+        there = [each for each in reports.files if own.get(each.path, (path,))[0] == path]
+        results.append(_read(path, replace(reports, files=tuple(there)), joined))
         if progress is not None:
             progress(str(path))
-    readable = [each for each in results if each.found is not None]
-    strangers = [
-        _stranger(file, readable)
-        for file in reports.files
-        if file.launches and file.path not in joined
-    ]
-    return Programs(tuple(results), reports, tuple(strangers) if readable else ())
+    readable = {each.path: each for each in results if each.found is not None}
+    strangers, alone = [], []
+    for file in reports.files:
+        if not file.launches or file.path in joined or not readable:
+            continue
+        trace, by_name = own.get(file.path, (None, True))
+        if by_name and (trace is None or str(trace) in readable):
+            asked = [*readable.values()] if trace is None else [readable[str(trace)]]
+            strangers.append(_stranger(file, asked))
+        else:
+            alone.append(file)
+    left = replace(reports, files=tuple(alone)) if alone else None
+    return Programs(tuple(results), reports, tuple(strangers), left)
 
 
 def _read(path: Path, reports: Analysis, joined: set[str]) -> TraceResult:

@@ -14,6 +14,7 @@ import msgspec
 from ncu_toolkit.analysis.analyze import Analysis, LaunchResult, typical
 from ncu_toolkit.diagnosis.program import diagnose_program
 from ncu_toolkit.diagnosis.program_rules import step_rules
+from ncu_toolkit.document.answer import MANY
 from ncu_toolkit.explain.program import Judged
 from ncu_toolkit.model import Device, Diagnosis, Launch
 from ncu_toolkit.model.program import Lack, ProgramDiagnosis, StepFinding, Trace
@@ -24,9 +25,8 @@ from ncu_toolkit.report import reader
 
 #: What no report has; whether it has lines is seen.
 _LACKS: Final[tuple[Lack, ...]] = ("wall time", "host calls", "marks", "shapes", "memory kinds")
-#: A report tells of a program from this many launches on, of this many kernels, each launched this
+#: A report of MANY launches tells of a program if they are of this many kernels, each launched this
 #: often on average. Of 168 reports, those of fewer hold chosen launches, or one of each kernel.
-MANY: Final = 20
 _KERNELS: Final = 3
 _EACH: Final = 2
 

@@ -152,11 +152,11 @@ class Report(_Shown):
             ValueError: the report holds no launch.
             EnvironmentProblem: the file cannot be written.
         """
-        from ncu_toolkit.pages.analysis_run import write_standalone
+        from ncu_toolkit.pages.html import write_analysis
 
         if not self.profiles:
             raise ValueError("there is no launch to show")
-        return write_standalone(self._analysis, Path(path))
+        return write_analysis(self._analysis, Path(path))
 
     def needs(self, kernel: str = "", **given: Any) -> Report:
         """The report with what its launches must move and compute at the least: see

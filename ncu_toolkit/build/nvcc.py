@@ -226,9 +226,7 @@ def source_digest(rung: Rung) -> str:
 
 
 def build_many(
-    requests: Sequence[BuildRequest],
-    progress: OnBuilt | None = None,
-    jobs: int | None = None,
+    requests: Sequence[BuildRequest], progress: OnBuilt | None = None, jobs: int | None = None
 ) -> list[BuildOutcome]:
     """Compile several rungs on `jobs` threads (the CPU count where None); outcomes in the order of
     the requests. One that fails does not stop the others. `progress` is called on this thread after

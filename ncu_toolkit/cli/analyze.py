@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,7 +24,7 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
     partly,
 )
-from ncu_toolkit.core.files import may_be_trace
+from ncu_toolkit.core.files import may_be_trace, named_like_traces
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.program import Programs
@@ -90,6 +91,9 @@ def command(
             refuse_for_traces(form, kernel, needs, redacted, alone=len(traces) == len(paths))
             asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
             return _programs(paths, form, asked, top, output, jobs, timeout)
+    if _for_programs(paths, form, kernel, redacted) and _traces_inside(paths):
+        asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
+        return _programs(paths, form, asked, top, output, jobs, timeout)
     asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
     with _reading(lambda: len(find_reports(paths)[0])) as tell:
         views = "ncu_toolkit.pages.html" if form == "html" else "ncu_toolkit.render.text"
@@ -108,6 +112,24 @@ def command(
     if form != "text" or output is not None or not sys.stdout.isatty():
         complain(lacking(analysis))  # on a terminal the text itself has said it
     return exit_code(analysis)
+
+
+def _traces_inside(paths: tuple[Path, ...]) -> list[Path]:
+    """Traces in the folders among `paths`."""
+    folders = [path for path in paths if os.path.isdir(path)]
+    if not any(map(named_like_traces, folders)):
+        return []
+    from ncu_toolkit.analysis.program import traces_inside
+
+    return traces_inside(folders)
+
+
+def _for_programs(paths: tuple[Path, ...], form: str, kernel: str, redacted: bool) -> bool:
+    """Whether traces that only lie in folders are answered. What is for reports alone, and what
+    machines read where there are reports, is of those."""
+    if kernel or redacted or form in ("sarif", *EXPORTS):
+        return False
+    return form not in ("json", "csv") or not find_reports(paths)[0]
 
 
 @contextlib.contextmanager
@@ -149,6 +171,7 @@ def _programs(
     jobs: int | None, timeout: float,
 ) -> int:  # fmt: skip
     """Answer for traces, and the reports beside them."""
+    from ncu_toolkit.analysis.answers import digest, of_analysis
     from ncu_toolkit.analysis.program import analyze_programs, answers_of
 
     with _reading(lambda: len(paths)) as tell:
@@ -164,8 +187,14 @@ def _programs(
     elif form == "html":
         for page in _program_pages(programs, output):
             click.echo(f"Open {page}")
+        if programs.alone and (output is None or not output.suffix):
+            _show(programs.alone, form, top, output)
     else:
         answers = answers_of(programs, top, page=output is None and sys.stdout.isatty())
+        if programs.alone:
+            answers.append(
+                digest(programs.alone, top) if form == "brief" else of_analysis(programs.alone, top)
+            )
         if form == "text":
             from ncu_toolkit.render.text import AnswersText
 
@@ -317,11 +346,11 @@ def write_pages(
     redacted: bool = False,
 ) -> Path | None:
     """Write the analysis as pages; None where there is nothing to show."""
-    from ncu_toolkit.pages.analysis_run import write_folder, write_standalone
+    from ncu_toolkit.pages.html import write_analysis, write_analysis_folder
 
     if not analysis.launches:
         return None
     chosen, _ = limited(analysis, top)
     if standalone:
-        return write_standalone(chosen, output or Path(STANDALONE), redacted=redacted)
-    return write_folder(chosen, output or Path("reports"), redacted=redacted)
+        return write_analysis(chosen, output or Path(STANDALONE), redacted=redacted)
+    return write_analysis_folder(chosen, output or Path("reports"), redacted=redacted)

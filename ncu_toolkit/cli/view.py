@@ -68,10 +68,9 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
 
 def write_pages(analysis: Analysis, folder: Path) -> Path:
     """Write the pages; returns the one to open, of two comparable reports their comparison."""
-    from ncu_toolkit.pages.analysis_run import write_folder
-    from ncu_toolkit.pages.html import write_answer
+    from ncu_toolkit.pages.html import write_analysis_folder, write_answer
 
-    page = write_folder(analysis, folder)
+    page = write_analysis_folder(analysis, folder)
     if len(analysis.files) != 2:
         return page
     old, new = (gate.sides_of(Analysis((file,), analysis.options)) for file in analysis.files)

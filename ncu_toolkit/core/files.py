@@ -31,6 +31,8 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _MEMORY_LOG: Final = 30
 #: Suffixes of a report: plain, packed by hand, and packed as ncu has done since 2026.3.
 REPORT_SUFFIXES: Final = (".ncu-rep", ".ncu-rep.xz", ".ncu-repz")
+#: What names of traces end with; of other files too.
+TRACE_SUFFIXES: Final = (".ncu-trace", ".sqlite", ".json", ".json.gz")
 _CHUNK: Final = 1 << 20
 #: Bytes of a file's start that `check` gets.
 _HEAD: Final = 64
@@ -244,6 +246,16 @@ def _unpacked(
 def may_be_trace(path: Path) -> bool:
     """Whether a path is worth a look for a trace: it is no folder, and not named like a report."""
     return not path.name.lower().endswith(REPORT_SUFFIXES) and not os.path.isdir(path)
+
+
+def named_like_traces(folder: Path) -> list[Path]:
+    """The files in a folder and below whose names end as those of traces do, in order."""
+    return sorted(
+        Path(place) / name
+        for place, _, names in os.walk(folder)
+        for name in names
+        if name.lower().endswith(TRACE_SUFFIXES)
+    )
 
 
 def head(path: Path, size: int) -> bytes:

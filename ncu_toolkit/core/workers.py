@@ -285,9 +285,7 @@ class _Forked:
     task, or else the function that the task names."""
 
     def __init__(
-        self,
-        prepare: Callable[[], object] | None = None,
-        call: Callable[..., object] | None = None,
+        self, prepare: Callable[[], object] | None = None, call: Callable[..., object] | None = None
     ) -> None:
         requests, ours = os.pipe()
         theirs, answers = os.pipe()

@@ -148,9 +148,5 @@ def _fused(first: int, run: Sequence[ChainLink], given: Sequence[float]) -> Chai
     now = sum(step.duration_us + between for step in run)
     moved = sum(step.read + step.written for step in run)
     return Chain(
-        first,
-        first + len(run) - 1,
-        now,
-        min(now, fused),
-        2 * sum(given) / moved if moved else 0.0,
+        first, first + len(run) - 1, now, min(now, fused), 2 * sum(given) / moved if moved else 0.0
     )

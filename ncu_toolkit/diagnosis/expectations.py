@@ -48,12 +48,7 @@ class _Abstain(Exception):
 
 
 def check(
-    says: str,
-    expression: str,
-    subject: Launches,
-    before: Launches | None,
-    *,
-    where: str = "",
+    says: str, expression: str, subject: Launches, before: Launches | None, *, where: str = ""
 ) -> Outcome:
     """Evaluate one check.
 

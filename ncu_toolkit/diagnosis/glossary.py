@@ -17,7 +17,7 @@ from typing import Any, Final
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import capital
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules.reference import page
+from ncu_toolkit.diagnosis.rules.reference import page, rules
 from ncu_toolkit.document.glossary import Definition, Definitions
 from ncu_toolkit.metrics import registry
 
@@ -25,6 +25,7 @@ from ncu_toolkit.metrics import registry
 GROUPS: Final[Mapping[str, str]] = {
     "concept": "Terms in charts, tables and headers",
     "bottleneck": "Bottlenecks",
+    "cause": "Causes of a program's step",
     "stall": "Stall reasons",
     "metric": "Figures of the profiler",
     "derived": "Figures computed from others",
@@ -66,12 +67,13 @@ def _all() -> Iterator[Definition]:
             source,
             (f"resource:{name.replace('_', ' ')}", *others),
         )
-    for name in load_rules():
+    for name in rules():
         about = page(name)
+        group = "bottleneck" if name in load_rules() else "cause"
         text = f"{about.summary} {' '.join(about.sections['What it is'].split())}"
         yield Definition(
-            _key("bottleneck", name),
-            "bottleneck",
+            _key(group, name),
+            group,
             about.title,
             text,
             " ".join(about.sections["Source"].split()),

@@ -36,10 +36,10 @@ from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Diagnosis, Location, Profile
 from ncu_toolkit.model.codec import document
-from ncu_toolkit.sass import branches, disassembly, liveness
+from ncu_toolkit.sass import branches, disassembly
+from ncu_toolkit.sass.branches import Liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
 from ncu_toolkit.sass.disassembly import Function, SassInstruction, readable, without_padding
-from ncu_toolkit.sass.liveness import Liveness
 from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE, parts
 
 TIMEOUT: Final = 120  # seconds for one cuobjdump call
@@ -399,7 +399,7 @@ def _kernel(
     facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | None, spills_known: bool
 ) -> KernelAnalysis:
     used, fill = facts.resources, facts.occupancy
-    warps, live = facts.warps, liveness.of_code(facts.function.lines, facts.function.targets)
+    warps, live = facts.warps, branches.live_in_code(facts.function.lines, facts.function.targets)
     return KernelAnalysis(
         name=readable(facts.name),
         registers=used.registers,
@@ -472,7 +472,7 @@ def code_of(profile: Profile) -> ProfiledCode | None:
     rows = profile.instructions
     if len(rows) > LONGEST:
         return None
-    targets, live = branches.targets(rows), liveness.of_rows(rows)
+    targets, live = branches.targets(rows), branches.live_registers(rows)
     if targets is None or live is None:
         return None
     code = []

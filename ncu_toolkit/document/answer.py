@@ -18,6 +18,8 @@ TONES: Final[dict[State, Tone]] = {
 #: Kernels in the table where nothing else is asked for, and those whose cards are shown.
 TOP: Final = 15
 CARDS: Final = 3
+#: Launches from which on a report can tell of a program (analysis/reported.py asks for more).
+MANY: Final = 20
 _FILE: Final = 40
 
 

@@ -515,8 +515,6 @@ class RunView:
     commands: tuple[Command, ...]
     files: tuple[Fact, ...]
     pages: tuple[PageView, ...]
-    records: tuple[Mapping[str, Any], ...]
-    """Each launch with its verdict as plain data, for JSON."""
 
 
 @dataclass(frozen=True)
@@ -569,12 +567,7 @@ def missing(why: str, plain: str = "") -> Cell:
 
 @lru_cache(maxsize=1 << 13, typed=True)  # 1 and 1.0 are written differently
 def number(
-    value: float | None,
-    unit: str,
-    why: str = "",
-    *,
-    title: str = "",
-    bar: float | None = None,
+    value: float | None, unit: str, why: str = "", *, title: str = "", bar: float | None = None
 ) -> Cell:
     """A cell of a number in one of the registry's units; `why` is said where there is none."""
     if value is None or not math.isfinite(value):

@@ -434,7 +434,7 @@ def _idle(account: Account) -> str:
 def lacking(trace: Trace) -> str:
     """What a trace does not tell, in a sentence; empty where it lacks nothing."""
     if not trace.timed:
-        return f"No host times and no idle time: record them with `{_RECORD}`."
+        return f"No host times and no idle time: record them with {_RECORD}."
     unknown = [words for lack, words in _UNKNOWN.items() if lack in trace.lacks]
     either = " or ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
     return f"The trace does not show {either}." if unknown else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -533,11 +533,11 @@ def problem_of(family: str) -> Problem | None:
         return None
 
 
-def known_rungs(families: Iterable[str]) -> dict[tuple[str, str], Rung]:
+def known_rungs(families: Collection[str]) -> dict[tuple[str, str], Rung]:
     """Headers of the named families' rungs. A broken or absent file leaves its rung out: the
     measurements are shown without its story."""
     try:
-        ladders = load_families()
+        ladders = load_families() if families else {}
     except ToolkitError:
         return {}
     found = {}

@@ -33,7 +33,7 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, Entry
-from ncu_toolkit.pages.columns import cause, cause_cell, verdict_cell
+from ncu_toolkit.pages.page_tables import cause, cause_cell, verdict_cell
 
 HEADINGS: Final = (
     "family", "slow", "fast", "size", "cause that the step removes", "rank", "predicted %", "achieved %", "off by", "ncu rank", "ncu %", "ncu off by",

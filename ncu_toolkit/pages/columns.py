@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -14,7 +13,6 @@ from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.document.views import (
     Cell,
@@ -28,9 +26,15 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.sections import fact_cell
 from ncu_toolkit.metrics.registry import STALL_REASONS
-from ncu_toolkit.model import Finding, Profile, Timing, matches_opcode
+from ncu_toolkit.model import Timing, matches_opcode
 from ncu_toolkit.pages import charts
-from ncu_toolkit.pages.book import Book, Entry, Ladder, achieved
+from ncu_toolkit.pages.book import Entry, Ladder, achieved
+from ncu_toolkit.pages.page_tables import (
+    cause,
+    compact,
+    limiter_words,
+    verdict_cell,
+)
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
@@ -107,11 +111,6 @@ def _figure(name: str, *, bar: bool = False) -> Callable[[Entry], Cell]:
     return lambda entry: fact_cell(entry.main, name, bar=bar, absent=NOT_PROFILED)
 
 
-def limiter_words(profile: Profile) -> str:
-    """What limits the resident blocks, in words; empty where the report does not say."""
-    return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
-
-
 def _limiter(entry: Entry) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
@@ -149,11 +148,6 @@ def _opcodes(pattern: str, without: str = "") -> Callable[[Entry], Cell]:
     return cell
 
 
-def compact(value: float) -> str:
-    """A count with three digits and a prefix: 134 M; small ones in full."""
-    return units.count(value) if abs(value) < 10_000 else units.si(value, "").rstrip()
-
-
 def _top_stall(entry: Entry) -> Cell:
     if entry.main is None:
         return missing(NOT_PROFILED)
@@ -166,25 +160,6 @@ def _top_stall(entry: Entry) -> Cell:
         reason,
         STALL_REASONS.get(reason, ""),
     )
-
-
-def verdict_cell(book: Book, profile: Profile) -> Cell:
-    """The verdict's title, with its sentence on hover; its value is the bottleneck's id."""
-    shown = book.card(profile)
-    return Cell(
-        shown.title, shown.bottleneck, shown.summary, tone="good" if shown.state == "roof" else ""
-    )
-
-
-def cause_cell(bottleneck: str) -> Cell:
-    """A bottleneck's title; its value is its id."""
-    return Cell(cause(bottleneck), visible(bottleneck))
-
-
-@lru_cache(maxsize=256)
-def cause(bottleneck: str) -> str:
-    """A bottleneck's title, or its id where this version has no such rule."""
-    return title(bottleneck) if bottleneck in bottleneck_ids() else visible(bottleneck)
 
 
 def _bottleneck(entry: Entry) -> Cell:
@@ -218,19 +193,6 @@ def predicted(before: Entry, removes: str) -> tuple[float, int] | None:
                 return None
             return 1 / (1 - of_all(removes, finding.saved, before.launches.part)), rank
     return None
-
-
-def gain_cell(finding: Finding) -> Cell:
-    """The predicted speedup of a finding, or why there is none: 1.00 would say that nothing can be
-    gained."""
-    speedup = finding.speedup or 1.0
-    if finding.good and speedup < LEAST_GAIN:
-        return missing("at its roof, nothing to remove", "at its roof")
-    if speedup < LEAST_GAIN:
-        because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
-        return missing(f"the report does not show the possible gain.{because}")
-    of = "gap to its roof" if finding.good else "estimate, if only this is fixed"
-    return Cell(units.ratio(speedup), speedup, of)
 
 
 def _prediction(entry: Entry) -> Cell:

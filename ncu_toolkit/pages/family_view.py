@@ -28,9 +28,10 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.pages import charts, tune_view
 from ncu_toolkit.pages.book import Book, Entry, Ladder, problem_of
-from ncu_toolkit.pages.columns import NOT_TIMED, cause, ladder_table
+from ncu_toolkit.pages.columns import NOT_TIMED, ladder_table
 from ncu_toolkit.pages.curve_view import library_curve
 from ncu_toolkit.pages.family_sentence import rate_text, roof_name, sentence
+from ncu_toolkit.pages.page_tables import cause
 from ncu_toolkit.pages.roofline import Spot, roofline
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand

@@ -18,9 +18,9 @@ from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.hardware.specs import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.catalogue import split
 from ncu_toolkit.model import Finding, Instruction, Profile
-from ncu_toolkit.sass import attribution, liveness
+from ncu_toolkit.sass import attribution, branches
 from ncu_toolkit.sass.attribution import SCOREBOARDS
-from ncu_toolkit.sass.liveness import Liveness
+from ncu_toolkit.sass.branches import Liveness
 
 #: Lines in the table of the hottest.
 _HOTTEST: Final = 12
@@ -75,7 +75,7 @@ def hot_spots(
     place = {name: i for i, name in enumerate(files)}
     counts = [row.sample_count for row in rows]
     total = sum(counts)
-    live = liveness.of_rows(rows)
+    live = branches.live_registers(rows)
     starts, sources = (
         zip(*(_source(profile.sources.get(name, "")) for name in files), strict=True)
         if files

@@ -21,8 +21,7 @@ from ncu_toolkit.document.card import Card, whole_percent
 from ncu_toolkit.document.views import Fold, Lane, Level, Memory, Moved, Wire
 from ncu_toolkit.explain.busy import Use, resource_name
 from ncu_toolkit.model import Profile
-from ncu_toolkit.pages.columns import compact
-from ncu_toolkit.pages.page_tables import traffic_table
+from ncu_toolkit.pages.page_tables import compact, traffic_table
 from ncu_toolkit.sass.opcodes import base, width
 
 #: What follows a figure that no counter of the report has: lanes x bytes of executed instructions.

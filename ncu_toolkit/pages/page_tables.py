@@ -11,8 +11,10 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
+from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.document.card import whole_percent
 from ncu_toolkit.document.views import (
     Cell,
@@ -36,8 +38,8 @@ from ncu_toolkit.hardware.specs import (
     what_if_shared,
 )
 from ncu_toolkit.metrics.registry import REGISTRY, STALL_REASONS
-from ncu_toolkit.model import Profile, RuleMessage
-from ncu_toolkit.pages.columns import compact, limiter_words
+from ncu_toolkit.model import Finding, Profile, RuleMessage
+from ncu_toolkit.pages.book import Book
 from ncu_toolkit.sass import attribution
 
 #: Opcodes and stall reasons that a fold's line names.
@@ -461,3 +463,45 @@ def metrics_table(profile: Profile) -> Table:
         ),
     ]
     return table("All figures read from the report", specs, list(REGISTRY), key="metrics")
+
+
+def limiter_words(profile: Profile) -> str:
+    """What limits the resident blocks, in words; empty where the report does not say."""
+    return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
+
+
+def compact(value: float) -> str:
+    """A count with three digits and a prefix: 134 M; small ones in full."""
+    return units.count(value) if abs(value) < 10_000 else units.si(value, "").rstrip()
+
+
+def verdict_cell(book: Book, profile: Profile) -> Cell:
+    """The verdict's title, with its sentence on hover; its value is the bottleneck's id."""
+    shown = book.card(profile)
+    return Cell(
+        shown.title, shown.bottleneck, shown.summary, tone="good" if shown.state == "roof" else ""
+    )
+
+
+def cause_cell(bottleneck: str) -> Cell:
+    """A bottleneck's title; its value is its id."""
+    return Cell(cause(bottleneck), visible(bottleneck))
+
+
+@lru_cache(maxsize=256)
+def cause(bottleneck: str) -> str:
+    """A bottleneck's title, or its id where this version has no such rule."""
+    return title(bottleneck) if bottleneck in bottleneck_ids() else visible(bottleneck)
+
+
+def gain_cell(finding: Finding) -> Cell:
+    """The predicted speedup of a finding, or why there is none: 1.00 would say that nothing can be
+    gained."""
+    speedup = finding.speedup or 1.0
+    if finding.good and speedup < LEAST_GAIN:
+        return missing("at its roof, nothing to remove", "at its roof")
+    if speedup < LEAST_GAIN:
+        because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
+        return missing(f"the report does not show the possible gain.{because}")
+    of = "gap to its roof" if finding.good else "estimate, if only this is fixed"
+    return Cell(units.ratio(speedup), speedup, of)

@@ -49,17 +49,13 @@ from ncu_toolkit.model import (
 from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, Entry, problem_of
-from ncu_toolkit.pages.columns import (
-    NOT_TIMED,
-    cause,
-    cause_cell,
-    energy_cell,
-    gain_cell,
-    rate_cell,
-)
+from ncu_toolkit.pages.columns import NOT_TIMED, energy_cell, rate_cell
 from ncu_toolkit.pages.hotspots import code_fold
 from ncu_toolkit.pages.memory_view import memory_fold
 from ncu_toolkit.pages.page_tables import (
+    cause,
+    cause_cell,
+    gain_cell,
     instruction_fold,
     metrics_table,
     occupancy_fold,

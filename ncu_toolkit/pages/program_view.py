@@ -58,7 +58,7 @@ from ncu_toolkit.model.program import (
 )
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.columns import gain_cell, verdict_cell
+from ncu_toolkit.pages.page_tables import gain_cell, verdict_cell
 from ncu_toolkit.pages.page_view import evidence_table, page_view
 from ncu_toolkit.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.choice import LaunchGroup, groups

@@ -21,7 +21,7 @@ from ncu_toolkit.model.run import Ceilings, Run
 from ncu_toolkit.pages.book import book_for
 from ncu_toolkit.pages.html import write_front, write_run
 from ncu_toolkit.pages.index_view import IndexPart, index_part
-from ncu_toolkit.render.assets_out import PLOTLY, content_hash
+from ncu_toolkit.render.html import PLOTLY, content_hash
 from ncu_toolkit.runs import store
 
 RECORDED_PREFIX = "recorded-"

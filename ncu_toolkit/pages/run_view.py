@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from ncu_toolkit.analysis import reported
 from ncu_toolkit.analysis.answers import chained, told_apart
-from ncu_toolkit.analysis.reported import MANY, ReportedLaunch
+from ncu_toolkit.analysis.reported import ReportedLaunch
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
-from ncu_toolkit.document.answer import CARDS, Kind, answer
+from ncu_toolkit.document.answer import CARDS, MANY, Kind, answer
 from ncu_toolkit.document.card import Card, kernel_name
 from ncu_toolkit.document.views import (
     Answer,
@@ -36,9 +36,8 @@ from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, book_for
 from ncu_toolkit.pages.calibration import calibration, predictions
-from ncu_toolkit.pages.columns import gain_cell, verdict_cell
 from ncu_toolkit.pages.family_view import family_view
-from ncu_toolkit.pages.json import launch_of_run
+from ncu_toolkit.pages.page_tables import gain_cell, verdict_cell
 from ncu_toolkit.pages.page_view import (
     Neighbours,
     beside,
@@ -85,8 +84,8 @@ def run_summary(book: Book) -> RunView:
     """The whole run without the pages of its launches."""
     run = book.run
     families = tuple(family_view(book, name) for name in book.families)
-    linked = {id(profile): book.page(profile) for profile in paged(book)}
-    judged, alike = calibration(book), kinds(book)
+    linked = page_names(book)
+    judged, alike = calibration(book) if book.entries else None, kinds(book)
     program, answered = _program(book), others(book, alike)
     complete = [members[0] for members in book.groups if members[0].launch.complete]
     card_pages = tuple(linked.get(id(profile), "") for profile in complete)
@@ -119,11 +118,12 @@ def run_summary(book: Book) -> RunView:
             for name in run.report_files
         ),
         (),
-        tuple(
-            launch_of_run(profile, book.diagnosis(profile), linked.get(id(profile), ""))
-            for profile in run.profiles
-        ),
     )
+
+
+def page_names(book: Book) -> dict[int, str]:
+    """The page of each launch that gets one, by the identity of its profile."""
+    return {id(profile): book.page(profile) for profile in paged(book)}
 
 
 def paged(book: Book) -> list[Profile]:

@@ -25,7 +25,8 @@ from ncu_toolkit.document.views import (
 from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.explain.sections import by_fact, change
 from ncu_toolkit.pages.book import Entry, achieved
-from ncu_toolkit.pages.columns import NOT_TIMED, cause, cause_cell, rung_link
+from ncu_toolkit.pages.columns import NOT_TIMED, rung_link
+from ncu_toolkit.pages.page_tables import cause, cause_cell
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (

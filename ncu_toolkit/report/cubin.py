@@ -184,8 +184,7 @@ def _check_segments(elf: bytes, found: list[Section], start: int, count: int) ->
 def _symbols(elf: bytes, table: Section, found: list[Section]) -> Iterator[Symbol]:
     names = found[table.link]
     _must(
-        table.entry == _SYMBOL.size and names.kind == _STRINGS,
-        "its table of symbols has no names",
+        table.entry == _SYMBOL.size and names.kind == _STRINGS, "its table of symbols has no names"
     )
     for at in range(table.start, table.start + table.size, _SYMBOL.size):
         name, info, _, section, _, size = _SYMBOL.unpack_from(elf, at)

@@ -18,14 +18,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from ncu_toolkit.model import Frame
-from ncu_toolkit.report.framing import (
-    FileBlock,
-    Framing,
-    Malformed,
-    fields,
-    one_field,
-    read_varint,
-)
+from ncu_toolkit.report.framing import FileBlock, Framing, Malformed, fields, one_field, read_varint
 
 ELF_MAGIC: Final = b"\x7fELF"
 ELF_HEADER: Final = struct.Struct("<IIQQQQIIQQ")
@@ -222,9 +215,7 @@ def codes(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[Code, ...]:
 
 
 def _code(
-    mangled: bytes,
-    sources: Sequence[SourceMessage | None],
-    holding: Sequence[SourceMessage | None],
+    mangled: bytes, sources: Sequence[SourceMessage | None], holding: Sequence[SourceMessage | None]
 ) -> Code:
     texts = [text for source in holding if source and (text := source.text(mangled))]
     text = texts[0] if len(texts) == 1 else b""

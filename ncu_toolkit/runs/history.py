@@ -110,8 +110,7 @@ def _duckdb() -> Any:
         import duckdb
     except ImportError:
         raise EnvironmentProblem(
-            "the history needs DuckDB, which is not installed",
-            extra("history"),
+            "the history needs DuckDB, which is not installed", extra("history")
         ) from None
     return duckdb
 
@@ -382,8 +381,7 @@ def _damaged(path: Path, why: str) -> InputProblem:
 
 def _foreign(path: Path) -> InputProblem:
     return InputProblem(
-        f"'{path}' is left out of the history: it is not a file of the history",
-        "Move it elsewhere",
+        f"'{path}' is left out of the history: it is not a file of the history", "Move it elsewhere"
     )
 
 

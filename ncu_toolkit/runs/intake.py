@@ -185,9 +185,7 @@ def take_in(paths: Sequence[Path], diagnose: Callable[[Profile], Diagnosis]) -> 
 
 
 def _rows_among(
-    paths: Sequence[Path],
-    diagnose: Callable[[Profile], Diagnosis],
-    broken: list[ToolkitError],
+    paths: Sequence[Path], diagnose: Callable[[Profile], Diagnosis], broken: list[ToolkitError]
 ) -> Iterator[Sequence[Row]]:
     """The rows of each run folder, then of each report that lies in none."""
     folders = sorted(

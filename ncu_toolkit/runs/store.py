@@ -399,8 +399,7 @@ def _with_needs(
         return tuple(needs.apply(profile, given) for profile in profiles)
     except UsageProblem as error:
         raise InputProblem(
-            f"'{folder / MANIFEST}': {error.message}",
-            "The manifest was edited. Make the run again",
+            f"'{folder / MANIFEST}': {error.message}", "The manifest was edited. Make the run again"
         ) from None
 
 

@@ -241,13 +241,14 @@ def test_an_unforeseen_error_shows_its_kind_alone(
 def test_terms_pages_and_checks_are_told(served: Served) -> None:
     assert served.call("glossary", term="long_scoreboard")["title"] == "Long scoreboard"
     assert served.call("glossary", term="tail-effect")["see"].endswith("/tail-effect")
+    assert served.call("glossary", term="host-sync")["see"].endswith("/host-sync")
     assert served.call("glossary", term="L2 to SM")["title"] == "Link from L2 to the SMs"
     assert served.call("doctor")["works"]["analyze"] is True
 
     async def read(client: Client) -> Any:
         pages = [
             (await client.read_resource(f"ncu-toolkit://{name}")).contents[0].text
-            for name in ("bottlenecks/tail-effect", "reports")
+            for name in ("bottlenecks/tail-effect", "bottlenecks/host-sync", "reports")
         ]
         with pytest.raises(MCPError, match=r"'odd\\udcff.ncu-rep'"):
             await client.read_resource("ncu-toolkit://reports/odd%FF.ncu-rep")
@@ -261,8 +262,9 @@ def test_terms_pages_and_checks_are_told(served: Served) -> None:
             await client.get_prompt("what-limits-this-kernel", {})
         return (*pages, prompt.messages[0].content.text)
 
-    page, listing, prompt = served.ask(read)
+    page, cause, listing, prompt = served.ask(read)
     assert page.startswith("# Tail effect")
+    assert cause.startswith("# Synchronisation inside the step")
     assert "## What to change" in page
     assert listing.startswith(digest.NOTE)
     assert "below/one.ncu-rep" in listing

@@ -22,7 +22,7 @@ from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem, partly
 from ncu_toolkit.document.card import cut_apart
 from ncu_toolkit.explain import differences
 from ncu_toolkit.model import Profile
-from ncu_toolkit.pages import analysis_run
+from ncu_toolkit.pages import html
 from ncu_toolkit.render.text import Fitted, plain_text
 
 TRANSPOSE = recorded.ROOT / "ncu_toolkit/data/recordings/h200-transpose/profile.ncu-rep.xz"
@@ -190,7 +190,7 @@ def test_plain_text_is_for_consoles_too(report: ncu_toolkit.Report) -> None:
 def test_cards_of_a_page_lead_to_their_launch(tmp_path: Path) -> None:
     at = recorded.ROOT / "tests/origins/reports/set-full.ncu-rep.xz"
     report = ncu_toolkit.load(at)
-    page = analysis_run.write_folder(report._analysis, tmp_path)
+    page = html.write_analysis_folder(report._analysis, tmp_path)
     text = page.read_text(encoding="utf-8")
     heads = re.findall(r'<p class="nc-head"><b>(.*?)</b>', text)
     assert len(heads) >= 2

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import diagnosis_cases as cases
+import jsonschema
 import program_traces
 import pytest
 from program_traces import function_of, sgemm
 
+import ncu_toolkit
 from ncu_toolkit.analysis import answers, reported
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
 from ncu_toolkit.analysis.reported import ReportedLaunch
 from ncu_toolkit.model import Frame, Launch, Origin
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.pages import analysis_run
+from ncu_toolkit.pages import html
+from ncu_toolkit.pages import json as documents
 from ncu_toolkit.render import markdown
 
 
@@ -71,7 +75,7 @@ def test_the_answer_names_what_a_report_lacks() -> None:
     assert "of kernels" in shown.headline
     assert "GPU busy" not in shown.headline
     assert shown.cards[0].bottleneck == "fp32-matmul"
-    assert shown.cards[0].missing.endswith("record them with `ncu-toolkit profile -- PROGRAM`.")
+    assert shown.cards[0].missing.endswith("record them with ncu-toolkit profile -- PROGRAM.")
     assert "of kernel time" in shown.cards[0].summary
     assert shown.tables[0].caption == "Kernels of the step"
     assert "--format html" in shown.cards[0].next, "the table of all launches is on that page"
@@ -168,8 +172,33 @@ def test_agents_get_the_kernels_and_the_causes_beside_them() -> None:
 
 
 def test_pages_and_markdown_tell_it_too(tmp_path: Path) -> None:
-    page = analysis_run.write_standalone(
-        gpt(last=60, profiles=True), tmp_path / "page.html"
-    ).read_text()
+    page = html.write_analysis(gpt(last=60, profiles=True), tmp_path / "page.html").read_text()
     assert "FP32 matrix products on CUDA cores" in page
     assert "where kernel time goes" in markdown.markdown(answers.of_analysis(gpt()))
+
+
+def test_in_python_the_next_step_is_a_call() -> None:
+    loaded = ncu_toolkit.Report(
+        "train.ncu-rep",
+        tuple(
+            ncu_toolkit.KernelLaunch(**{f.name: getattr(each.profile, f.name) for f in fields(each.profile)})
+            for each in gpt(last=90, profiles=True).launches
+            if each.profile
+        ),
+    )  # fmt: skip
+    text = str(loaded)
+    assert "FP32 matrix products on CUDA cores" in text
+    assert "ncu_toolkit.load('train.ncu-rep').to_html('report.html')" in text
+    assert "--top" not in text
+
+
+def test_json_holds_the_program_where_there_is_one() -> None:
+    told = json.loads(documents.analysis_document(gpt()))
+    jsonschema.validate(told, documents.schema())
+    found = told["program"]
+    assert found["findings"][0]["rule"] == "fp32-matmul"
+    assert "wall time" in found["lacks"]
+    step = documents.schema("program")["properties"]["programs"]["items"]["properties"]["step"]
+    jsonschema.validate(found["step"], step)
+    assert "program" not in json.loads(documents.analysis_document(gpt(), 3)), "--top left some out"
+    assert "program" not in json.loads(documents.analysis_document(gpt(last=19)))

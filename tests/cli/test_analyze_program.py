@@ -334,3 +334,85 @@ def test_load_refuses_what_is_no_trace(folder: Path) -> None:
     ):
         with pytest.raises(InputProblem, match=said):
             ncu_toolkit.load(folder / path, reports=[folder / each for each in reports])
+
+
+# ---- folders
+
+
+@pytest.fixture
+def beside(folder: Path, made: Path) -> Path:
+    """A folder with a program's trace and report, another trace, and files that are neither."""
+    inside = folder / "inside"
+    inside.mkdir()
+    for name in ("naive.ncu-trace", "naive.ncu-rep", "loader.ncu-trace"):
+        (inside / name).symlink_to(made / name)
+    (inside / "settings.json").write_text('{"a": 1}')
+    (inside / "runs.sqlite").write_bytes(b"SQLite format 3\0" + bytes(2000))
+    return inside
+
+
+def test_a_folder_has_traces_beside_reports(run: Run, beside: Path) -> None:
+    ended = run("inside")
+    assert (ended.code, ended.err) == (EXIT_OK, "")
+    assert ended.out.startswith("loader.ncu-trace: ")
+    assert "naive.ncu-trace: " in ended.out
+    assert ended.out.count("The reports tell of kernels that take") == 1, "it is joined to its own"
+    assert "settings" not in ended.out + ended.err
+    assert "Uncoalesced" in run("inside", "--kernel", "naive").out, "of reports alone"
+
+
+def test_a_report_named_like_a_trace_is_of_its_program(run: Run, beside: Path) -> None:
+    (beside / "naive.ncu-rep").rename(beside / "loader.ncu-rep")
+    ended = run("inside")
+    assert ended.code == EXIT_INPUT
+    assert "'inside/loader.ncu-rep' has no launch of 'inside/loader.ncu-trace'" in ended.err
+    assert "Uncoalesced" not in ended.out
+
+
+def test_a_report_named_like_no_trace_is_answered_alone(run: Run, beside: Path) -> None:
+    (beside / "naive.ncu-rep").rename(beside / "third.ncu-rep")
+    ended = run("inside")
+    assert (ended.code, ended.err) == (EXIT_OK, "")
+    assert "The reports tell of" not in ended.out
+    assert "3 launches of 3 kernels" in ended.out
+    assert "3 launches of 3 kernels" in run("inside", "--format", "brief").out
+    told = run("inside", "--format", "html", "--output", "pages").out.split()
+    assert len(told) == 6
+    assert all(Path(page).is_file() for page in told[1::2])
+
+
+def test_the_only_trace_of_a_folder_is_its_reports_own(run: Run, beside: Path) -> None:
+    (beside / "loader.ncu-trace").unlink()
+    (beside / "naive.ncu-trace").rename(beside / "program.ncu-trace")
+    ended = run("inside")
+    assert (ended.code, ended.err) == (EXIT_OK, "")
+    assert "The reports tell of" in ended.out
+    (beside / "program.ncu-trace").unlink()
+    (beside / "program.ncu-trace").symlink_to(beside.parent / "loader.ncu-trace")
+    ended = run("inside")
+    assert (ended.code, ended.err) == (EXIT_OK, ""), "it was not named like it"
+    assert "3 launches of 3 kernels" in ended.out
+
+
+def test_a_folder_of_traces_alone(run: Run, beside: Path) -> None:
+    (beside / "naive.ncu-rep").unlink()
+    ended = run("inside")
+    assert (ended.code, ended.err) == (EXIT_OK, "")
+    found = json.loads(run("inside", "--format", "json").out)
+    assert [each["status"] for each in found["files"]] == ["complete", "complete"]
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "sarif"])
+def test_machines_read_the_reports_of_a_folder(run: Run, beside: Path, form: str) -> None:
+    with_traces = run("inside", "--format", form)
+    for trace in beside.glob("*.ncu-trace"):
+        trace.unlink()
+    assert run("inside", "--format", form) == with_traces
+
+
+def test_a_torn_trace_of_a_folder_is_told(run: Run, beside: Path) -> None:
+    (beside / "torn.ncu-trace").symlink_to(beside.parent / "torn.ncu-trace")
+    ended = run("inside")
+    assert ended.code == EXIT_INPUT
+    assert "inside/torn.ncu-trace" in ended.err
+    assert "naive.ncu-trace: " in ended.out

@@ -17,7 +17,7 @@ from ncu_toolkit.diagnosis.chain import ChainLink, chains, link
 from ncu_toolkit.diagnosis.rules.launch_overhead import BETWEEN_US
 from ncu_toolkit.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.model import Origin
-from ncu_toolkit.pages import analysis_run
+from ncu_toolkit.pages import html
 from ncu_toolkit.pages import json as writer
 
 #: A pass over 100 MB, and over the same with an input of its own; a product; 3 µs of nearly nothing.
@@ -123,8 +123,8 @@ def test_launches_that_were_chosen_are_no_chain() -> None:
 
 def test_pages_tell_a_chain_too(tmp_path: Path) -> None:
     analysis = steps(profiles=True)
-    page = analysis_run.write_folder(analysis, tmp_path).read_text(encoding="utf-8")
+    page = html.write_analysis_folder(analysis, tmp_path).read_text(encoding="utf-8")
     assert "4 launches of one NVTX range (pass_0 to pass_3)" in page
     chosen = replace(analysis, options=Options(kernel="pass", profiles=True))
-    page = analysis_run.write_folder(chosen, tmp_path).read_text(encoding="utf-8")
+    page = html.write_analysis_folder(chosen, tmp_path).read_text(encoding="utf-8")
     assert "of one NVTX range" not in page, "others may have run between them"

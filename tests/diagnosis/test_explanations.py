@@ -15,7 +15,7 @@ from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.hardware.specs import occupancy, what_if_registers
 from ncu_toolkit.model import Finding
-from ncu_toolkit.pages.columns import gain_cell
+from ncu_toolkit.pages.page_tables import gain_cell
 from ncu_toolkit.sass import attribution
 
 

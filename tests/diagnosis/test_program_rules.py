@@ -4,7 +4,6 @@ alone."""
 from __future__ import annotations
 
 import ast
-import inspect
 from pathlib import Path
 
 import msgspec
@@ -18,13 +17,14 @@ from ncu_toolkit.diagnosis.program import SURE, diagnose_program, together
 from ncu_toolkit.diagnosis.program_rules import _operations, step_rules
 from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
 from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
-from ncu_toolkit.diagnosis.rules.reference import HEADINGS
+from ncu_toolkit.diagnosis.rules import reference
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Device, Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.model.program import (
     Account,
     Call,
     IdleGap,
+    Mark,
     Op,
     ProgramDiagnosis,
     Step,
@@ -86,9 +86,10 @@ def kernels(*names: str, us: float = 50.0) -> list[tuple[str, float, float, str]
 def test_rule_has_its_page(name: str) -> None:
     rule = step_rules()[name]
     assert rule.__name__.rpartition(".")[2] == name.replace("-", "_")  # type: ignore[attr-defined]
-    text = inspect.cleandoc(rule.__doc__ or "")
-    found = [part.partition("\n")[0] for part in text.split("\n\n")[1:]]
-    assert tuple(found) == HEADINGS
+    about = reference.page(name)
+    assert about.summary.endswith(".")
+    assert tuple(about.sections) == reference.HEADINGS
+    assert all(about.sections.values())
     assert rule.TITLE
     assert rule.TITLE[0].isupper()
     assert name not in rules.bottleneck_ids()
@@ -229,6 +230,42 @@ def test_late_launches_that_recording_made_are_not_sure() -> None:
     found = of_rule(diagnose_program(step, account), "launch-bound")
     assert found is not None
     assert found.confidence == "high"
+
+
+def test_compiled_code_is_not_to_be_compiled() -> None:
+    late = [(programs.ADD, 8.0, 6.0, "host late")] * 40
+    plain = of_rule(diagnose_program(*step_of(late)), "launch-bound")
+    fused = [("triton_poi_fused_add_0", 8.0, 6.0, "host late")]
+    compiled = of_rule(diagnose_program(*step_of([*late, *fused])), "launch-bound")
+    assert plain is not None
+    assert compiled is not None
+    assert plain.advice[0].startswith("Compile the model")
+    assert compiled.advice[0].startswith("The model is compiled")
+    step, account = step_of(late)
+    mark = Mark(0, step.window.end, "operator", 1)
+    trace = msgspec.structs.replace(
+        step.trace, marks=(mark,), names=("cudaLaunchKernel", "CompiledFunction")
+    )
+    marked = diagnose_program(msgspec.structs.replace(step, trace=trace), account)
+    assert marked.findings[0].advice == compiled.advice
+    left = of_rule(
+        diagnose_program(*step_of([*kernels(*[programs.ADD] * 12), *fused])), "unfused-chain"
+    )
+    assert left is not None
+    assert left.advice[0].startswith("torch.compile left these launches out")
+
+
+def test_a_gpu_without_tf32_is_told_of_fp16() -> None:
+    """In every framework: PyTorch by a kernel of its own, JAX and CuPy as well."""
+    v100 = Device("Tesla V100-SXM2-16GB", (7, 0))
+    for other in (programs.ADD, "loop_add_fusion", "cupy_add__float32_float32_float32", "my(int)"):
+        step, account = step_of(kernels(*[programs.sgemm()] * 4, other), device=v100)
+        found = of_rule(diagnose_program(step, account), "fp32-matmul")
+        assert found is not None
+        said = " ".join(found.advice).lower()
+        assert "tf32" not in said, other
+        assert "tensorfloat32" not in said, other
+        assert "float16" in said or "fp16" in said, other
 
 
 def test_long_idle_time_is_other_work_of_the_host() -> None:

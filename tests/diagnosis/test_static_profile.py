@@ -13,7 +13,7 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.static import LONGEST, checked, code_of
 from ncu_toolkit.explain.code import static_parts
 from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
-from ncu_toolkit.sass import liveness
+from ncu_toolkit.sass import branches
 
 needs_recording = pytest.mark.skipif(
     recorded.FP32 is None, reason="no recording of the FP32 ladder in the package"
@@ -110,4 +110,4 @@ def test_a_report_without_code_has_no_section() -> None:
     straight = code_of(profile)  # invented code without a branch: one region, no loop
     assert straight is not None
     assert not straight.facts.looped
-    assert liveness.of_rows(profile.instructions) is straight.live
+    assert branches.live_registers(profile.instructions) is straight.live

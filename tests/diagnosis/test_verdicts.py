@@ -24,8 +24,8 @@ from ncu_toolkit.diagnosis.rules import fp32_pipe, load_rules, tensor_pipe
 from ncu_toolkit.explain.verdict import WORDS, card
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Diagnosis, Finding, Profile
-from ncu_toolkit.pages.columns import gain_cell
 from ncu_toolkit.pages.json import diagnosis as as_json
+from ncu_toolkit.pages.page_tables import gain_cell
 
 FOLDER = cases.CASES / "verdicts"
 FILES = sorted(FOLDER.glob("*.json"))

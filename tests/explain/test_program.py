@@ -325,7 +325,7 @@ def test_what_the_trace_lacks_is_one_sentence() -> None:
         "The trace does not show why the GPU idles, which line launches a kernel or whether the host's "
         "memory is pinned."
     )
-    record = "No host times and no idle time: record them with `ncu-toolkit profile -- PROGRAM`."
+    record = "No host times and no idle time: record them with ncu-toolkit profile -- PROGRAM."
     assert said("wall time", "host calls") == record
     text = shown(explain.program_answer(gpt(("wall time",))))
     assert "GPU busy" not in text

@@ -14,7 +14,7 @@ from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Instruction
-from ncu_toolkit.sass import disassembly, liveness
+from ncu_toolkit.sass import branches, disassembly
 from ncu_toolkit.sass.disassembly import Function
 from ncu_toolkit.sass.opcodes import registers
 
@@ -103,7 +103,7 @@ def test_a_loop_keeps_its_accumulator_alive() -> None:
         STG.E desc[UR4][R6.64], R0
         EXIT
         BRA {BASE + 0x80:#x}""")
-    found = liveness.of_rows(code)
+    found = branches.live_registers(code)
     assert found is not None
     # R5, R6 and R7 come from nowhere: live from the start
     assert found.counts == (4, 5, 5, 5, 5, 5, 3, 0, 0)
@@ -111,14 +111,14 @@ def test_a_loop_keeps_its_accumulator_alive() -> None:
 
 
 def test_a_predicated_write_does_not_end_a_life() -> None:
-    always = liveness.of_rows(rows("MOV R0, R1\nMOV R0, R2\nSTS [R3], R0\nEXIT"))
-    maybe = liveness.of_rows(rows("MOV R0, R1\n@P0 MOV R0, R2\nSTS [R3], R0\nEXIT"))
+    always = branches.live_registers(rows("MOV R0, R1\nMOV R0, R2\nSTS [R3], R0\nEXIT"))
+    maybe = branches.live_registers(rows("MOV R0, R1\n@P0 MOV R0, R2\nSTS [R3], R0\nEXIT"))
     assert always is not None
     assert maybe is not None
     assert always.counts == (4, 3, 2, 0)
     assert maybe.counts == (4, 3, 2, 0)
-    cut = liveness.of_rows(rows("NOP\nMOV R0, R2\nSTS [R3], R0\nEXIT"))
-    kept = liveness.of_rows(rows("NOP\n@P0 MOV R0, R2\nSTS [R3], R0\nEXIT"))
+    cut = branches.live_registers(rows("NOP\nMOV R0, R2\nSTS [R3], R0\nEXIT"))
+    kept = branches.live_registers(rows("NOP\n@P0 MOV R0, R2\nSTS [R3], R0\nEXIT"))
     assert cut is not None
     assert kept is not None
     assert (cut.counts[0], kept.counts[0]) == (2, 3)
@@ -136,7 +136,7 @@ def test_a_subroutine_is_summed_up_at_its_call() -> None:
         BRA {BASE + 0x70:#x}
         IADD3 R5, R4, 0x1, RZ
         RET.REL.NODEC R20 {BASE:#x}"""
-    found = liveness.of_rows(rows(text))
+    found = branches.live_registers(rows(text))
     assert found is not None
     assert found.counts[4] == 4  # R4, R8, R20, R21 at the call: R5 is not live before it
     assert found.counts[8:] == (5, 4)
@@ -144,12 +144,12 @@ def test_a_subroutine_is_summed_up_at_its_call() -> None:
 
 
 def test_what_cannot_be_followed_gives_nothing() -> None:
-    assert liveness.of_rows(()) is None
-    assert liveness.of_rows((Instruction(0, 0, "", ""),)) is None
-    assert liveness.of_rows(rows(f"@P0 BRA {BASE + 0x8888:#x}\nEXIT")) is None
-    assert liveness.of_rows(rows("BRX R4 -0x40\nEXIT")) is not None
-    assert liveness.of_rows(rows("CALL.ABS.NOINC 0x0\nEXIT")) is not None
-    assert liveness.of_rows(rows("MOV R0, R1\nBRX R4 -0x40")) is None
+    assert branches.live_registers(()) is None
+    assert branches.live_registers((Instruction(0, 0, "", ""),)) is None
+    assert branches.live_registers(rows(f"@P0 BRA {BASE + 0x8888:#x}\nEXIT")) is None
+    assert branches.live_registers(rows("BRX R4 -0x40\nEXIT")) is not None
+    assert branches.live_registers(rows("CALL.ABS.NOINC 0x0\nEXIT")) is not None
+    assert branches.live_registers(rows("MOV R0, R1\nBRX R4 -0x40")) is None
 
 
 def have(*tools: str) -> bool:
@@ -203,7 +203,7 @@ def test_agrees_with_nvdisasm_on_rungs_of_every_ladder() -> None:
     peaks: list[tuple[str, int, int]] = []
     for rung in RUNGS:
         for function, expected in code_and_oracle(rung):
-            found = liveness.of_code(function.lines, function.targets).counts
+            found = branches.live_in_code(function.lines, function.targets).counts
             wanted = [expected.get(i.address, 0) for i in function.instructions]
             if any(i.base == "CALL" for i in function.instructions):
                 continue

@@ -25,7 +25,7 @@ from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.pages import json as documents
-from ncu_toolkit.pages.analysis_run import as_run
+from ncu_toolkit.pages.html import as_run
 from ncu_toolkit.render import html, markdown
 from ncu_toolkit.render.text import AnswerText
 from ncu_toolkit.report import reader

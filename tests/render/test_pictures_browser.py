@@ -20,9 +20,8 @@ from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import short_gain
 from ncu_toolkit.document.views import Answer, Chart, plain_table, text
-from ncu_toolkit.pages.analysis_run import write_standalone
 from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_answer, write_run
+from ncu_toolkit.pages.html import write_analysis, write_answer, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -36,7 +35,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """A report of many launches as one file."""
     require_chromium()
     found = analyze([HELDOUT], Options(profiles=True))
-    return found, write_standalone(found, tmp_path_factory.mktemp("program") / "report.html")
+    return found, write_analysis(found, tmp_path_factory.mktemp("program") / "report.html")
 
 
 def plain(text: str) -> str:
@@ -384,7 +383,7 @@ def test_loads_over_the_launch_s_time(browser: Browser, tmp_path: Path, width: i
     """As high as the table says, and as long as it was sampled."""
     report = recorded.ROOT / "tests" / "origins" / "reports" / "pm-sampling.ncu-rep.xz"
     browser.open(
-        write_standalone(analyze([report], Options(profiles=True)), tmp_path / "pm.html"),
+        write_analysis(analyze([report], Options(profiles=True)), tmp_path / "pm.html"),
         width=width,
     )
     browser.wait_for("document.documentElement.dataset.ready")

@@ -21,7 +21,7 @@ from ncu_toolkit.model.program import ProgramDiagnosis
 from ncu_toolkit.pages.program_view import COLOURS, program_view, write_program_page
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.step import find_step
-from ncu_toolkit.render.assets_out import content
+from ncu_toolkit.render.html import content
 
 
 @pytest.fixture(scope="module")

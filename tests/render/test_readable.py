@@ -21,13 +21,14 @@ from ncu_toolkit.hardware.specs import occupancy, what_if_block, what_if_registe
 from ncu_toolkit.model import Evidence, Presence, Reading
 from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.columns import COLUMNS, gain_cell
+from ncu_toolkit.pages.columns import COLUMNS
 from ncu_toolkit.pages.family_view import _cached, family_view
 from ncu_toolkit.pages.html import write_run
 from ncu_toolkit.pages.memory_view import memory_view
 from ncu_toolkit.pages.page_tables import (
     _all_fit,
     _what_if,
+    gain_cell,
     occupancy_fold,
     occupancy_table,
     stall_table,

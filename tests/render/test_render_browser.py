@@ -16,9 +16,8 @@ from browser import Browser, require_chromium
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
 from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.pages import analysis_run
 from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_run, write_standalone
+from ncu_toolkit.pages.html import write_analysis, write_run, write_standalone
 from ncu_toolkit.render import html
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -542,7 +541,7 @@ def _write_recorded_pages(folder: Path) -> None:
     report = folder / "one.ncu-rep"
     folder.mkdir(exist_ok=True)
     report.write_bytes(recorded.first_launches(1))
-    analysis_run.write_standalone(analyze([report], Options(profiles=True)), folder / "alone.html")
+    write_analysis(analyze([report], Options(profiles=True)), folder / "alone.html")
     books = {
         source.name: open_book(recorded.run_of(source), recorded.diagnosed)
         for source in recorded.FOLDERS

@@ -20,7 +20,7 @@ from render_hostile import MARKER, hostile_diagnosis, hostile_run
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import open_book
 from ncu_toolkit.pages.html import write_run, write_standalone
-from ncu_toolkit.render.assets_out import packed
+from ncu_toolkit.render.html import packed
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 

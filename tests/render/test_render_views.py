@@ -23,7 +23,7 @@ from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, open_book
 from ncu_toolkit.pages.family_view import _cut, _ticks, _traffic_chart
 from ncu_toolkit.pages.roofline import Spot, roofline, roofs
-from ncu_toolkit.pages.run_view import PAGES, paged, run_summary, run_view
+from ncu_toolkit.pages.run_view import PAGES, page_names, paged, run_summary, run_view
 from ncu_toolkit.render.html import reasons_of, table_csv
 from ncu_toolkit.render.text import RunText
 
@@ -248,7 +248,7 @@ def test_measured_roofs_stand_beside_the_device_peaks() -> None:
 
 
 def test_renderings_agree(view: RunView, book: Book) -> None:
-    document = json.loads(json_out.document(view))
+    document = json.loads(json_out.document(view, book, page_names(book)))
     rung = next(
         row
         for size in document["families"][0]["sizes"]
@@ -279,7 +279,7 @@ def test_a_narrow_terminal_loses_columns_and_no_digits(view: RunView, book: Book
 
 
 def test_json_lists_every_launch_with_its_verdict(view: RunView, book: Book) -> None:
-    launches = json_out.plain(view)["launches"]
+    launches = json_out.plain(view, book, page_names(book))["launches"]
     assert len(launches) == len(book.run.profiles)
     first = launches[0]
     assert first["kernel"].startswith("naive(")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -27,6 +28,10 @@ StepOutcome = StepFinding | NoFinding
 Framework = Literal["torch", "xla", "cupy", ""]
 #: The range that PyTorch opens for an optimizer's update.
 _OPTIMIZER: Final = "Optimizer.step"
+#: Operators that run what torch.compile made, and kernels of TorchInductor.
+_COMPILED: Final = re.compile(
+    r"^(?:CompiledFunction|CompiledFxGraph|## Call CompiledFxGraph|Torch-Compiled Region|triton_(?:poi|red|per|for)_fused)"
+)
 
 
 class StepFacts:
@@ -233,8 +238,18 @@ class StepFacts:
         )
         return "torch" if torch else ""
 
+    @cached_property
+    def compiled(self) -> bool:
+        """Whether code of torch.compile runs in the step, by its operators and kernels."""
+        names = {name for chain in self.operators for name in chain}
+        names |= {launch.function for launch in self.launches if launch}
+        return any(map(_COMPILED.search, names))
+
     def advice(self, *otherwise: str, **framework: tuple[str, ...]) -> tuple[str, ...]:
-        """Advice for the step's framework, else for CUDA C++."""
+        """Advice for the step's framework, else for CUDA C++; `compiled` in place of `torch` where
+        torch.compile is in use."""
+        if self.framework == "torch" and "compiled" in framework and self.compiled:
+            return framework["compiled"]
         return framework.get(self.framework, otherwise)
 
     # Outcomes

@@ -4,7 +4,7 @@ What it is
 Since Ampere, tensor cores multiply FP32 matrices rounded to TF32 (a mantissa of 10 bits, sums in
 FP32): at 8 times the rate of the CUDA cores on A100 and H100, 16 on B200, 2 on professional cards of
 GA10x, Ada and RTX Blackwell, and no faster on their GeForce cards, where 16-bit types are twice as
-fast. PyTorch computes products in full
+fast. Volta and Turing have no TF32: their tensor cores take FP16. PyTorch computes products in full
 FP32 unless it is told otherwise.
 
 Why it costs time
@@ -14,7 +14,7 @@ How to confirm
 The kernels' names say so: sgemm, simt or ffma. Under a profiler the tensor pipe is idle.
 
 What to change
-Allow TF32 for FP32 products. Or compute in BF16 or FP16 by automatic mixed precision, which halves
+Allow TF32 for FP32 products, where the GPU has it. Or compute in BF16 or FP16 by automatic mixed precision, which halves
 the bytes as well.
 
 When the advice is wrong
@@ -154,8 +154,14 @@ def find(s: StepFacts) -> StepOutcome:
             if kind == "TF32"
             else (f"Mixed precision: {mixed}",),
             xla=(
-                'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16 inputs.',
+                'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16 inputs.'
+                if kind == "TF32"
+                else f"Convert the inputs to {'float16' if kind == 'FP16' else 'bfloat16'}.",
             ),
-            cupy=("Set CUPY_TF32=1 in the environment, or convert the inputs to float16.",),
+            cupy=(
+                "Set CUPY_TF32=1 in the environment, or convert the inputs to float16."
+                if kind == "TF32"
+                else "Convert the inputs to float16.",
+            ),
         ),
     )

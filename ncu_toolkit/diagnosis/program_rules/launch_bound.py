@@ -102,6 +102,11 @@ def find(s: StepFacts) -> StepOutcome:
                 'Compile the model: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.',
                 "Or give each launch more work: a larger batch.",
             ),
+            compiled=(
+                'The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
+                "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.",
+                "Or give each launch more work: a larger batch.",
+            ),
             xla=("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
             cupy=(
                 "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture.",

@@ -76,6 +76,10 @@ def find(s: StepFacts) -> StepOutcome:
                 f"Call {units.listed([_CALLS[name] for name in found])}.",
                 "Or torch.compile the model, which fuses these launches.",
             ),
+            compiled=(
+                f"Call {units.listed([_CALLS[name] for name in found])}.",
+                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",
+            ),
             cupy=("Write each as one cupy.fuse function or RawKernel.",),
             xla=("Put them into one jax.jit function.",),
         ),

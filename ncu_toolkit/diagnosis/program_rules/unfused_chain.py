@@ -77,6 +77,9 @@ def find(s: StepFacts) -> StepOutcome:
             torch=(
                 "Compile the model: torch.compile(model) fuses elementwise operators with each other and with reductions.",
             ),
+            compiled=(
+                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",
+            ),
             cupy=("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
             xla=("Put the operations into one jax.jit function.",),
         ),

@@ -91,8 +91,7 @@ def find(k: Kernel) -> Outcome:
     )
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
         return k.ruled_out(
-            f"Warps wait for atomic operations for only {percent(waiting)} of their time.",
-            evidence,
+            f"Warps wait for atomic operations for only {percent(waiting)} of their time.", evidence
         )
     stores = k.executed("global", "local") or 0.0
     share_after = max(queued, count / (count + stores))

@@ -131,10 +131,7 @@ def find(k: Kernel) -> Outcome:
             )
         )
         return replace(
-            found,
-            speedup=without.speedup,
-            arithmetic=without.arithmetic,
-            relieves=without.relieves,
+            found, speedup=without.speedup, arithmetic=without.arithmetic, relieves=without.relieves
         )
     moved, reach = k["dram_bytes"], "."
     if (peak or 1.0) < SATURATED.value:  # without the bytes left in L2 every launch reaches that

@@ -155,12 +155,7 @@ def find(k: Kernel) -> Outcome:
             parallelism=factor,
             loads={"blocks": _blocks_left(k, factor)} if larger else {},
         ),
-        (
-            measured,
-            " ".join(limiters),
-            shown,
-            "active_warps issue_active registers_per_thread",
-        ),
+        (measured, " ".join(limiters), shown, "active_warps issue_active registers_per_thread"),
         [advice[name] for name in limiters]
         or "Collect the Occupancy section to see what limits the blocks.",
         "Higher theoretical and achieved occupancy, more than one eligible warp, busier issue slots.",

@@ -1,11 +1,13 @@
-"""What the reference says about a bottleneck: the parts of the rule's docstring, and its thresholds.
-The glossary and docs/bottleneck_pages.py read it."""
+"""What the reference says about a bottleneck, or about a cause of a step: the parts of the rule's
+docstring, and its thresholds. The glossary, docs/bottleneck_pages.py and agents read it."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ncu_toolkit.diagnosis.program_rules import StepRule, step_rules
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
@@ -23,8 +25,8 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class Page:
-    """One bottleneck's reference: `summary` is its first sentence, `sections` the text under each
-    of HEADINGS."""
+    """One bottleneck's or cause's reference: `summary` is its first sentence, `sections` the text
+    under each of HEADINGS, `requires` and `optional` the inputs of a bottleneck's rule."""
 
     bottleneck: str
     title: str
@@ -35,10 +37,15 @@ class Page:
     optional: tuple[str, ...]
 
 
+def rules() -> Mapping[str, Rule | StepRule]:
+    """Every rule with a reference by its id: those of kernels, then those of a step."""
+    return {**load_rules(), **step_rules()}
+
+
 def page(bottleneck: str) -> Page:
-    """The reference of one bottleneck. Raises KeyError for an unknown id, ValueError where a
+    """The reference of one bottleneck or cause. Raises KeyError for an unknown id, ValueError where a
     docstring lacks a heading."""
-    rule = load_rules()[bottleneck]
+    rule = rules()[bottleneck]
     text = inspect.cleandoc(rule.__doc__ or "")
     summary, _, rest = text.partition("\n\n")
     sections: dict[str, str] = {}
@@ -57,12 +64,12 @@ def page(bottleneck: str) -> Page:
         " ".join(summary.split()),
         sections,
         _thresholds(rule),
-        rule.REQUIRES,
-        rule.OPTIONAL,
+        getattr(rule, "REQUIRES", ()),
+        getattr(rule, "OPTIONAL", ()),
     )
 
 
-def _thresholds(rule: Rule) -> tuple[tuple[str, Threshold], ...]:
+def _thresholds(rule: Rule | StepRule) -> tuple[tuple[str, Threshold], ...]:
     return tuple(
         (name, value) for name, value in sorted(vars(rule).items()) if isinstance(value, Threshold)
     )

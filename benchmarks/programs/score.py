@@ -1,0 +1,484 @@
+"""python -m benchmarks.programs.score: how often the answer to a whole program is right.
+
+    python -m benchmarks.programs.score [--sealed] [--cases] [--recordings FOLDER] [--out docs/programs.md]
+
+Reads labels*.toml, and in FOLDER what record.py writes: NAME.before.ncu-trace, where there is one also
+NAME.before.ncu-rep (or .xz), and times.json: {NAME: {"before": {us: [...], recorded_us, seconds,
+recorded_seconds, result, code, error}, "after": {...}}}, where `us` are steps that nobody recorded.
+"profile_seconds" beside them is what `ncu-toolkit profile` took. Needs no GPU. The sealed half is
+scored once.
+
+A program counts where its fix saves at least 5 % of the step. First is right where our first cause is
+the label's. The saving predicted is the first finding's where it is the label's cause, else none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.field import half
+from benchmarks.field.scoring import VOID, Case, Said, row, update
+from benchmarks.programs.run import close
+from ncu_toolkit.analysis.program import TraceResult, analyze_programs
+from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
+from ncu_toolkit.core.files import write_atomic
+from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.diagnosis.program_rules import step_rules
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.explain.program import program_answer, step_kernels
+from ncu_toolkit.model.program import ProgramDiagnosis
+
+FOLDER: Final = Path(__file__).resolve().parent
+HALVES: Final = ("development", "sealed")
+#: What a label can name beside ids of rules of the step and `kernel:WHAT`.
+OTHERS: Final = frozenset(("library", "none", "repeated-work"))
+#: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
+OWN: Final = "own-kernel"
+#: What `library` means: own work that a library's call does better. By meaning, before any recording.
+LIBRARY: Final = frozenset((OWN, "missing-data-reuse", "tensor-core-unused"))
+#: What `kernel:WHAT` means where WHAT is no rule's id: the rules of each word that is in it. Written
+#: before any label or recording was seen.
+MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "coalesc": ("uncoalesced-global-access", "narrow-access"),
+    "stride": ("uncoalesced-global-access",),
+    "access": ("uncoalesced-global-access", "narrow-access"),
+    "vector": ("narrow-access", "global-instruction-pressure"),
+    "bank": ("shared-bank-conflict",),
+    "shared": ("shared-bank-conflict", "shared-instruction-pressure"),
+    "reuse": ("missing-data-reuse", "l1-bandwidth", "l2-bandwidth", "shared-instruction-pressure"),
+    "til": ("missing-data-reuse", "l1-bandwidth", "l2-bandwidth"),
+    "atomic": ("atomic-contention",),
+    "contention": ("atomic-contention",),
+    "spill": ("local-memory-traffic",),
+    "local": ("local-memory-traffic",),
+    "register": ("local-memory-traffic", "low-occupancy"),
+    "occupancy": ("low-occupancy", "grid-too-small"),
+    "block": ("low-occupancy", "grid-too-small", "idle-threads"),
+    "grid": ("grid-too-small", "tail-effect"),
+    "parallel": ("grid-too-small", "low-occupancy"),
+    "tail": ("tail-effect", "load-imbalance"),
+    "imbalance": ("load-imbalance", "barrier-imbalance", "tail-effect"),
+    "barrier": ("barrier-imbalance",),
+    "diverge": ("warp-divergence", "idle-threads"),
+    "idle-thread": ("idle-threads", "warp-divergence"),
+    "double": ("double-precision",),
+    "fp64": ("double-precision",),
+    "precision": ("double-precision", "tensor-core-unused"),
+    "tensor": ("tensor-core-unused",),
+    "special": ("special-function-pressure",),
+    "transcendental": ("special-function-pressure",),
+    "integer": ("integer-arithmetic",),
+    "division": ("integer-arithmetic", "special-function-pressure"),
+    "latency": ("memory-latency", "instruction-dependency", "low-occupancy"),
+    "dependen": ("instruction-dependency",),
+    "bandwidth": ("dram-bandwidth", "l2-bandwidth", "l1-bandwidth"),
+    "traffic": ("dram-bandwidth", "l2-bandwidth", "missing-data-reuse"),
+    "host-memory": ("host-memory",),
+    "managed": ("host-memory",),
+    "debug": ("debug-build",),
+    "constant": ("constant-cache-divergence",),
+}
+#: What someone who reads a list of kernels by time may take the class of the biggest for. Generous.
+BY_CLASS: Final[Mapping[str, tuple[str, ...]]] = {
+    "product": ("fp32-matmul", "library", "small-ops-loop"),
+    "convolution": ("fp32-matmul", "library"),
+    "attention": ("unfused-attention",),
+    "softmax": ("unfused-attention", "spelled-out", "unfused-chain"),
+    "norm": ("spelled-out", "unfused-chain"),
+    "loss": ("spelled-out", "unfused-chain"),
+    "elementwise": ("unfused-chain", "spelled-out", "optimizer-launches", "small-ops-loop"),
+    "reduction": ("unfused-chain", "spelled-out"),
+    "layout": ("layout-copies",),
+    "optimizer": ("optimizer-launches",),
+    "collective": ("exposed-collectives",),
+    "random": ("unfused-chain",),
+}
+#: A GPU that idles for more of the step is said to wait for launches.
+IDLE: Final = 0.2
+#: A healthy program that is promised more of its step is a false alarm.
+ALARM: Final = 0.1
+#: What recording and profiling cost: figures of times.json, and those of the program alone.
+COSTS: Final = {
+    "A recorded step": ("recorded_us", "us"),
+    "A recorded program": ("recorded_seconds", "seconds"),
+    "A profiled program": ("profile_seconds", "seconds"),
+}
+#: Programs of one cause from which its own share of the ceiling is used (design, section 4).
+ENOUGH: Final = 8
+
+
+@dataclass(frozen=True)
+class RecordedProgram:
+    """A program's recording: its label, its times, and what its trace before the fix says."""
+
+    name: str
+    label: Mapping[str, Any]
+    times: Mapping[str, Any]
+    result: TraceResult
+
+    @property
+    def found(self) -> ProgramDiagnosis:
+        assert self.result.found is not None
+        return self.result.found
+
+    @property
+    def framework(self) -> str:
+        return "public" if self.label.get("public") else self.name.partition("_")[0]
+
+    @property
+    def healthy(self) -> bool:
+        return bool(self.label.get("healthy")) or self.label["cause"] == "none"
+
+    @property
+    def achieved(self) -> float:
+        """The part (0-1) of the step that the fix saved, by medians of unrecorded steps."""
+        before, after = (statistics.median(self.times[v]["us"]) for v in ("before", "after"))
+        return float(1 - after / before)
+
+    def times_over(self, what: str, alone: str) -> float | None:
+        """One figure of the side before in multiples of another; None where one was not taken."""
+        took, plain = (self.times["before"].get(each) for each in (what, alone))
+        plain = statistics.median(plain) if isinstance(plain, list) and plain else plain
+        return took / plain if took and plain else None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the results of both sides are further apart than the label allows."""
+        one, other = (self.times.get(side, {}).get("result") for side in ("before", "after"))
+        if not isinstance(one, list) or not isinstance(other, list):
+            return one is not None and other is not None and one != other
+        return not close(one, other, float(self.label.get("tolerance") or 1e-3))
+
+
+def meant(cause: str) -> frozenset[str]:
+    """The ids of findings that a label's cause stands for.
+
+    Raises ValueError for a word outside of the vocabulary."""
+    if cause in step_rules() or cause in OTHERS:
+        return LIBRARY | {cause} if cause == "library" else frozenset((cause,))
+    kind, _, what = cause.partition(":")
+    if kind == "kernel" and what in load_rules():
+        return frozenset((what,))
+    ids = {each for word, rules in MEANINGS.items() if word in what for each in rules}
+    if kind != "kernel" or not ids:
+        raise ValueError(f"no meaning is known for the label {cause!r}")
+    return frozenset(ids)
+
+
+def read(
+    folder: Path, labels: Mapping[str, Any], which: str
+) -> tuple[list[RecordedProgram], list[str]]:
+    """The recorded programs of a half, and a sentence for each that does not count."""
+    times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
+    found, left_out = [], []
+    for name, label in sorted(labels.items()):
+        if half(name) != which:
+            continue
+        trace, timed = folder / f"{name}.before.ncu-trace", times.get(name, {})
+        sides = ("before",) if label.get("healthy") else ("before", "after")
+        if not trace.exists():
+            left_out.append(f"{name}: not recorded")
+        elif any(timed.get(v, {}).get("code") or not timed.get(v, {}).get("us") for v in sides):
+            left_out.append(f"{name}: a run failed or was not timed")
+        else:
+            reports = sorted(folder.glob(f"{name}.before.ncu-rep*"))[:1]
+            programs = analyze_programs([trace, *reports], jobs=1)
+            if programs.unreadable:
+                left_out.append(f"{name}: {programs.unreadable[0].error}")
+                continue
+            found.append(RecordedProgram(name, label, timed, programs.traces[0]))
+    return found, left_out
+
+
+def _share(program: RecordedProgram, us: float) -> float:
+    wall = program.found.account.wall_us
+    return us / wall if wall else 0.0
+
+
+def ours(program: RecordedProgram) -> Said:
+    """Causes in our order, and the first one's saving: what is expected, else the ceiling, whose
+    interval begins at none."""
+    costly = program.found.costly
+    if not costly:
+        card = program_answer(program.found, program.result.known).cards[0]
+        named = [frozenset((OWN,))] if " takes " in card.title else [frozenset(("none",))]
+        return named, 0.0, None
+    first = costly[0]
+    low, likely, high = first.expected_us or (0.0, first.ceiling_us, first.ceiling_us)
+    interval = _share(program, low), _share(program, high)
+    return [frozenset((each.rule,)) for each in costly], _share(program, likely), interval
+
+
+def _biggest(program: RecordedProgram) -> Said:
+    """Fix the kernel with most time: all of its time can go, and its name tells the cause."""
+    time: Counter[tuple[str, str]] = Counter()
+    for each in step_kernels(program.found.step, program.found.account):
+        time[each.launch.kernel, each.kind] += each.us  # type: ignore[assignment]
+    labels = {part.label: part.key for part in program.found.account.parts}
+    own = {OWN, *load_rules()}
+    named = [
+        frozenset(BY_CLASS.get(labels.get(kind, ""), tuple(own)))
+        for (_, kind), _ in time.most_common(5)
+    ]
+    most = max(time.values(), default=0.0)
+    return named, _share(program, most), None
+
+
+def _idle(program: RecordedProgram) -> Said:
+    """A GPU that idles for more than a fifth of the step waits for the host's launches."""
+    idle = 1 - program.found.account.busy
+    return ([frozenset(("launch-bound",))], idle, None) if idle > IDLE else ([], 0.0, None)
+
+
+def _ncu(program: RecordedProgram) -> Said:
+    """The largest estimates of Nsight Compute's rules for the kernel with most time."""
+    for kernel in step_kernels(program.found.step, program.found.account):
+        known = [
+            profile
+            for at, (profile, _) in program.result.known.items()
+            if program.found.step.trace.shapes[at].kernel == kernel.launch.kernel
+        ]
+        if known:
+            messages = calibrate.ncu_estimates(known[0])
+            saved = (messages[0].speedup or 0.0) / 100 if messages else 0.0
+            named = [frozenset(calibrate.ncu_means(message)) for message in messages]
+            return named, saved * kernel.share, None
+    return [], 0.0, None
+
+
+RIVALS: Final[dict[str, Callable[[RecordedProgram], Said]]] = {
+    "ncu-toolkit": ours,
+    "the biggest kernel": _biggest,
+    "idle over 20 %": _idle,
+    "Nsight Compute's rules on the biggest kernel": _ncu,
+}
+
+
+def cases(
+    programs: Iterable[RecordedProgram], says: Callable[[RecordedProgram], Said]
+) -> list[Case]:
+    """What one diagnostician says of each program that is not healthy and whose fix saves enough."""
+    found = []
+    for program in programs:
+        if program.healthy or program.achieved < VOID:
+            continue
+        named, saved, interval = says(program)
+        wanted = meant(program.label["cause"])
+        found.append(
+            Case(
+                program.name,
+                program.framework,
+                wanted,
+                tuple(named),
+                saved,
+                program.achieved,
+                interval,
+            )
+        )
+    return found
+
+
+def learned(given: Sequence[Case]) -> list[Case]:
+    """Each case with the share of the ceiling that the others' fixes achieved: the median and the
+    middle 80 %, of its own cause where ENOUGH others have it. Where the cause is not first, as it was."""
+    found = []
+    for case in given:
+        others = [
+            (c, c.achieved / c.predicted)
+            for c in given
+            if c is not case and c.rank == 1 and c.predicted
+        ]
+        alike = [share for c, share in others if c.named[0] == (case.named or (None,))[0]]
+        shares = alike if len(alike) >= ENOUGH else [share for _, share in others]
+        if case.rank != 1 or len(shares) < 2:
+            found.append(case)
+            continue
+        tenths = statistics.quantiles(shares, n=10, method="inclusive")
+        low, high = (min(1.0, case.predicted * end) for end in (tenths[0], tenths[-1]))
+        likely = min(1.0, case.predicted * statistics.median(shares))
+        found.append(replace(case, predicted=likely, interval=(low, high)))
+    return found
+
+
+def constant(given: Sequence[Case]) -> list[Case]:
+    """The best constant: the cause that is right most often, and the median saving."""
+    causes = sorted({each for case in given for each in case.wanted})
+    best = max(causes, key=lambda each: sum(each in case.wanted for case in given))
+    middle = statistics.median(case.achieved for case in given)
+    return [
+        replace(case, named=(frozenset((best,)),), predicted=middle, interval=None)
+        for case in given
+    ]
+
+
+def alarms(
+    programs: Iterable[RecordedProgram],
+) -> tuple[list[RecordedProgram], list[RecordedProgram]]:
+    """Healthy programs, and those of them whose first finding promises more than ALARM of the step."""
+    healthy = [each for each in programs if each.healthy]
+    return healthy, [each for each in healthy if ours(each)[1] > ALARM]
+
+
+def document(
+    programs: Sequence[RecordedProgram], left_out: Sequence[str] = (), *, every: bool = False
+) -> str:
+    """The scores in Markdown; with `every`, each program as well."""
+    mine = cases(programs, ours)
+    if not mine:
+        return "No program is recorded.\n"
+    lines = [
+        "| who | programs | first | first two | skill | Spearman | in the interval | median error (points) | worst |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        *(row(who, cases(programs, says)) for who, says in RIVALS.items()),
+        row("best constant", constant(mine)),
+        row("ncu-toolkit, ceiling × the share that others achieved", learned(mine)),
+    ]
+    frameworks = sorted({case.language for case in mine})
+    lines += [
+        row(f"ncu-toolkit, {name}", [c for c in mine if c.language == name]) for name in frameworks
+    ]
+    healthy, alarmed = alarms(programs)
+    second = {p.name: meant(p.label["second"]) for p in programs if p.label.get("second")}
+    either = sum(
+        bool(case.named and case.named[0] & (case.wanted | second.get(case.name, frozenset())))
+        for case in mine
+    )
+    held = [case for case in mine if case.interval and case.rank == 1]
+    below = sum(case.achieved <= (case.interval or (0, 0))[1] for case in held)
+    costs = {
+        said: [over for each in programs if (over := each.times_over(*of)) is not None]
+        for said, of in COSTS.items()
+    }
+    void = [each.name for each in programs if not each.healthy and each.achieved < VOID]
+    lines += [
+        "",
+        f"Our first is one of the label's two: {either} of {len(mine)}.",
+        f"The saving achieved is within the ceiling: {below} of {len(held)} whose cause is first.",
+        f"Healthy programs promised more than {ALARM:.0%}: {len(alarmed)} of {len(healthy)}.",
+        *(
+            f"{said}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
+            for said, found in costs.items()
+            if found
+        ),
+        f"Void, since the fix saves less than {VOID:.0%}: {', '.join(void) or 'none'}.",
+    ]
+    if apart := [each.name for each in programs if each.differs]:
+        lines.append(
+            f"Results before and after differ by more than the label allows: {', '.join(apart)}."
+        )
+    if left_out:
+        lines.append(f"Left out: {'; '.join(left_out)}.")
+    if every:
+        lines += [
+            "",
+            "| program | label | ours | saved at most | achieved |",
+            "|---|---|---|---:|---:|",
+        ]
+        label = {each.name: each.label["cause"] for each in programs}
+        for case in mine:
+            said = ", ".join(next(iter(ids)) for ids in case.named[:2])
+            lines.append(
+                f"| {case.name} | {label[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {case.achieved:.0%} |"
+            )
+        lines += [f"- false alarm: {each.name}, {ours(each)[1]:.0%}" for each in alarmed]
+        lines.append("")
+        lines += shares(mine)
+    return "\n".join(lines) + "\n"
+
+
+def shares(given: Sequence[Case]) -> list[str]:
+    """A table of the part of its ceiling that each cause's fixes achieved."""
+    by_cause: dict[str, list[float]] = {}
+    for case in given:
+        if case.rank == 1 and case.predicted:
+            by_cause.setdefault(next(iter(case.named[0])), []).append(
+                case.achieved / case.predicted
+            )
+    lines = [
+        "| cause | programs | achieved over ceiling, median | least | most |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    return lines + [
+        f"| {cause} | {len(found)} | {statistics.median(found):.0%} | {min(found):.0%} | {max(found):.0%} |"
+        for cause, found in sorted(by_cause.items())
+    ]
+
+
+_PAGE: Final = """# How often the answer to a program is right
+
+Whole programs, each written twice: as people write it, and mended. Someone who had seen neither rules
+nor recordings labelled each with the cause that its mend removes. A hash of the name puts each into the
+development half or into the sealed one, which is scored once. `make programs-score` writes this page.
+
+- **First** and **first two**: the label's cause is our first, or one of our first two.
+- **Skill** compares the error of the predicted saving with that of the best constant: 1 is no error, 0 no better. A cause that is not first predicts
+  nothing. A ceiling is no forecast, so its skill is that of "at most".
+- **In the interval**: the saving lies between none and the ceiling.
+
+What can be done without this tool is in the table too: take the kernel with most time, call a GPU that
+idles for a fifth of the step launch-bound, or ask Nsight Compute's own rules about the biggest kernel,
+where a report is there.
+
+<!-- scores -->
+<!-- end of scores -->
+"""
+
+
+def put(page: Path, which: str, tables: str) -> None:
+    """Put the tables of a half into a page, which is made where there is none; the other half's stay."""
+    if not page.exists():
+        write_atomic(page, _PAGE.encode())
+    text = page.read_text(encoding="utf-8")
+    rest = text.partition("<!-- scores -->")[2]
+    known = dict(zip(HALVES, [""] * len(HALVES), strict=True))
+    for section in rest.partition("<!-- end of scores -->")[0].split("## The ")[1:]:
+        name, _, body = section.partition(" half\n\n")
+        known[name] = body.strip() + "\n"
+    known[which] = tables
+    update(
+        page,
+        "\n".join(f"## The {name} half\n\n{body}" for name, body in known.items() if body).strip(),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Carry out one command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.programs.score")
+    parser.add_argument("--recordings", type=Path, default=FOLDER / "recordings")
+    parser.add_argument("--labels", type=Path, default=FOLDER, help="folder of labels*.toml")
+    parser.add_argument(
+        "--sealed", action="store_true", help="score the sealed half, which is done once"
+    )
+    parser.add_argument("--cases", action="store_true", help="each program as well")
+    parser.add_argument("--out", type=Path, help="page to put the scores into")
+    given = parser.parse_args(arguments)
+    which = "sealed" if given.sealed else "development"
+    try:
+        labels = {
+            name: label
+            for path in sorted(given.labels.glob("labels*.toml"))
+            for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
+        }
+        programs, left_out = read(given.recordings, labels, which)
+        tables = f"{document(programs, left_out, every=given.cases)}"
+    except (OSError, ValueError, KeyError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    if given.out is None:
+        print(f"## The {which} half\n\n{tables}")
+        return EXIT_OK
+    put(given.out, which, tables)
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""The scorer of whole programs, on simulated traces: no recording and no real label is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import program_traces
+import pytest
+from program_found import machine
+
+from benchmarks.field import half
+from benchmarks.field.scoring import Case
+from benchmarks.programs import score
+from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
+from ncu_toolkit.diagnosis.program_rules import step_rules
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.model.program import Trace
+from ncu_toolkit.program.files import write_trace
+
+
+def _named(stem: str, which: str = "development") -> str:
+    return next(name for at in range(99) if half(name := f"{stem}_{at}") == which)
+
+
+GPT, BOUND, IDLE = _named("torch_gpt"), _named("cuda_bound"), _named("torch_well")
+SEALED = _named("jax_hidden", "sealed")
+
+
+def _own() -> Trace:
+    """One kernel of the author's own, all the time."""
+    made = machine("own")
+    for _ in range(9):
+        made.launch("my_stencil(float*)", 900.0, line="own.cu:9")
+        made.sync()
+    return made.trace()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings, times and labels of four programs, one of them of the sealed half."""
+    here = tmp_path_factory.mktemp("recordings")
+    traces = {
+        GPT: program_traces.gpt(steps=5, layers=2, parameters=6),
+        BOUND: program_traces.launch_bound(),
+        IDLE: program_traces.healthy(steps=5),
+        SEALED: program_traces.loader(),
+    }
+    times: dict[str, Any] = {}
+    for name, trace in traces.items():
+        write_trace(trace, here / f"{name}.before.ncu-trace")
+        side = {"us": [100.0, 101.0, 99.0], "seconds": 2.0, "result": [1.0, 2.0]}
+        after = {**side, "us": [40.0, 41.0, 39.0]}
+        times[name] = {
+            "before": {**side, "profile_seconds": 5.0, "recorded_us": 102.0},
+            "after": after,
+        }
+    (here / "times.json").write_text(json.dumps(times))
+    return here
+
+
+def _labels(**other: dict[str, Any]) -> dict[str, Any]:
+    return {
+        GPT: {"cause": "fp32-matmul", "second": "unfused-attention", "tolerance": 0.01},
+        BOUND: {"cause": "kernel:coalescing", "second": "launch-bound"},
+        IDLE: {"cause": "none", "healthy": True},
+        SEALED: {"cause": "host-copy", "second": ""},
+        **other,
+    }
+
+
+def test_each_cause_is_compared_with_its_label(folder: Path) -> None:
+    programs, left_out = score.read(folder, _labels(), "development")
+    assert not left_out
+    assert {each.name for each in programs} == {GPT, BOUND, IDLE}, "the sealed half is not read"
+    found = {case.name: case for case in score.cases(programs, score.ours)}
+    assert set(found) == {GPT, BOUND}
+    assert found[GPT].rank == 1
+    assert found[GPT].language == "torch"
+    assert found[GPT].achieved == pytest.approx(0.6)
+    assert found[GPT].interval == (0.0, pytest.approx(found[GPT].predicted))
+    assert found[BOUND].rank is None
+    text = score.document(programs, every=True)
+    assert "| ncu-toolkit | 2 | 1 (50%) |" in text
+    assert "Our first is one of the label's two: 2 of 2." in text
+    assert "promised more than 10%: 0 of 1." in text
+    assert "A profiled program: 2.50 times as long in the median" in text
+    assert "A recorded step: 1.02 times" in text
+    assert "| fp32-matmul | 1 |" in text
+
+
+def test_rivals_know_what_they_can(folder: Path) -> None:
+    programs, _ = score.read(folder, _labels(**{BOUND: {"cause": "launch-bound"}}), "development")
+    biggest = {
+        case.name: case for case in score.cases(programs, score.RIVALS["the biggest kernel"])
+    }
+    assert biggest[GPT].rank == 1, "the biggest kernel is an FP32 product"
+    assert biggest[BOUND].rank is None
+    idle = {case.name: case for case in score.cases(programs, score.RIVALS["idle over 20 %"])}
+    assert idle[BOUND].rank == 1
+    assert not idle[GPT].named
+    (ncu,) = (name for name in score.RIVALS if name.startswith("Nsight"))
+    assert not any(case.named for case in score.cases(programs, score.RIVALS[ncu])), "no report"
+
+
+def test_a_kernel_of_ones_own_is_no_cause(tmp_path: Path) -> None:
+    write_trace(_own(), tmp_path / f"{GPT}.before.ncu-trace")
+    times = {"us": [9.0, 9.0], "code": 0}
+    (tmp_path / "times.json").write_text(
+        json.dumps({GPT: {"before": times, "after": {**times, "us": [3.0, 3.0]}}})
+    )
+    programs, _ = score.read(tmp_path, {GPT: {"cause": "library"}}, "development")
+    (case,) = score.cases(programs, score.ours)
+    assert case.named == (frozenset((score.OWN,)),)
+    assert case.rank == 1
+
+
+def test_what_does_not_count_is_told(folder: Path, tmp_path: Path) -> None:
+    for name in (GPT, BOUND):
+        (tmp_path / f"{name}.before.ncu-trace").write_bytes(
+            (folder / f"{name}.before.ncu-trace").read_bytes()
+        )
+    times = json.loads((folder / "times.json").read_text())
+    times[GPT]["after"]["code"] = 1
+    times[BOUND]["after"]["us"] = [99.0]
+    times[BOUND]["after"]["result"] = [2.0]
+    (tmp_path / "times.json").write_text(json.dumps(times))
+    programs, left_out = score.read(tmp_path, _labels(), "development")
+    assert sorted(left_out) == sorted(
+        [f"{GPT}: a run failed or was not timed", f"{IDLE}: not recorded"]
+    )
+    assert score.document(programs, left_out) == "No program is recorded.\n"
+    times[BOUND]["after"]["us"] = [20.0]
+    (tmp_path / "times.json").write_text(json.dumps(times))
+    text = score.document(*score.read(tmp_path, _labels(), "development"))
+    assert f"differ by more than the label allows: {BOUND}." in text
+    assert f"{IDLE}: not recorded" in text
+
+
+def test_labels_mean_rules() -> None:
+    assert score.meant("launch-bound") == {"launch-bound"}
+    assert score.meant("kernel:tail-effect") == {"tail-effect"}
+    assert "uncoalesced-global-access" in score.meant("kernel:uncoalesced")
+    assert {each for ids in score.MEANINGS.values() for each in ids} <= set(load_rules())
+    assert {each for ids in score.BY_CLASS.values() for each in ids} <= {
+        *step_rules(), *score.OTHERS,
+    }  # fmt: skip
+    for wrong in ("kernel:xyzzy", "something"):
+        with pytest.raises(ValueError, match="no meaning is known"):
+            score.meant(wrong)
+
+
+def test_shares_of_the_ceiling_are_learned_from_the_others() -> None:
+    wanted = frozenset(("launch-bound",))
+    given = [Case(str(at), "torch", wanted, (wanted,), 0.5, 0.25) for at in range(9)]
+    odd = Case("odd", "torch", wanted, (frozenset(("host-copy",)),), 0.4, 0.3)
+    *found, last = score.learned([*given, odd])
+    assert all(case.predicted == pytest.approx(0.25) for case in found)
+    assert last == odd, "a cause that is not first is not mended"
+
+
+def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
+    labels, page = tmp_path / "labels.toml", tmp_path / "programs.md"
+    lines = [
+        f'["{name}"]\n' + "\n".join(f"{key} = {json.dumps(value)}" for key, value in label.items())
+        for name, label in _labels(**{BOUND: {"cause": "launch-bound"}}).items()
+    ]
+    labels.write_text("\n".join(lines))
+    common = ["--recordings", str(folder), "--labels", str(tmp_path), "--out", str(page)]
+    assert score.main(common) == EXIT_OK
+    once = page.read_text()
+    assert "The sealed half" not in once
+    assert score.main([*common, "--sealed"]) == EXIT_OK
+    assert score.main(common) == EXIT_OK
+    both = page.read_text()
+    assert both.index("## The development half") < both.index("## The sealed half")
+    assert both.count("| ncu-toolkit |") == 2
+    assert score.main([*common, "--recordings", str(tmp_path / "none")]) == EXIT_INPUT
