@@ -37,6 +37,7 @@ import agent_session
 import bottleneck_pages
 import click
 import recorded
+import switch_tables
 import watch_session
 from heldout import fit
 
@@ -164,6 +165,10 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     counted = calibration_tables(runs)
     for name in ("summary", "cases", "intervals", "coverage", "limits", "readings"):
         held = between(held, name, counted[name])
+    tried = DOCS / "try.md"
+    switched = tried.read_text(encoding="utf-8")
+    for name, table in switch_tables.blocks().items():
+        switched = between(switched, name, table)
     agents, kept, program = DOCS / "agents.md", DOCS / "history.md", DOCS / "program.md"
     figures = {DOCS / "ci.md": "loop", DOCS / "cluster.md": "two_boards"}
     return {
@@ -175,6 +180,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         kept: between(kept.read_text(encoding="utf-8"), "example", history_example()),
         program: with_program_example(program.read_text(encoding="utf-8")),
         calibrated: held,
+        tried: switched,
         changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
         DOCS / "commands.md": commands(),
         DOCS / "glossary.md": glossary.markdown().replace("\n", f"\n\n{_NOTE}", 1),

@@ -184,13 +184,7 @@ class ComparedPair:
         old, new = self.old.values(figure), self.new.values(figure)
         if not old or not new:
             return None
-        errors = [_standard_error(values) for values in (old, new)]
-        # one launch has no spread; use the other side's
-        other = max((error for error in errors if error is not None), default=0.0)
-        noise = _CERTAIN * math.hypot(*(other if error is None else error for error in errors))
-        before, after = statistics.median(old), statistics.median(new)
-        beyond = abs(after - before) > noise
-        return Difference(figure, before, after, noise, chance(old, new) if beyond else None)
+        return difference(figure, old, new)
 
 
 @dataclass(frozen=True)
@@ -304,6 +298,17 @@ def _summable(side: Side) -> bool:
         and len(side.times_us) == len(side.profiles)
         and all(profile.rung is None for profile in side.profiles)
     )
+
+
+def difference(figure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Difference:
+    """The difference of two sides' repeats, none of them empty."""
+    errors = [_standard_error(values) for values in (old, new)]
+    # one launch has no spread; use the other side's
+    other = max((error for error in errors if error is not None), default=0.0)
+    noise = _CERTAIN * math.hypot(*(other if error is None else error for error in errors))
+    before, after = statistics.median(old), statistics.median(new)
+    beyond = abs(after - before) > noise
+    return Difference(figure, before, after, noise, chance(old, new) if beyond else None)
 
 
 def _standard_error(values: Sequence[float]) -> float | None:

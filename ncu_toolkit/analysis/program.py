@@ -25,16 +25,18 @@ from ncu_toolkit.analysis.analyze import (
 )
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.answers import told_apart
+from ncu_toolkit.analysis.trial import load_trial
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 from ncu_toolkit.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
-from ncu_toolkit.diagnosis.program import diagnose_program
+from ncu_toolkit.diagnosis.program import diagnose_program, with_trial
 from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import kernel_name
 from ncu_toolkit.document.views import Answer
 from ncu_toolkit.explain.program import Known, program_answer
+from ncu_toolkit.explain.trial import told
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
 from ncu_toolkit.program.account import account_of
@@ -198,9 +200,21 @@ def analyze_programs(
 def _read(path: Path, reports: Analysis, joined: set[str]) -> TraceResult:
     """One trace; the reports with launches of it are added to `joined`."""
     try:
-        return judged(read_trace(path), str(path), reports, joined)
+        return _with_trial(judged(read_trace(path), str(path), reports, joined), path)
     except (ToolkitError, OSError, MemoryError) as error:
         return TraceResult(str(path), error=for_user(error))
+
+
+def _with_trial(result: TraceResult, path: Path) -> TraceResult:
+    """With what was tried of the program, where that lies beside its trace."""
+    try:
+        trial = load_trial(path)
+    except InputProblem as error:
+        return replace(result, notes=(*result.notes, f"What was tried is left out: {error}"))
+    if trial is None or result.found is None:
+        return result
+    found = with_trial(result.found, trial)
+    return replace(result, found=found, notes=(*result.notes, *told(trial)))
 
 
 def join(

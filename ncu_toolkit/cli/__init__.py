@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "analyze": "Diagnose the kernels in Nsight Compute reports.",
     "view": "Show reports in a browser, here or on another machine.",
     "profile": "Profile a program, or kernels of a ladder, and write the report.",
+    "try": "Throw switches in a program, and measure what each gains.",
     "probe": "Find what limits a program's kernels where counters are locked.",
     "watch": "Profile a kernel again after each save, and show what changed.",
     "compare": "Compare two reports; fail CI on a regression.",
@@ -59,7 +60,7 @@ _DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
 #: Commands that keep what they finished before they were interrupted.
-_KEEPING: Final = ("bench", "build", "profile", "record", "tune", "watch")
+_KEEPING: Final = ("bench", "build", "profile", "record", "try", "tune", "watch")
 #: Options that take a file to write.
 _OUTPUT: Final = re.compile("-[qv]*o|--output|--log-file")
 #: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole

@@ -29,6 +29,7 @@ from ncu_toolkit.runs import history
 
 if TYPE_CHECKING:
     from ncu_toolkit.model import Profile
+    from ncu_toolkit.model.program import Trial
     from ncu_toolkit.model.run import Run
     from ncu_toolkit.runs.intake import Here
 
@@ -165,6 +166,15 @@ def keep(run: Run, folder: Path, at: Here) -> None:
 
     with _noted():
         history.add(intake.rows_of_run(run, folder, book_for(run).diagnosis, at))
+
+
+def keep_trial(trial: Trial, folder: Path, at: Here) -> None:
+    """As `keep`, for a program whose step was timed with switches."""
+    if history.installed():
+        from ncu_toolkit.runs import intake
+
+        with _noted():
+            history.add(intake.rows_of_trial(trial, folder, at))
 
 
 def keep_read(folder: Path, profiles: Sequence[Profile], at: Here) -> None:

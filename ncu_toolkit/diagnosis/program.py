@@ -22,9 +22,10 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules import step_rules
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
-from ncu_toolkit.model.program import Account, GapCause, ProgramDiagnosis, Step, StepFinding
+from ncu_toolkit.model.program import Account, GapCause, ProgramDiagnosis, Step, StepFinding, Trial
 
 #: What a ceiling counts in the order, by how sure its cause is.
 SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
@@ -70,10 +71,8 @@ def diagnose_program(
         if isinstance(outcome, NoFinding):
             considered.append(replace(outcome, bottleneck=name))
         else:
-            found.append(
-                msgspec.structs.replace(outcome, rule=name, title=rule.TITLE, switch=rule.SWITCH)
-            )
-    found += _kernels(s, known)
+            found.append(msgspec.structs.replace(outcome, rule=name, title=rule.TITLE))
+    found = [_with_switch(each, s) for each in (*found, *_kernels(s, known))]
     shown, covered = _uncovered(ordered(found), s)
     considered += covered
     return ProgramDiagnosis(
@@ -84,6 +83,34 @@ def diagnose_program(
         together_us=together(shown, account),
         notes=tuple(_unexplained(s, shown)),
     )
+
+
+def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
+    """With the switch that is made for it, where there is one. Code that a compiler made is not
+    compiled again, and a GPU whose compute capability is not known (0.0) may have anything."""
+    if finding.good:
+        return finding
+    cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
+    done = "compile" if "fused" in s.classes else None
+    able = [each for each in switches_for(finding.rule, s.framework, cc) if each.group != done]
+    return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
+
+
+def with_trial(found: ProgramDiagnosis, trial: Trial) -> ProgramDiagnosis:
+    """With what switches saved in place of what they can save at most, in the order that follows.
+    Where one switch is for several findings, the first has what it saved."""
+    saved = {
+        each.switches[0]: found.step.wall_us * (1 - each.left)
+        for each in trial.tried
+        if len(each.switches) == 1 and each.outcome in ("faster", "slower", "same")
+    }
+    findings = []
+    for finding in found.findings:
+        us = saved.pop(finding.switch, None)
+        findings.append(
+            finding if us is None else msgspec.structs.replace(finding, measured_us=max(0.0, us))
+        )
+    return msgspec.structs.replace(found, findings=tuple(ordered(findings)))
 
 
 def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
@@ -102,10 +129,15 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
 
 
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
-    """Findings by ceiling and how sure they are; what has nothing to gain last."""
-    return sorted(
-        findings, key=lambda f: (f.good, -f.ceiling_us * SURE[f.confidence], f.rule, f.title)
-    )
+    """Findings by what was measured, else by ceiling and how sure they are; what has nothing to gain
+    last."""
+
+    def worth(finding: StepFinding) -> float:
+        if finding.measured_us is not None:
+            return finding.measured_us
+        return finding.ceiling_us * SURE[finding.confidence]
+
+    return sorted(findings, key=lambda f: (f.good, -worth(f), f.rule, f.title))
 
 
 def together(findings: Iterable[StepFinding], account: Account) -> float:

@@ -245,19 +245,23 @@ def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
     wall = units.duration(wall_us)
     of = f" of {wall}" if whole else f"{units.THIN_SPACE}{_unit(wall_us)}"
     if found.measured_us is not None:
-        return f"saved {_in_unit(found.measured_us, wall_us)}{of} when tried"
+        if not found.measured_us:
+            return "no gain when tried"
+        if whole:
+            return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{units.THIN_SPACE}{_unit(wall_us)}"
+        return f"saves {_in_unit(found.measured_us, wall_us)}{of}, measured"
     most = _in_unit(found.ceiling_us, wall_us)
     if found.expected_us is not None:
         return f"saves about {_in_unit(found.expected_us[1], wall_us)}{of} (at most {most})"
     return f"saves at most {most}{of}"
 
 
-def _in_unit(part_us: float, wall_us: float) -> str:
-    """A time without its unit, in that of the whole: two digits, three where it is nearly the
+def _in_unit(part_us: float, wall_us: float, digits: int = 2) -> str:
+    """A time without its unit, in that of the whole: two `digits`, three where it is nearly the
     whole, and all before the point."""
     scale = next((scale for scale in (1e6, 1e3, 1.0) if wall_us >= scale * 0.9995), 1e-3)
     value = part_us / scale
-    digits = 2 if part_us < _MOST_OF * wall_us else 3  # 12.8 of 12.9 s, not 13
+    digits = digits if part_us < _MOST_OF * wall_us else 3  # 12.8 of 12.9 s, not 13
     return units.count(value) if value >= 100 else units.significant(value, digits)
 
 
@@ -275,8 +279,15 @@ def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) ->
         confidence=finding.confidence,
         summary=visible(finding.summary),
         where=_where(found, finding, lines),
-        do=tuple(shown_step(step, visible) for step in finding.advice),
+        do=tuple(shown_step(step, visible) for step in (*finding.advice, *_measure(finding))),
     )
+
+
+def _measure(finding: StepFinding) -> tuple[Advice, ...]:
+    """The command that measures what a fix gains, where there is one."""
+    if not finding.switch or finding.measured_us is not None:
+        return ()
+    return (Advice("Measure it", f"ncu-toolkit try {finding.switch} -- PROGRAM"),)
 
 
 def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:

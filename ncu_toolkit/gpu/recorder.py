@@ -212,16 +212,7 @@ def record(command: Sequence[str], folder: Path, asked: RecordOptions | None = N
         EnvironmentProblem: the recorder cannot be built, or the program not started.
     """
     asked = asked or RecordOptions()
-    if not command or shutil.which(command[0]) is None:
-        what = f"there is no program '{command[0]}'" if command else "no program to record"
-        raise UsageProblem(what, "Write `python name.py` for a script, ./name for a program here")
-    if os.environ.get("CUDA_INJECTION64_PATH"):
-        raise UsageProblem(
-            "CUDA_INJECTION64_PATH is set: another profiler is injected into CUDA programs already",
-            "Unset it, or leave that profiler",
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, **_environment(command, folder.resolve(), asked)}
+    environment = prepared(command, folder, asked)
     try:
         process = subprocess.Popen(list(command), env=environment)
     except OSError as error:
@@ -233,6 +224,21 @@ def record(command: Sequence[str], folder: Path, asked: RecordOptions | None = N
             _ended(process)
             return 128 + signal.SIGINT
     return 128 - code if code < 0 else code
+
+
+def prepared(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict[str, str]:
+    """The environment in which a program records itself into `folder`, which is made. Raises as
+    `record`."""
+    if not command or shutil.which(command[0]) is None:
+        what = f"there is no program '{command[0]}'" if command else "no program to record"
+        raise UsageProblem(what, "Write `python name.py` for a script, ./name for a program here")
+    if os.environ.get("CUDA_INJECTION64_PATH"):
+        raise UsageProblem(
+            "CUDA_INJECTION64_PATH is set: another profiler is injected into CUDA programs already",
+            "Unset it, or leave that profiler",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return {**os.environ, **_environment(command, folder.resolve(), asked)}
 
 
 def _environment(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict[str, str]:

@@ -3,6 +3,7 @@ in its step. Events are in nanoseconds on one clock, sums in microseconds."""
 
 from __future__ import annotations
 
+import statistics
 from typing import Literal
 
 import msgspec
@@ -251,3 +252,71 @@ class ProgramDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
     def costly(self) -> tuple[StepFinding, ...]:
         """Findings with something to gain."""
         return tuple(each for each in self.findings if not each.good)
+
+
+#: "broke": the program fails with it. "other step": what repeats is no longer the same, so that times
+#: cannot be compared.
+TryOutcome = Literal["faster", "slower", "same", "broke", "not applied", "other step"]
+#: Whether the program prints the same: "within" what the switch may change.
+Results = Literal["equal", "within", "differ", "not compared"]
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What a switch, or several at once, did to a program's step. Times are in microseconds, the
+    typical step of each run; of a larger batch, its part for the work of the first."""
+
+    switches: tuple[str, ...]
+    """Ids, with a value after a colon: `triton-warps:8`."""
+    title: str
+    outcome: TryOutcome
+    said: str
+    """What came of it, a sentence."""
+    before_us: tuple[float, ...] = ()
+    after_us: tuple[float, ...] = ()
+    noise_us: float = 0.0
+    """What medians of runs alike differ by (`analysis/gate.py`)."""
+    p: float | None = None
+    """How often chance alone makes the two differ as much; None where the runs are too few to tell."""
+    results: Results = "not compared"
+    compared: str = ""
+    """How what the program prints differs, a sentence."""
+    ceiling_us: float | None = None
+    """What it saves at most by the findings that it is for; None where none was made."""
+    keep: tuple[str, ...] = ()
+    """The lines that make it permanent."""
+
+    @property
+    def before(self) -> float:
+        return statistics.median(self.before_us) if self.before_us else 0.0
+
+    @property
+    def after(self) -> float:
+        return statistics.median(self.after_us) if self.after_us else 0.0
+
+    @property
+    def left(self) -> float:
+        """The step's time with it, over that without."""
+        return self.after / self.before if self.before else 1.0
+
+    @property
+    def good(self) -> bool:
+        """Whether it is worth keeping: faster, and the results are what the switch says they are."""
+        return self.outcome == "faster" and self.results != "differ"
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """Switches that were thrown in a program, the best first."""
+
+    program: str
+    gpu: str
+    word: Literal["step", "run"]
+    """What was timed: a step, or the whole run where none was found."""
+    before_us: tuple[float, ...]
+    """All runs without a switch."""
+    tried: tuple[Tried, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Tried | None:
+        """What is worth keeping and fastest."""
+        return min((each for each in self.tried if each.good), key=lambda t: t.left, default=None)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ncu_toolkit.document.views import Answer, Cell, RunView, Table
     from ncu_toolkit.explain.probed import Probed
     from ncu_toolkit.explain.program import Judged
-    from ncu_toolkit.model.program import ProgramDiagnosis
+    from ncu_toolkit.model.program import ProgramDiagnosis, Trial
     from ncu_toolkit.model.trace import KernelTimes
     from ncu_toolkit.pages.book import Book
 
@@ -228,6 +228,20 @@ def program_document(programs: Programs, top: int | None = None) -> str:
             for each, found in programs.found
         ],
     )
+
+
+_TRIED: Final = (
+    "switches title outcome said before_us after_us noise_us p results compared ceiling_us keep"
+)
+
+
+def trial_document(trial: Trial) -> str:
+    """What came of switches that were thrown in a program."""
+    tried = [
+        {**_fields(each, _TRIED), "before": each.before, "after": each.after}
+        for each in trial.tried
+    ]
+    return _document("trial", **_fields(trial, "program gpu word before_us notes"), tried=tried)
 
 
 _STEP_FINDING: Final = "rule title summary confidence good ceiling_us expected_us measured_us where advice arithmetic evidence switch?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ncu_toolkit import __version__
 from ncu_toolkit.analysis import analyze
 from ncu_toolkit.core.errors import InputProblem, ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing, finite
+from ncu_toolkit.model.program import Trial
 from ncu_toolkit.model.run import Run, RunCase
 from ncu_toolkit.report import integrity
 from ncu_toolkit.report.ncu_action import UNNAMED
@@ -111,6 +114,25 @@ def _timing_row(timing: Timing, key: str, run: Run, at: Here, code: str) -> Row:
         name=timing.rung, code=code, size=timing.size, dtype=timing.dtype, status="complete", time_us=timing.median_us,
         spread=finite(timing.spread),
     )  # fmt: skip
+
+
+def rows_of_trial(trial: Trial, folder: Path, at: Here | None = None) -> tuple[Row, ...]:
+    """The step of a program as it is, and with each switch that was timed."""
+    at = at or Here()
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    timed = [(each.switches, each.after_us) for each in trial.tried if each.after_us]
+    rows = []
+    for switches, times in [((), trial.before_us), *timed]:
+        middle, which = statistics.median(times), " + ".join(switches)
+        low, *_, high = statistics.quantiles(times, n=10) if len(times) > 1 else (middle, middle)
+        name = " with ".join(filter(None, (f"{trial.word} of {trial.program}", which)))
+        row = Row(
+            report=hashlib.sha256(repr(times).encode()).hexdigest(), launch=which or "step", run=folder.name, date=date,
+            tool=__version__, gpu=trial.gpu, gpu_uuid=at.gpu_uuid, git_commit=at.git_commit, git_dirty=at.git_dirty,
+            name=name, status="complete", time_us=middle, spread=finite((high - low) / middle if middle else None),
+        )  # fmt: skip
+        rows.append(row)
+    return tuple(rows)
 
 
 def _row(

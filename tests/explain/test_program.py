@@ -257,7 +257,8 @@ def test_gains_of_three_kinds() -> None:
 
     assert said() == "saves at most 27 of 46.6 ms"
     assert said(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (at most 27)"
-    assert said(measured_us=28_700.0) == "saved 29 of 46.6 ms when tried"
+    assert said(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
+    assert said(measured_us=0.0) == "no gain when tried"
     assert said(good=True) == "nothing to gain"
     assert said(974_000.0, ceiling_us=128_400.0) == "saves at most 128 of 974 ms"
     assert said(2_500_000.0, ceiling_us=120_000.0) == "saves at most 0.12 of 2.50 s"

@@ -22,8 +22,6 @@ class StepRule(Protocol):
 
     ID: str
     TITLE: str
-    SWITCH: str
-    """What `try` throws for it; "" for nothing."""
 
     def find(self, s: StepFacts) -> StepFinding | NoFinding: ...
 

@@ -32,7 +32,6 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "allocation-in-step"
 TITLE: Final = "Memory allocated in the step"
-SWITCH: Final = ""
 STEADY: Final = Threshold(
     8.0,
     "the first steps fill the caches of frameworks: fewer steps than that may all be first ones",

@@ -31,7 +31,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 
 ID: Final = "exposed-collectives"
 TITLE: Final = "Collectives that nothing hides"
-SWITCH: Final = ""
 
 
 def find(s: StepFacts) -> StepOutcome:

@@ -38,7 +38,6 @@ from ncu_toolkit.model import Device
 
 ID: Final = "fp32-matmul"
 TITLE: Final = "FP32 matrix products on CUDA cores"
-SWITCH: Final = ""
 #: A matrix times a vector reads each element once: memory limits it.
 _VECTOR: Final = re.compile(r"(?i)gemv|dot_kernel|gevm|_dot_")
 _GEFORCE: Final = re.compile(r"(?i)geforce|titan|\bRTX [2-5]0[5-9]0\b")

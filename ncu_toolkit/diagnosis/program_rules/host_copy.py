@@ -34,7 +34,6 @@ from ncu_toolkit.hardware.specs import host_link
 
 ID: Final = "host-copy"
 TITLE: Final = "Copies between host and device"
-SWITCH: Final = ""
 SLOW: Final = Threshold(
     0.25,
     "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",

@@ -36,7 +36,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 
 ID: Final = "host-sync"
 TITLE: Final = "Synchronisation inside the step"
-SWITCH: Final = ""
 #: Operators in which cuDNN may time its algorithms.
 _TRIED: Final = "convolution"
 #: What to do in place of a PyTorch operator that waits, by a part of its name.

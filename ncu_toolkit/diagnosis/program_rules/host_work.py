@@ -36,7 +36,6 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "host-work"
 TITLE: Final = "The GPU waits for other work of the host"
-SWITCH: Final = ""
 MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
 
 

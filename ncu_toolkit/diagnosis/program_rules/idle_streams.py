@@ -35,7 +35,6 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "idle-streams"
 TITLE: Final = "Grids that do not fill the GPU"
-SWITCH: Final = ""
 FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
 LONG: Final = Threshold(
     10.0, "us: a shorter launch takes as long to start and end, however many blocks it has"

@@ -36,7 +36,6 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "launch-bound"
 TITLE: Final = "The host launches too slowly"
-SWITCH: Final = ""
 MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
 )

@@ -32,7 +32,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
 ID: Final = "layout-copies"
 TITLE: Final = "Copies and conversions on the GPU"
-SWITCH: Final = ""
 #: The operator by which PyTorch converts a dtype.
 _CAST: Final = "aten::_to_copy"
 #: Parts of names of kernels that change an image's layout for a convolution.

@@ -34,7 +34,6 @@ from ncu_toolkit.diagnosis.time_model import FLOOR_US
 
 ID: Final = "optimizer-launches"
 TITLE: Final = "Optimizer in many launches"
-SWITCH: Final = ""
 #: Words that Adam reads and writes for each parameter in one pass: the parameter, its gradient and two
 #: moments read, all but the gradient written.
 _FUSED: Final = 7

@@ -29,7 +29,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 
 ID: Final = "serial-copies"
 TITLE: Final = "Copies in line with the kernels"
-SWITCH: Final = ""
 
 
 def find(s: StepFacts) -> StepOutcome:

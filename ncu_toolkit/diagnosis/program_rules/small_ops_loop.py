@@ -35,7 +35,6 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "small-ops-loop"
 TITLE: Final = "Loop of small launches"
-SWITCH: Final = ""
 PERIOD: Final = Threshold(
     4.0, "a layer of a network has more kernels than that, and layers cannot be batched"
 )

@@ -32,7 +32,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
 ID: Final = "spelled-out"
 TITLE: Final = "Norm, activation, softmax or loss written out"
-SWITCH: Final = ""
 _CALLS: Final = {
     "norm": "torch.nn.functional.layer_norm or rms_norm",
     "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',

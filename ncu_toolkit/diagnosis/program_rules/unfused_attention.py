@@ -34,7 +34,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 
 ID: Final = "unfused-attention"
 TITLE: Final = "Attention written out"
-SWITCH: Final = ""
 
 
 def find(s: StepFacts) -> StepOutcome:

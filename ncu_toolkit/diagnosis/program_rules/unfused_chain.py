@@ -35,7 +35,6 @@ from ncu_toolkit.diagnosis.thresholds import CHAIN
 
 ID: Final = "unfused-chain"
 TITLE: Final = "Elementwise kernels one after another"
-SWITCH: Final = ""
 _PASSES: Final = ("elementwise", "layout", "random")
 
 

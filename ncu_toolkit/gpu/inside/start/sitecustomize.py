@@ -1,5 +1,6 @@
-"""Starts the recorder's Python part in a program, and then the sitecustomize that it hides. The only
-file of its folder: what stands beside it on PYTHONPATH, the program could import by mistake.
+"""Starts the Python parts of the recorder and of `try` in a program, then the sitecustomize that it
+hides. The only file of its folder: what stands beside it on PYTHONPATH, the program could import by
+mistake.
 
 Nothing here may disturb the program: whatever fails is written to the folder."""
 
@@ -19,13 +20,13 @@ def _load(name: str, path: str) -> None:
         found.loader.exec_module(module)
 
 
-def _start(folder: str) -> None:
+def _start(folder: str, name: str) -> None:
     """Begin; what fails stands in PID.error."""
     if not folder:
         return
     try:
-        _load("_ncu_toolkit_recorder", os.path.join(os.path.dirname(_HERE), "python.py"))
-        sys.modules["_ncu_toolkit_recorder"].start(folder)
+        _load(f"_ncu_toolkit_{name}", os.path.join(os.path.dirname(_HERE), f"{name}.py"))
+        sys.modules[f"_ncu_toolkit_{name}"].start(folder)
     except BaseException:
         try:
             with open(os.path.join(folder, f"{os.getpid()}.error"), "w", encoding="utf-8") as file:
@@ -43,5 +44,6 @@ def _hidden() -> None:
             return
 
 
-_start(os.environ.get("NCU_TOOLKIT_RECORD", ""))
+_start(os.environ.get("NCU_TOOLKIT_RECORD", ""), "python")
+_start(os.environ.get("NCU_TOOLKIT_SWITCHES", ""), "switching")
 _hidden()

@@ -1,0 +1,96 @@
+"""`ncu-toolkit try`: throw switches in a program, and time its step."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from ncu_toolkit.cli._common import console
+from ncu_toolkit.cli._options import (
+    DEFAULT_REPORTS,
+    Output,
+    Seconds,
+    argument,
+    formats,
+    option,
+    options,
+)
+from ncu_toolkit.cli.history import keep_trial
+from ncu_toolkit.core import patterns
+from ncu_toolkit.core.errors import UsageProblem, did_you_mean
+from ncu_toolkit.core.safe import shell_word
+from ncu_toolkit.diagnosis.switches import switches
+from ncu_toolkit.explain.trial import list_answer, trial_answer
+from ncu_toolkit.gpu import cuda, trying
+from ncu_toolkit.runs import intake
+
+FORMATS = ("text", "markdown", "json", "html")
+
+
+@click.command("try")
+@options(
+    words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SWITCH…] -- PROGRAM ARGUMENTS…"),
+    everything=option("Try what the program's trace suggests, each switch alone, then all that are worth keeping at once.", "--all"),
+    listed=option("List the switches.", "--list"),
+    runs=option("Runs a side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
+    kernel=option("For switches of kernels: only a kernel with a name in which this regular expression is found.", "--kernel", "-k", default="",
+        metavar="REGEX"),
+    build=option('The command that builds the program, for switches of compilers: --build "nvcc -O2 app.cu -o app".', default="",
+        metavar="COMMAND"),
+    seconds=option("End each run after this long.", type=Seconds(), default=None, metavar="SECONDS"),
+    timeout=option("A run that takes longer counts as hung.", default=600.0),
+    reports=option("Folder for the trace and what was tried.", "--reports", default=DEFAULT_REPORTS, show_default=True),
+    form=formats(FORMATS, "Format to print."),
+    output="File to write instead of printing.",
+)  # fmt: skip
+def command(
+    everything: bool, listed: bool, runs: int, kernel: str, build: str, seconds: float | None, timeout: float,
+    reports: Path, out: Output, words: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Measure what a change of settings gains: run a program with and without it, in turn.
+
+    `ncu-toolkit try tf32 -- python train.py` runs the program 5 times each way, times its step as
+    `profile` finds it, and compares what it prints. `--all` traces the program first and takes the
+    switches that are for what it finds. None of the program's files is changed: the answer says which
+    line makes a switch permanent.
+
+    A switch that breaks the program, slows it down, changes results more than it may, or changes
+    nothing is told as such. Ctrl-C keeps what was measured."""
+    if listed:
+        out.answer(list_answer())
+        return
+    names, program = _split(words)
+    if bool(names) == everything:
+        near = did_you_mean(program[0].partition(":")[0], switches()) if program else ""
+        raise UsageProblem(
+            "--all takes no names of switches" if names else "no switch is named",
+            near
+            or "ncu-toolkit try --all -- python train.py; ncu-toolkit try --list shows the switches",
+        )
+    if not program:
+        raise UsageProblem(
+            "no program to run", "Put it after '--': ncu-toolkit try tf32 -- python train.py"
+        )
+    patterns.compiled(kernel, "--kernel")
+    screen = console(stderr=True)
+    job = trying.TryJob(program, tuple(shlex.split(build)), kernel, timeout, seconds or 0.0)
+    trial, trace = trying.try_program(job, names, reports, runs=runs, tell=screen.print)
+    keep_trial(trial, trace.parent, intake.here(cuda.gpu_uuid()))
+    answer = trial_answer(trial, trace=f"ncu-toolkit analyze {shell_word(str(trace))}")
+    if out.form == "json":
+        from ncu_toolkit.pages import json
+
+        out.text(json.trial_document(trial))
+    else:
+        out.answer(answer, f"Switches of {trial.program}", "ncu-try.html")
+
+
+def _split(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Switches, and the program's words: what comes first that is no switch begins it."""
+    at = next(
+        (at for at, word in enumerate(words) if word.partition(":")[0] not in switches()),
+        len(words),
+    )
+    return words[:at], words[at:]

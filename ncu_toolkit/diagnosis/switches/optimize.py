@@ -1,0 +1,15 @@
+"""Optimization of the GPU's code (-Xptxas -O3) and the host's, for builds that turned it off.
+
+Source: NVIDIA CUDA Compiler Driver, --optimize and --device-debug."""
+
+from __future__ import annotations
+
+ID = "optimize"
+TITLE = "Optimized code"
+CAUSES = ("debug-build",)
+MODULES = ("",)
+NEEDS = "command that builds it"
+DIFFERS = "Sums may be rounded in another order."
+TOLERANCE = 1e-5
+BUILD = ("-O3",)
+KEEP = {"": "nvcc -O3, without -G"}

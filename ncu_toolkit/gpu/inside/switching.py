@@ -1,0 +1,204 @@
+"""Throws switches in a program (diagnosis/switches/) before its script begins, as $NCU_TOOLKIT_SWITCHES
+says: a folder with plan.json, into which PID.switches is written, a line of JSON each time something
+is known: which of the watched modules the program imported, and whether a switch changed anything.
+
+It runs in programs of any environment and imports nothing of ncu-toolkit. Whatever fails in here is
+written down, and the program goes on without."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+#: Modules by which a switch applies to a program or not.
+WATCHED = ("torch", "jax", "cupy", "triton", "numba.cuda", "warp")
+#: While this file is in the folder, the program waits once it has imported a framework.
+WAIT = "wait"
+#: Calls of models known already after which no more are looked for.
+_ENOUGH = 50
+
+
+class Thrown:
+    """What a switch's hook is given: its value, and how it changes the program. What it changed is
+    told once."""
+
+    def __init__(self, folder: str, switch: str, value: str, kernel: str) -> None:
+        self.folder, self.switch, self.value = folder, switch, value
+        self.kernel = re.compile(kernel)
+        self.told: set[str] = set()
+
+    def applied(self) -> None:
+        """Say that something was changed."""
+        self._tell("applied", "")
+
+    def cannot(self, why: str) -> None:
+        """Say why something was not."""
+        self._tell("cannot", why)
+
+    def named(self, kernel: str) -> bool:
+        """Whether a kernel is one that the user asked for."""
+        return self.kernel.search(kernel) is not None
+
+    def on_models(self, torch: Any, visit: Callable[[Any], None]) -> None:
+        """Call `visit` with each module on the GPU that the program itself calls, not another module,
+        before its first call.
+
+        PyTorch's own call stands in its place again while a module runs, and for good once no new
+        ones come: compilers look for it."""
+        kind = torch.nn.Module
+        original = kind.__call__
+        known: dict[int, Any] = {}
+        since = 0
+
+        def call(module: Any, *arguments: Any, **named: Any) -> Any:
+            nonlocal since
+            kind.__call__ = original
+            try:
+                since += 1
+                if id(module) not in known:
+                    known[id(module)], since = module, 0
+                    if any(each.is_cuda for each in module.parameters()):
+                        guarded(visit, module, self)
+                return original(module, *arguments, **named)
+            finally:
+                if since < _ENOUGH:
+                    kind.__call__ = call
+
+        kind.__call__ = call
+
+    def on_construction(
+        self, kind: Any, change: Callable[[dict[str, Any]], bool], keep: str = ""
+    ) -> None:
+        """Before an object of a class is made, let `change` change the arguments, by name; it says
+        whether it did. If the class refuses them, the object is made as the program asked.
+
+        `keep` names an argument that may be an iterator, which a second try would find empty."""
+        original = kind.__init__
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def made(instance: Any, *arguments: Any, **named: Any) -> None:
+            if type(instance).__init__ is not made:  # a class of the user's own calls its base
+                original(instance, *arguments, **named)
+                return
+            bound = signature.bind(instance, *arguments, **named)
+            if keep and not isinstance(bound.arguments.get(keep), (list, tuple, dict)):
+                bound.arguments[keep] = list(bound.arguments[keep])
+            asked = dict(bound.arguments)
+            try:
+                if change(bound.arguments):
+                    original(*bound.args, **bound.kwargs)
+                    self.applied()
+                    return
+            except Exception as error:
+                self.cannot(f"{kind.__name__} refuses it: {error}")
+            bound.arguments.clear()
+            bound.arguments.update(asked)
+            original(*bound.args, **bound.kwargs)
+
+        kind.__init__ = made
+
+    def on_launches(self, kind: Any, name: str) -> None:
+        """Give an argument of launches of Triton's kernels the switch's value."""
+        original = kind.run
+
+        @functools.wraps(original)
+        def run(kernel: Any, *arguments: Any, **named: Any) -> Any:
+            if self.named(getattr(kernel, "__name__", "")):
+                named[name] = int(self.value)
+                self.applied()
+            return original(kernel, *arguments, **named)
+
+        kind.run = run
+
+    def _tell(self, what: str, why: str) -> None:
+        if what + why not in self.told:
+            self.told.add(what + why)
+            tell(self.folder, {"switch": self.switch, what: why or True})
+
+
+def tell(folder: str, fact: dict[str, Any]) -> None:
+    """Write a fact down; a full disk is no reason to disturb the program."""
+    try:
+        path = os.path.join(folder, f"{os.getpid()}.switches")
+        with open(path, "a", encoding="utf-8", errors="replace") as file:
+            file.write(json.dumps(fact) + "\n")
+    except OSError:
+        pass
+
+
+class _Finder:
+    """Calls hooks after modules were imported for the first time."""
+
+    def __init__(self, hooks: dict[str, list[Callable[[Any], None]]]) -> None:
+        self.hooks = hooks
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        hooks = self.hooks.pop(name, None)
+        if hooks is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        loader = spec.loader if spec is not None else None
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def run(module: Any) -> None:
+            execute(module)
+            for hook in hooks:
+                hook(module)
+
+        try:
+            loader.exec_module = run  # type: ignore[method-assign]
+        except AttributeError:  # a loader of C
+            pass
+        return spec
+
+
+def start(folder: str) -> None:
+    """Throw the switches of the plan in `folder`. Raises OSError, ValueError: there is none."""
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
+        plan = json.load(file)
+    hooks: dict[str, list[Callable[[Any], None]]] = {
+        name: [functools.partial(_imported, folder, name)] for name in WATCHED
+    }
+    for each in plan["switches"]:
+        thrown = Thrown(folder, each["id"], each["value"], plan["kernel"])
+        place = importlib.util.spec_from_file_location(
+            f"_ncu_toolkit_switch_{len(hooks)}", each["path"]
+        )
+        assert place is not None
+        assert place.loader is not None
+        module = importlib.util.module_from_spec(place)
+        place.loader.exec_module(module)
+        for name, hook in module.HOOKS.items():
+            hooks.setdefault(name, []).append(functools.partial(_hooked, hook, thrown))
+    sys.meta_path.insert(0, _Finder(hooks))
+
+
+def _imported(folder: str, name: str, module: Any) -> None:
+    """Note a framework, and wait for this run's turn before the GPU is used."""
+    tell(folder, {"module": name})
+    parent = os.getppid()
+    while os.path.exists(os.path.join(folder, WAIT)) and os.getppid() == parent:
+        time.sleep(0.005)
+
+
+def guarded(change: Callable[..., None], what: Any, thrown: Thrown) -> None:
+    """Change something; why it failed is told, and the program goes on."""
+    try:
+        change(what)
+    except Exception as error:
+        thrown.cannot(f"{type(error).__name__}: {error}")
+
+
+def _hooked(hook: Callable[[Any, Any], None], thrown: Thrown, module: Any) -> None:
+    guarded(lambda found: hook(found, thrown), module, thrown)

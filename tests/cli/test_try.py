@@ -1,0 +1,119 @@
+"""`ncu-toolkit try` on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from program_found import small
+
+from ncu_toolkit.analysis.trial import save_trial, trial_path
+from ncu_toolkit.cli import cli
+from ncu_toolkit.gpu import trying
+from ncu_toolkit.model.program import Trial, Tried
+from ncu_toolkit.program.files import write_trace
+from ncu_toolkit.runs import history
+from ncu_toolkit.runs.intake import rows_of_trial
+
+TRIED = Tried(
+    switches=("tf32",), title="TF32", outcome="faster", said="46.6 ms → 17.9 ms, 2.60× as fast.",
+    before_us=(46600.0,) * 5, after_us=(17900.0,) * 5, keep=("one line",),
+)  # fmt: skip
+TRIAL = Trial(
+    program="train.py", gpu="NVIDIA H100", word="step", before_us=(46600.0,), tried=(TRIED,)
+)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["try", *words])
+
+
+@pytest.fixture
+def asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> list[tuple[trying.TryJob, Sequence[str]]]:
+    found: list[tuple[trying.TryJob, Sequence[str]]] = []
+
+    def fake(
+        job: trying.TryJob, names: Sequence[str], *_: object, **__: object
+    ) -> tuple[Trial, Path]:
+        found.append((job, names))
+        return TRIAL, tmp_path / "program.ncu-trace"
+
+    monkeypatch.setattr(trying, "try_program", fake)
+    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
+    return found
+
+
+def test_switches_and_the_program(asked: list[tuple[trying.TryJob, Sequence[str]]]) -> None:
+    done = run("tf32", "triton-warps:8", "--runs", "3", "--", "python", "train.py", "--lr", "1")
+    assert done.exit_code == 0, done.output
+    job, names = asked[0]
+    assert (job.command, names) == (("python", "train.py", "--lr", "1"), ("tf32", "triton-warps:8"))
+    assert "measured 46.6" in done.output
+    run("--all", "--build", "nvcc 'a b.cu' -o app", "--", "./app")
+    assert asked[1][0].build == ("nvcc", "a b.cu", "-o", "app")
+    assert asked[1][1] == ()
+
+
+def test_other_formats(asked: list[tuple[trying.TryJob, Sequence[str]]], tmp_path: Path) -> None:
+    done = run("tf32", "--format", "json", "-o", str(tmp_path / "a.json"), "--", "python")
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found["schema"] == "ncu-toolkit/trial"
+    assert found["tried"][0]["after"] == 17900.0
+    done = run("tf32", "--format", "html", "-o", str(tmp_path / "a.html"), "--", "python")
+    assert done.exit_code == 0, done.output
+    assert "2.60×" in (tmp_path / "a.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--", "python", "a.py"], "no switch is named"),
+        (["tf23", "--", "python", "a.py"], "Did you mean 'tf32'?"),
+        (["tf32"], "no program to run"),
+        (["--all", "tf32", "--", "python"], "--all takes no names of switches"),
+        (["tf32", "--kernel", "(", "--", "python"], "--kernel"),
+    ],
+)
+def test_requests_that_make_no_sense(words: list[str], said: str) -> None:
+    done = run(*words)
+    assert done.exit_code != 0
+    assert said in f"{done.output} {done.exception}"
+
+
+def test_the_list() -> None:
+    done = run("--list")
+    assert done.exit_code == 0
+    assert "fused-optimizer" in done.output
+
+
+def test_analyze_shows_what_was_measured(tmp_path: Path) -> None:
+    trace = small().step.trace
+    path = tmp_path / "program.ncu-trace"
+    write_trace(trace, path)
+    plain = CliRunner().invoke(cli, ["analyze", str(path)]).output
+    save_trial(TRIAL, trial_path(path))
+    tried = CliRunner().invoke(cli, ["analyze", str(path)]).output
+    assert "Tried: tf32 took the step from" in tried
+    assert plain != tried
+    trial_path(path).write_text("{")
+    assert "What was tried is left out" in CliRunner().invoke(cli, ["analyze", str(path)]).output
+
+
+def test_the_history_has_the_step_with_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
+    rows = rows_of_trial(TRIAL, tmp_path / "20260101-train")
+    assert [(row.name, row.time_us) for row in rows] == [
+        ("step of train.py", 46600.0),
+        ("step of train.py with tf32", 17900.0),
+    ]
+    assert rows[1].spread == 0.0
+    pytest.importorskip("duckdb")
+    history.add(rows)

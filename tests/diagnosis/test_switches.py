@@ -1,0 +1,67 @@
+"""Switches as files: what each declares."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+
+import pytest
+
+from ncu_toolkit.diagnosis.program_rules import step_rules
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.switches import Switch, switches, switches_for
+from ncu_toolkit.program.classes import CLASSES
+
+
+@pytest.fixture(params=sorted(switches()))
+def switch(request: pytest.FixtureRequest) -> Switch:
+    return switches()[request.param]
+
+
+def test_it_is_for_causes_and_classes_that_exist(switch: Switch) -> None:
+    assert set(switch.causes) <= {*step_rules(), *load_rules()}
+    assert set(switch.classes) <= set(CLASSES)
+    assert switch.causes or switch.classes
+
+
+def test_it_can_be_applied_and_kept(switch: Switch) -> None:
+    assert bool(switch.environment) + bool(switch.hooks) + bool(switch.build) >= 1
+    assert set(switch.keep) <= set(switch.modules)
+    assert switch.keep
+    values = "".join((*switch.keep.values(), *switch.build))
+    assert ("{}" in values) == bool(switch.values)
+    assert re.fullmatch(r"[a-z0-9-]+", switch.id)
+    assert switch.differs.endswith(".")
+    assert not switch.title.endswith(".")
+    assert "Source: " in switch.about
+
+
+def test_it_needs_the_standard_library_alone(switch: Switch) -> None:
+    """The program's Python runs the file, and has no ncu-toolkit."""
+    for node in ast.walk(ast.parse(switch.path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+        assert all(name.partition(".")[0] in sys.stdlib_module_names for name in names)
+
+
+def test_the_switch_that_is_made_for_a_cause_comes_first() -> None:
+    def first(cause: str, framework: str = "torch") -> str:
+        return next((each.id for each in switches_for(cause, framework)), "")
+
+    assert first("fp32-matmul") == "tf32"
+    assert first("fp32-matmul", "xla") == "tf32"
+    assert first("launch-bound") == "cuda-graphs"
+    assert first("launch-bound", "") == ""  # a graph of CUDA C++ has to be written
+    assert first("optimizer-launches") == "fused-optimizer"
+    assert first("spelled-out") == "compile"
+    assert first("host-work") == "loader-workers"
+    assert first("host-sync") == ""
+
+
+def test_a_gpu_without_tf32_is_offered_none() -> None:
+    assert [each.id for each in switches_for("fp32-matmul", "torch", (7, 0))] == []
+    assert [each.id for each in switches_for("fp32-matmul", "torch", (8, 0))] == [
+        "tf32",
+        "bf16-autocast",
+    ]
