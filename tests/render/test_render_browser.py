@@ -283,6 +283,47 @@ def test_the_listing_goes_from_hot_line_to_hot_line(browser: Browser, reports: P
     healthy(browser)
 
 
+def test_columns_of_the_code_pane_are_chosen(browser: Browser, reports: Path) -> None:
+    """By keyboard; each heading stands over its numbers, in both panes."""
+    page = next(iter((reports / "fixture").glob("*vectorized*.html")))
+    browser.open("about:blank")
+    browser.open(page, width=1440)
+    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
+    heads = "[...document.querySelectorAll('.hot-pane:last-child h3 > *')].map(head => head.textContent)"
+    assert browser.evaluate(heads)[:3] == ["samples", "index", "executed"]
+    before = len(browser.evaluate(heads))
+    browser.evaluate("document.querySelector('.hot-tools .choose summary').focus()")
+    browser.press("Enter", 13, "\r")
+    browser.press("Tab", 9)
+    browser.press(" ", 32, " ")
+    assert "executed" not in browser.evaluate(heads)
+    browser.press(" ", 32, " ")
+    browser.evaluate("[...document.querySelectorAll('.hot-tools .choose input')].at(-1).click()")
+    assert len(browser.evaluate(heads)) == before + 1
+    ends = browser.evaluate(
+        "['h3', '.line:not(.fold)'].map(row => [...document.querySelectorAll('.hot-pane:last-child ' + row + ' .ex')].slice(0, 2)"
+        ".map(cell => cell.getBoundingClientRect().right))"
+    )
+    assert ends[0] == pytest.approx(ends[1], abs=2)
+    browser.press("Escape", 27)
+    healthy(browser)
+
+
+def test_the_address_of_a_section_opens_it(browser: Browser, reports: Path) -> None:
+    page = next(iter((reports / "fixture").glob("*vectorized*.html")))
+    for address in (page.resolve().as_uri(), (reports / "fixture" / "report.html").resolve().as_uri() + "#page-" + page.stem):  # fmt: skip
+        browser.open("about:blank")
+        browser.open(address, width=1440)
+        browser.wait_for("document.documentElement?.dataset.ready")
+        link = "[...document.querySelectorAll('.fold:not([open]) > summary > .anchor')].find(link => link.checkVisibility())"
+        where = browser.evaluate(f"{link}.href")
+        browser.open("about:blank")
+        browser.open(where, width=1440)
+        browser.wait_for("document.documentElement?.dataset.ready")
+        name = where.partition("#")[2]
+        browser.wait_for(f"document.getElementById('{name}')?.querySelector('.fold').open")
+
+
 def test_hot_spots_link_source_and_sass(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
     browser.wait_for("document.querySelector('.hotspots[data-ready]')")
