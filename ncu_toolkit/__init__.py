@@ -12,6 +12,8 @@ if TYPE_CHECKING:
         compare,
         load,
         profile,
+        profile_program,
+        step,
     )
 
 __version__ = "0.1.0"
@@ -24,6 +26,8 @@ __all__ = [
     "compare",
     "load",
     "profile",
+    "profile_program",
+    "step",
 ]
 
 

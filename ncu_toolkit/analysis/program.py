@@ -21,12 +21,11 @@ from ncu_toolkit.analysis.analyze import (
     Group,
     Options,
     find_reports,
-    judge,
 )
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.answers import told_apart
 from ncu_toolkit.analysis.trial import load_trial
-from ncu_toolkit.core import units
+from ncu_toolkit.core import units, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 from ncu_toolkit.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import shell_word, visible
@@ -140,13 +139,6 @@ def judged(
     return TraceResult(path, found, known, tuple(notes))
 
 
-def of_profiles(path: str, profiles: Sequence[Profile], options: Options) -> Analysis:
-    """A report that is read already, as `analyze` would give it."""
-    options = replace(options, profiles=True)
-    launches = tuple(judge(profile, path, options) for profile in profiles)
-    return Analysis((FileResult(path, launches, read=len(launches)),), options)
-
-
 def analyze_programs(
     paths: Sequence[Path],
     options: Options | None = None,
@@ -156,6 +148,9 @@ def analyze_programs(
     progress: Callable[[str], None] | None = None,
 ) -> Programs:
     """Read and judge traces, with the reports among `paths` joined to them.
+
+    Args:
+        timeout: seconds for one file; in another thread than the main one for a report alone.
 
     Raises:
         UsageProblem: as `analyze`.
@@ -179,7 +174,7 @@ def analyze_programs(
     results = []
     for path in traces:
         there = [each for each in reports.files if own.get(each.path, (path,))[0] == path]
-        results.append(_read(path, replace(reports, files=tuple(there)), joined))
+        results.append(_read(path, replace(reports, files=tuple(there)), joined, timeout))
         if progress is not None:
             progress(str(path))
     readable = {each.path: each for each in results if each.found is not None}
@@ -197,10 +192,14 @@ def analyze_programs(
     return Programs(tuple(results), reports, tuple(strangers), left)
 
 
-def _read(path: Path, reports: Analysis, joined: set[str]) -> TraceResult:
+def _read(path: Path, reports: Analysis, joined: set[str], timeout: float) -> TraceResult:
     """One trace; the reports with launches of it are added to `joined`."""
+    late = InputProblem(
+        f"'{path}' did not finish within {timeout:.0f} s", "Allow more time with --timeout"
+    )
     try:
-        return _with_trial(judged(read_trace(path), str(path), reports, joined), path)
+        with workers.time_limit(timeout, late):
+            return _with_trial(judged(read_trace(path), str(path), reports, joined), path)
     except (ToolkitError, OSError, MemoryError) as error:
         return TraceResult(str(path), error=for_user(error))
 

@@ -1,5 +1,6 @@
-"""The Python interface: `load` a report or a program's trace, `compare` two reports, and `profile`
-to mark what `ncu-toolkit profile -- python script.py` should look at.
+"""The Python interface: `load` a report or a program's trace, `compare` two reports, record and
+profile a program's step with `profile_program`, and mark what `ncu-toolkit profile -- python script.py`
+should look at: a `step`, or whatever `profile` surrounds.
 
 They are found as `ncu_toolkit.load` and so on; nothing heavy is imported before they are used."""
 
@@ -10,11 +11,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from ncu_toolkit.model import Diagnosis, Profile
+from ncu_toolkit.model.program import STEP_RANGE
 
 if TYPE_CHECKING:
     import pandas
@@ -534,3 +536,94 @@ def profile(what: Any = "") -> Any:
     if callable(what):
         return Range(getattr(what, "__qualname__", "range"))(what)
     return Range(str(what) or "range")
+
+
+@contextlib.contextmanager
+def step() -> Iterator[None]:
+    """Mark a step of the program, as `with ncu_toolkit.step():` around the body of its loop, or
+    `@ncu_toolkit.step()`. `ncu-toolkit profile` and Nsight Systems then know where steps begin.
+
+    Opens an NVTX range through PyTorch, CuPy or the `nvtx` package where one is imported, else
+    through NVIDIA's NVTX library where one is found; else it does nothing."""
+    nvtx = _nvtx()
+    if nvtx is not None:
+        nvtx[0](STEP_RANGE)
+    try:
+        yield
+    finally:
+        if nvtx is not None:
+            nvtx[1]()
+
+
+def _nvtx() -> tuple[Callable[[str], object], Callable[[], object]] | None:
+    """What opens and closes an NVTX range."""
+    torch, cupy, nvtx = (sys.modules.get(name) for name in ("torch", "cupy", "nvtx"))
+    if torch is not None and torch.cuda.is_available():
+        return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+    if cupy is not None and cupy.cuda.is_available():
+        return cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop
+    if nvtx is not None:
+        return nvtx.push_range, nvtx.pop_range
+    return _nvtx_library()
+
+
+@lru_cache(maxsize=1)
+def _nvtx_library() -> tuple[Callable[[str], object], Callable[[], object]] | None:
+    import ctypes
+
+    names = ("libnvtx3interop.so.1", "libnvtx3interop.so", "libnvToolsExt.so.1")
+    installed = ("nvidia/cu13/lib", "nvidia/nvtx/lib")
+    paths = [
+        Path(entry) / part / name for entry in sys.path for part in installed for name in names
+    ]
+    for path in (*(str(path) for path in paths if path.is_file()), *names):
+        with contextlib.suppress(OSError, AttributeError):
+            library = ctypes.CDLL(path)
+            return _pushing(library.nvtxRangePushA), library.nvtxRangePop
+    return None
+
+
+def _pushing(push: Callable[[bytes], object]) -> Callable[[str], object]:
+    return lambda name: push(name.encode())
+
+
+def profile_program(
+    command: Sequence[str],
+    *,
+    output: str | Path = "reports",
+    launches: int = 24,
+    steps: int = 0,
+    seconds: float = 0.0,
+    lines: bool = True,
+    timeout: float = 1800.0,
+) -> ProgramTrace:
+    """Record a program, find its step and profile the kernels that its time goes to, as
+    `ncu-toolkit profile -- COMMAND` does. The trace, the report and their pages lie in a new folder
+    under `output`. Where ncu cannot profile, the trace answers alone, and a note says why.
+
+    Args:
+        command: the program and its arguments, `["python", "train.py"]`. It runs twice.
+        launches: launches that are profiled at most, about a second each.
+        steps: end the recorded program after so many steady steps; 0: let it run.
+        seconds: end the recorded program after so many seconds; 0: let it run.
+        lines: also record the Python line of each launch (Python 3.12).
+        timeout: seconds that ncu has.
+
+    Raises:
+        UsageProblem: there is no such program, or it launches no kernel.
+        EnvironmentProblem: nothing can be recorded here: no C compiler, no CUPTI.
+    """
+    from ncu_toolkit.gpu import collect, program_run, recorder, step_run
+    from ncu_toolkit.pages.step_page import publish_step
+
+    words = (command,) if isinstance(command, str) else tuple(command)
+    program_run.check(words, "")
+    request = collect.Request(command=words)
+    asked = recorder.RecordOptions(lines=lines, seconds=seconds)
+    done = step_run.profile_step(
+        request, Path(output), timeout=timeout, asked=asked, most=launches, steps=steps
+    )
+    made = publish_step(done, Path(output))
+    failed = [done.problem, *(done.session.failures if done.session else ())]
+    notes = tuple(str(each) for each in failed if each is not None)
+    return ProgramTrace(replace(made.result, notes=(*made.result.notes, *notes)))

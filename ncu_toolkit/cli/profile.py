@@ -27,20 +27,14 @@ from ncu_toolkit.cli._options import (
 )
 from ncu_toolkit.cli.history import keep
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
-from ncu_toolkit.core.units import shortlist
 from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.document.card import kernel_name
 from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
 from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.metrics.sections import SET_NAME
-from ncu_toolkit.model.profile import Profile
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import intake, store
-
-#: The page of a program's step, beside those of its launches.
-STEP_PAGE: Final = "step.html"
 
 
 @click.command("profile")
@@ -52,7 +46,7 @@ STEP_PAGE: Final = "step.html"
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
-    launches=option("For a program: profile at most N kernels of its step.", type=click.IntRange(min=1, max=200),
+    launches=option("For a program: profile at most N launches of its step.", type=click.IntRange(min=1, max=200),
         default=program_run.DEFAULT_KERNELS, show_default=True, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
@@ -293,11 +287,9 @@ def _profile_step(
 ) -> None:
     """Record a program, profile its step's kernels and answer for the step. Where it cannot be
     recorded here, its first launches are profiled."""
-    from ncu_toolkit.analysis.analyze import Options
-    from ncu_toolkit.analysis.program import answer_of, judged, of_profiles
+    from ncu_toolkit.analysis.program import answer_of
     from ncu_toolkit.gpu import recorder, step_run
-    from ncu_toolkit.pages.program_view import write_program_page
-    from ncu_toolkit.pages.publish import publish_run
+    from ncu_toolkit.pages.step_page import publish_step
     from ncu_toolkit.render.text import AnswersText
 
     screen = console()
@@ -313,33 +305,13 @@ def _profile_step(
         screen.print(f"note: no step was recorded: {error}")
         _profile_program(request, reports, timeout, asked, needs, False)
         return
-    notes, report = [*done.notes], done.folder / f"{program_run.STEM}.ncu-rep"
-    profiles: tuple[Profile, ...] = ()
-    if done.session is not None:
-        run = publish_run(done.folder, reports)
-        keep(run, done.folder, at)
-        notes += done.session.notes
-        profiles = run.profiles
-        other = step_run.missing(done.step, done.chosen, profiles)
-        if other:
-            shown = shortlist([kernel_name(each.function) for each in other], 3)
-            notes.append(
-                f"{len(other)} of {len(done.chosen)} kernels were not launched under ncu as they were recorded: {shown}"
-            )
-    found = judged(
-        done.step.trace, str(done.trace), of_profiles(str(report), profiles, Options(needs=needs))
-    )
-    screen.print(AnswersText([answer_of(found)]))
-    page = done.folder / STEP_PAGE
-    assert found.found is not None
-    write_program_page(found.found, page, found.known)
-    files = [str(done.trace), *([str(report)] if profiles else [])]
-    for line in (
-        *(f"note: {note}" for note in notes),
-        f"Page: {page}",
-        f"Trace and report: {done.folder}; again: ncu-toolkit analyze {shlex.join(files)}",
-    ):
-        screen.print(line)
+    made = publish_step(done, reports, needs)
+    if made.run is not None:
+        keep(made.run, done.folder, at)
+    screen.print(AnswersText([answer_of(made.result, page=False)]))
+    screen.print(f"Page: {made.page}")
+    again = shlex.join(map(str, made.files))
+    screen.print(f"Trace and report: {done.folder}; again: ncu-toolkit analyze {again}")
     if done.problem is not None:
         raise done.problem
     if done.session is not None:

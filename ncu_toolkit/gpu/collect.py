@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -241,6 +241,7 @@ def run(
     interrupted = timed_out = enough = False
     with _opened(log) as sink:
         process = _started(words, sink, environment or {}, keep_open)
+        profiled = _profiled(log)
         deadline = started + timeout
         stopping = False
         try:
@@ -253,7 +254,7 @@ def run(
                     if interrupted:
                         break
                     interrupted = True
-                enough = enough or (bool(most) and _profiled(log) >= most)
+                enough = enough or (bool(most) and next(profiled) >= most)
                 if (interrupted or enough or time.monotonic() > deadline) and not stopping:
                     stopping = True
                     timed_out = not interrupted and not enough
@@ -283,12 +284,14 @@ def run(
     return NcuOutcome(tuple(words), code, seconds, log, found, problem, interrupted, passes, cause)
 
 
-def _profiled(log: Path) -> int:
-    """How many launches are finished."""
-    try:
-        return len(re.findall(_PASSES, log.read_text(encoding="utf-8", errors="replace")))
-    except OSError:
-        return 0
+def _profiled(log: Path) -> Iterator[int]:
+    """How many launches are finished, each time it is asked."""
+    count, rest = 0, b""
+    with log.open("rb") as file:
+        while True:
+            *lines, rest = (rest + file.read()).split(b"\n")
+            count += sum(len(re.findall(_PASSES, line.decode(errors="replace"))) for line in lines)
+            yield count
 
 
 def _opened(log: Path) -> BinaryIO:

@@ -33,7 +33,8 @@ from ncu_toolkit.runs import store
 #: Launches profiled by default: each is replayed a dozen times or more, and a training step has
 #: thousands.
 DEFAULT_LAUNCHES: Final = 20
-#: Kernels of a step that are profiled at most.
+#: Launches of a step that are profiled at most, about a second each: those of a small GPT hold 80 %
+#: of its kernels' time.
 DEFAULT_KERNELS: Final = 24
 STEM: Final = "profile"
 #: Remedy of a time-out.

@@ -589,25 +589,25 @@ def _lines(process: RecordedProcess) -> Callable[[int, int], str]:
         places = process.stem.with_suffix(".places").read_text(encoding="utf-8").splitlines()
     except OSError:
         return lambda at, thread: ""
-    rows = numpy.frombuffer(raw[: len(raw) // 24 * 24], "<u8").reshape(-1, 3)
+    layout: Any = [("at", "<i8"), ("code", "<u8"), ("thread", "<u4"), ("line", "<u4")]
+    rows = numpy.frombuffer(raw[: len(raw) // 24 * 24], layout)
+    files = {int(number): path for number, _, path in (each.partition(" ") for each in places)}
     theirs, ours = zip(*process.clocks, strict=True) if process.clocks else ((0,), (0,))
-    shift = numpy.interp(rows[:, 0].astype("f8"), ours, numpy.subtract(theirs, ours))
-    times = rows[:, 0].astype("i8") + shift.astype("i8")
+    shift = numpy.interp(rows["at"].astype("f8"), ours, numpy.subtract(theirs, ours))
+    times = rows["at"] + shift.astype("i8")
     threads = {
-        int(thread): (times[rows[:, 1] == thread], rows[:, 2][rows[:, 1] == thread])
-        for thread in numpy.unique(rows[:, 1])
+        int(thread): (times[rows["thread"] == thread], rows[rows["thread"] == thread])
+        for thread in numpy.unique(rows["thread"])
     }
     main = threads.get(process.number)
 
     def found(at: int, thread: int) -> str:
         mine = threads.get(thread, main)
-        if mine is None:
+        before = -1 if mine is None else int(mine[0].searchsorted(at, "right")) - 1
+        if mine is None or before < 0:
             return ""
-        place = (
-            int(mine[1][before])
-            if (before := int(mine[0].searchsorted(at, "right")) - 1) >= 0
-            else 0
-        )
-        return places[place - 1] if 0 < place <= len(places) else ""
+        row = mine[1][before]
+        path = files.get(int(row["code"]), "")
+        return f"{path}:{row['line']}" if path else ""
 
     return found

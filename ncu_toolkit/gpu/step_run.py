@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, program_run, recorder
 from ncu_toolkit.gpu.runner import Session
@@ -27,6 +28,7 @@ from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.builder import function_name
 from ncu_toolkit.program.files import write_trace
 from ncu_toolkit.program.step import find_step
+from ncu_toolkit.report.slim import slim
 from ncu_toolkit.runs import store
 
 TRACE: Final = "program.ncu-trace"
@@ -62,8 +64,24 @@ class StepRun:
 
 
 def picks(step: Step, account: Account, most: int = program_run.DEFAULT_KERNELS) -> tuple[int, ...]:
-    """The kernels worth profiling (`choice.choose`), by their places in `Trace.shapes`."""
-    return tuple(each.group.shape for each in choice.choose(step, account, most))
+    """The kernels worth profiling, by their places in `Trace.shapes`: of those that hold 95 % of the
+    step's kernel time (`choice.choose`) as many as cost `most` launches at most. A name costs a
+    launch for each of its grids, so names with much time for a launch come first."""
+    shapes = step.trace.shapes
+    cost = Counter[str]()
+    time: defaultdict[str, float] = defaultdict(float)
+    for group in choice.groups(step, account):
+        cost[shapes[group.shape].kernel] += 1
+        time[shapes[group.shape].kernel] += group.us
+    chosen = [each.group.shape for each in choice.choose(step, account, most)]
+    names = dict.fromkeys(shapes[each].kernel for each in chosen)
+    taken: set[str] = set()
+    left = most
+    for name in sorted(names, key=lambda name: -time[name] / cost[name]):
+        if cost[name] <= left or not taken:
+            taken.add(name)
+            left -= cost[name]
+    return tuple(each for each in chosen if shapes[each].kernel in taken)
 
 
 def selection(
@@ -175,6 +193,7 @@ def profile_step(
                 narrowed, reports, timeout=timeout, redact=redact, redact_source=redact_source,
                 needs=needs, folder=folder, most=found.expected,
             )  # fmt: skip
+            _slim(folder / f"{program_run.STEM}.ncu-rep")
             # That ncu's filters left launches out is no news here.
             session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
         except UsageProblem as error:
@@ -194,6 +213,16 @@ def profile_step(
         tuple(notes),
         code,
     )
+
+
+def _slim(report: Path) -> None:
+    """Take the machine code of kernels that were not launched out of a report: one of PyTorch's with
+    30 launches had 83 MB."""
+    if report.is_file():
+        data = report.read_bytes()
+        made = slim(data)
+        if len(made) < len(data):
+            write_atomic(report, made)
 
 
 def missing(step: Step, chosen: Sequence[int], profiles: Sequence[Profile]) -> list[Launch]:

@@ -4,7 +4,7 @@ in its step. Events are in nanoseconds on one clock, sums in microseconds."""
 from __future__ import annotations
 
 import statistics
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,6 +18,10 @@ CallKind = Literal["launch", "copy", "set", "sync", "allocate", "free", "graph",
 MarkKind = Literal["step", "range", "operator"]
 #: What a trace can lack. Rules abstain where they need it.
 Lack = Literal["wall time", "host calls", "marks", "lines", "shapes", "registers", "memory kinds"]
+
+
+#: The NVTX range by which `ncu_toolkit.step` marks a step.
+STEP_RANGE: Final = "ncu_toolkit.step"
 
 
 class Op(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -17,6 +17,7 @@ from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
 from ncu_toolkit.ladder.catalogue import kernels_root
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
+from ncu_toolkit.model.profile import Profile
 from ncu_toolkit.model.run import Ceilings, Run
 from ncu_toolkit.pages.book import book_for
 from ncu_toolkit.pages.html import write_front, write_run
@@ -28,10 +29,10 @@ RECORDED_PREFIX = "recorded-"
 PAGE: Final = "index.html"
 
 
-def publish_run(folder: Path, reports: Path) -> Run:
-    """Parse a run's raw reports, write its parsed profiles and pages, and rebuild the index over
-    everything under `reports`."""
-    run = store.load_run(folder, live=True)
+def publish_run(folder: Path, reports: Path, known: Sequence[Profile] = ()) -> Run:
+    """Parse a run's raw reports, unless their profiles are `known`, write its parsed profiles and
+    pages, and rebuild the index over everything under `reports`."""
+    run = store.load_run(folder, live=True, known=known)
     if run.profiles:
         store.save_profiles(folder, run.profiles)
     write_run(run, folder)

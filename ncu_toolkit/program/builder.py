@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ncu_toolkit.model.profile import Device, Launch
-from ncu_toolkit.model.program import Call, CallKind, Lack, Mark, MarkKind, Op, Trace
+from ncu_toolkit.model.program import STEP_RANGE, Call, CallKind, Lack, Mark, MarkKind, Op, Trace
 from ncu_toolkit.sass.disassembly import readable
 
 #: Times (ns) beyond this are absurd: it is 146 years.
@@ -220,8 +220,9 @@ class TraceBuilder:
     def mark(
         self, start: Any, end: Any, kind: MarkKind, name: str, thread: int = 0, process: int = 0
     ) -> None:
-        """A named range of time; "range" turns to "step" where PyTorch's profiler named it so."""
-        if kind == "range" and name.startswith(STEP):
+        """A named range of time; "range" turns to "step" where PyTorch's profiler or
+        `ncu_toolkit.step` named it so."""
+        if kind == "range" and (name == STEP_RANGE or name.startswith(STEP)):
             kind = "step"
         if not sound_time(start, end):
             self.left_out["range"] += 1

@@ -227,6 +227,14 @@ def _code(
     return Code(digest, base, bool(source.digest), source.files, text)
 
 
+def mangled(result: bytes) -> Iterator[bytes]:
+    """The mangled name of the kernel that a result is of."""
+    with contextlib.suppress(Malformed):
+        for number, value in fields(result):
+            if number == _RESULT_MANGLED and isinstance(value, bytes):
+                yield value
+
+
 def functions(frame: Framing) -> tuple[str, ...]:
     """The names of the functions that were launched, each once, in file order."""
     found: dict[str, None] = {}

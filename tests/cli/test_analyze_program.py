@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -285,6 +286,17 @@ def test_a_trace_without_kernels(run: Run) -> None:
     assert (ended.code, ended.out) == (EXIT_INPUT, "")
     (line,) = ended.err.splitlines()
     assert line.startswith("error: unreadable: 'empty.ncu-trace' has no kernel. ")
+
+
+def test_a_trace_that_takes_too_long(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "read_trace", lambda path: time.sleep(20))
+    began = time.monotonic()
+    ended = run("naive.ncu-trace", "--timeout", "1")
+    assert ended.code == EXIT_INPUT
+    assert (
+        "'naive.ncu-trace' did not finish within 1 s. Allow more time with --timeout" in ended.err
+    )
+    assert time.monotonic() - began < 10
 
 
 def test_the_rest_is_shown_where_a_trace_cannot_be_read(run: Run) -> None:

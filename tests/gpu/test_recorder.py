@@ -222,7 +222,7 @@ def test_lines_of_a_loop_in_python_cost_little(recorded: Recorded, tmp_path: Pat
     _, folder = recorded(python, str(script), asked=RecordOptions(lines=True))
     trace = read_recording(folder)
     told = sum(path.stat().st_size for path in folder.glob("*.lines")) / 24
-    assert 8_000 < told < 60_000  # of 180,000
+    assert 50_000 <= told < 60_000  # of 180,000
     last = max((op for op in trace.ops if op.kind == "kernel"), key=lambda op: op.start)
     assert trace.lines[trace.calls[last.call].line] == "train.py:12"  # which called it
 
@@ -234,7 +234,10 @@ def test_lines_need_a_newer_python(recorded: Recorded, tmp_path: Path) -> None:
     trace = read_recording(
         recorded(sys.executable, str(script), asked=RecordOptions(lines=True))[1]
     )
-    assert "Lines are not known: RuntimeError: lines need Python 3.12 or newer." in trace.notes
+    assert (
+        "Lines are not known: RuntimeError: lines need Python 3.12 or newer, with its lock."
+        in trace.notes
+    )
     assert "lines" in trace.lacks
 
 

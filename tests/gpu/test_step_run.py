@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pytest
 import report_files
 from click.testing import CliRunner
 
+import ncu_toolkit
 from ncu_toolkit.cli import cli, profile
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import cuda, recorder
@@ -256,3 +258,50 @@ def test_a_program_that_fails_before_it_uses_the_gpu(
     played.code = 1
     assert "did not use CUDA; it ended with exit code 1" in str(profiled(played).exception)
     assert not list((played.folder / "reports").glob("*train*"))
+
+
+# ---- from Python
+
+
+def test_profile_program(played: Played) -> None:
+    found = ncu_toolkit.profile_program(
+        [sys.executable, "train.py"], output=played.folder / "reports", launches=3, seconds=5
+    )
+    assert found.step.launches > 100
+    assert found.findings
+    assert Path(found.path).name == "program.ncu-trace"
+    assert (Path(found.path).parent / "step.html").is_file()
+    ((command, asked),) = played.recorded
+    assert (command[1], asked.seconds, asked.lines) == ("train.py", 5, True)
+    assert "where the step goes" in str(found)
+
+
+def test_profile_program_answers_without_counters(played: Played) -> None:
+    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
+    found = ncu_toolkit.profile_program([sys.executable, "a.py"], output=played.folder / "reports")
+    assert "may not read the GPU's performance counters" in str(found)
+
+
+def test_profile_program_refuses_what_is_not_there(tmp_path: Path) -> None:
+    for command in ([], ["nosuchprogram"], "python a.py"):
+        with pytest.raises(UsageProblem):
+            ncu_toolkit.profile_program(command, output=tmp_path / "reports")
+    assert not (tmp_path / "reports").exists()
+
+
+def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:
+    """It would run on for a minute; ncu then says that it failed, which is no news."""
+    (played.folder / "ncu").write_text(
+        f"#!{sys.executable}\nimport pathlib, shutil, subprocess, sys\n"
+        "words, here = sys.argv[1:], pathlib.Path(__file__).parent\n"
+        "if words == ['--version']: print('Version 2025.3.1.0 (build 1)'); sys.exit()\n"
+        "shutil.copyfile(here / 'base.ncu-rep', words[words.index('--export') + 1])\n"
+        "for _ in range(40): print('==PROF== Profiling \"naive\": 0%....100% - 14 passes', flush=True)\n"
+        "code = subprocess.call([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(f'==ERROR== The application returned an error code ({code}).')\n"
+        "sys.exit(1)\n"
+    )
+    began = time.monotonic()
+    done = profiled(played)
+    assert done.exit_code == 0, done.output
+    assert time.monotonic() - began < 30

@@ -137,3 +137,11 @@ def test_of_many_calls_with_one_number_the_last_before_the_work_counts() -> None
         builder.op(100 * number + 20, 100 * number + 30, "set", key=7)
     builder.op(-50, -40, "set", key=7)
     assert [op.call for op in builder.trace("a test").ops] == [-1, 0, 1, 2, 3]
+
+
+def test_steps_marked_in_python_are_steps() -> None:
+    builder = TraceBuilder()
+    for at, name in enumerate(("ncu_toolkit.step", "ncu_toolkit.steps", "step")):
+        builder.mark(at, at + 1, "range", name)
+    builder.op(0, 1, "kernel", builder.shape("f", (1, 1, 1), (1, 1, 1), 0, 0, 0))
+    assert [mark.kind for mark in builder.trace("a test").marks] == ["step", "range", "range"]

@@ -146,7 +146,7 @@ def test_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @ncu_toolkit.profile("fails")
     def fails() -> None:
-        raise ValueError
+        raise KeyError("a step that fails")
 
     with pytest.raises(ValueError):  # noqa: PT011 - any of its
         fails()
@@ -193,6 +193,36 @@ def test_ranges_go_through_the_library_that_is_imported(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.skipif(not DOCUMENT.is_file(), reason="docs/python-api.md is not in this installation")
+@pytest.mark.parametrize("library", ["torch", "cupy", "nvtx", "none"])
+def test_steps_are_marked_where_something_can(
+    monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    done: list[str] = []
+    names = {"torch": ("range_push", "range_pop"), "cupy": ("RangePush", "RangePop"), "nvtx": ("push_range", "pop_range")}  # fmt: skip
+    for name, (push, pop) in names.items():
+        calls = types.SimpleNamespace(**{push: done.append, pop: lambda: done.append("end")})
+        cuda = types.SimpleNamespace(is_available=lambda: True, nvtx=calls)
+        module = calls if name == "nvtx" else types.SimpleNamespace(cuda=cuda)
+        monkeypatch.setitem(sys.modules, name, module if name == library else None)  # type: ignore[arg-type]
+    monkeypatch.setattr(api, "_nvtx_library", lambda: None)
+    with ncu_toolkit.step():
+        done.append("work")
+
+    @ncu_toolkit.step()
+    def body() -> None:
+        raise KeyError("a step that fails")
+
+    with pytest.raises(KeyError, match="a step that fails"):
+        body()
+    step = ["ncu_toolkit.step", "work", "end", "ncu_toolkit.step", "end"]
+    assert done == (["work"] if library == "none" else step)
+
+
+def test_without_any_library_steps_are_not_marked() -> None:
+    with ncu_toolkit.step():
+        pass
+
+
 def test_examples_of_the_document_run(report: Path, tmp_path: Path) -> None:
     examples = re.findall(
         r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL

@@ -2,26 +2,23 @@
 is at, so that a launch gets its line, and the experiments of `probe`.
 
 It runs in programs of any environment and imports nothing of ncu-toolkit. `sys.monitoring` (Python
-3.12) reports lines of the user's own code alone; code of packages costs nothing after its first
-call. A launch never waits for this: gpu/recorder.py joins the two by time. Into the folder it
-writes PID.lines, triples of 64 bits: the system's time in nanoseconds, the thread's number, and the
-line (0: back in no code of the user's); and PID.places, the lines' texts in order, from 1."""
+3.12) reports lines of the user's own code alone, to functions of recorder.c; code of packages costs
+nothing after its first call. A launch never waits for this: gpu/recorder.py joins the two by time.
+recorder.c writes PID.lines; this writes PID.places, a line for each code: its number there and its
+file."""
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import sys
 import threading
 import time
-from array import array
-from collections import Counter
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NoReturn
 
-#: Lines that are kept before they are written, and in all: 24 bytes each.
-_WAITING, _MOST = 3 << 13, 3 << 24
 _EVERY = 0.5
 
 
@@ -29,79 +26,47 @@ class Lines:
     """Collects lines until the process ends."""
 
     def __init__(self, folder: str, others: tuple[str, ...]) -> None:
-        self.stem, self.others, self.pid = (
-            os.path.join(folder, str(os.getpid())),
-            others,
-            os.getpid(),
-        )
-        self.waiting, self.written = array("Q"), 0
-        self.places: dict[tuple[CodeType, int], int] = {}
-        self.told, self.wrote = 0, 0.0
-        self.own: dict[CodeType, bool] = {}
-        self.lock = threading.Lock()
+        self.stem, self.others = os.path.join(folder, str(os.getpid())), others
+        self.pid, self.own = os.getpid(), list[CodeType]()  # kept: their numbers are addresses
+        self.known, self.told = set[int](), 0
         self.monitoring: Any = getattr(sys, "monitoring", None)
-        if self.monitoring is None:
-            raise RuntimeError("lines need Python 3.12 or newer")
+        if self.monitoring is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
+            raise RuntimeError("lines need Python 3.12 or newer, with its lock")
         self.tool = next((n for n in (4, 3) if self.monitoring.get_tool(n) is None), -1)
         if self.tool < 0:
             raise RuntimeError("other tools watch the program's lines")
+        library = ctypes.PyDLL(os.environ["CUDA_INJECTION64_PATH"])
+        make, self.write_lines, self.is_own = (
+            library.ncu_toolkit_lines, library.ncu_toolkit_write_lines, library.ncu_toolkit_own,
+        )  # fmt: skip
+        make.restype = ctypes.py_object
+        make.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.py_object, ctypes.py_object)
+        self.is_own.argtypes, self.is_own.restype = (ctypes.py_object,), None
+        path, disable = os.fsencode(self.stem + ".lines"), self.monitoring.DISABLE
+        at_line, at_return = (make(which, path, None, disable) for which in (0, 1))
         self.monitoring.use_tool_id(self.tool, "ncu-toolkit")
         events = self.monitoring.events
-        self.monitoring.register_callback(self.tool, events.PY_START, self._started)
-        self.monitoring.register_callback(self.tool, events.PY_RESUME, self._started)
-        self.monitoring.register_callback(self.tool, events.LINE, self._at)
-        self.monitoring.register_callback(self.tool, events.PY_RETURN, self._left)
-        self.monitoring.register_callback(self.tool, events.PY_YIELD, self._left)
+        for event, does in (
+            (events.PY_START, self._started), (events.PY_RESUME, self._started), (events.LINE, at_line),
+            (events.PY_RETURN, at_return), (events.PY_YIELD, at_return),
+        ):  # fmt: skip
+            self.monitoring.register_callback(self.tool, event, does)
         self.monitoring.set_events(self.tool, events.PY_START | events.PY_RESUME)
         atexit.register(self.write)
         threading.Thread(target=self._often, daemon=True).start()
 
-    def _mine(self, code: CodeType) -> bool:
-        found = self.own.get(code)
-        if found is None:
-            path = code.co_filename
-            found = not path.startswith("<") and not any(part in path for part in self.others)
-            self.own[code] = found
-        return found
-
     def _started(self, code: CodeType, _: int) -> Any:
         """Once for each code: whether its lines are told from here on."""
-        if self._mine(code):
+        path = code.co_filename
+        if not path.startswith("<") and not any(part in path for part in self.others):
+            if id(code) not in self.known:
+                self.known.add(id(code))
+                self.own.append(code)
+                self.is_own(code)
             events = self.monitoring.events
             told = events.LINE | events.PY_RETURN | events.PY_YIELD
             self.monitoring.set_local_events(self.tool, code, told)
         return self.monitoring.DISABLE
-
-    def _at(self, code: CodeType, line: int) -> None:
-        place = self.places.setdefault((code, line), len(self.places) + 1)
-        self._keep(place)
-
-    def _left(self, code: CodeType, _: int, __: Any) -> None:
-        """The line that it goes back to."""
-        frame: FrameType | None = sys._getframe(1).f_back
-        while frame is not None and not self._mine(frame.f_code):
-            frame = frame.f_back
-        if frame is None:
-            self._keep(0)
-        else:
-            self._at(frame.f_code, frame.f_lineno)
-
-    def _keep(self, place: int) -> None:
-        self.waiting.extend((time.time_ns(), threading.get_native_id(), place))
-        if len(self.waiting) > _WAITING:
-            self._mute()
-            self.write()
-
-    def _mute(self) -> None:
-        """Leave out the code that made most of these lines, if they came fast: a loop in Python would
-        become slow by telling each. What it launches has the line that called it."""
-        if time.process_time() - self.wrote > _EVERY:
-            return
-        texts = [*self.places]
-        count = Counter(texts[place - 1][0] for place in self.waiting[2::3] if place)
-        for code, _ in count.most_common(1):
-            self.monitoring.set_local_events(self.tool, code, 0)
-            self._at(code, code.co_firstlineno)
 
     def _often(self) -> None:
         while self.pid == os.getpid() and self.tool >= 0:
@@ -110,32 +75,17 @@ class Lines:
 
     def write(self) -> None:
         """Write what waits. A forked child has the parent's lines, and leaves them alone."""
-        if self.pid != os.getpid() or not self.lock.acquire(blocking=False):
+        if self.pid != os.getpid():
             return
+        ready, self.told = self.own[self.told :], len(self.own)
         try:
-            self.wrote = time.process_time()
-            ready, self.waiting = self.waiting, array("Q")
-            texts = [*self.places][self.told :]
             with open(self.stem + ".places", "a", encoding="utf-8", errors="replace") as file:
-                for code, line in texts:
-                    path = code.co_filename.replace("\n", " ")
-                    file.write(f"{path}:{line}\n")
-            self.told += len(texts)
-            with open(self.stem + ".lines", "ab") as raw:
-                ready.tofile(raw)
-            self.written += len(ready)
-            if self.written > _MOST:
-                self._stop()
+                for code in ready:
+                    file.write(f"{id(code)} {code.co_filename.splitlines()[0]}\n")
         except OSError:  # a full disk is no reason to disturb the program
-            self._stop()
-        finally:
-            self.lock.release()
-
-    def _stop(self) -> None:
-        if self.tool >= 0:
             self.monitoring.set_events(self.tool, 0)
-            self.monitoring.free_tool_id(self.tool)
             self.tool = -1
+        self.write_lines(1)
 
 
 def start(folder: str) -> None:
