@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -653,6 +654,27 @@ def test_defects_are_a_gallery(browser: Browser, recorded_pages: Path) -> None:
     browser.wait_for("document.documentElement.dataset.filled")
     assert browser.evaluate("document.querySelectorAll('.gallery .defect').length") == 24
     assert browser.evaluate("document.querySelectorAll('.panel .plot').length") == 0
+    left = browser.evaluate(
+        "[...document.querySelectorAll('.defect .gain')].map(gain =>"
+        " [parseFloat(gain.querySelector('.left').style.getPropertyValue('--v')), parseFloat(gain.innerText)])"
+    )
+    assert all(part == pytest.approx(said, rel=0.06) for part, said in left)
+    # predictions: each point is its row of the table
+    browser.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    browser.evaluate("document.getElementById('predictions').scrollIntoView()")
+    browser.wait_for("document.querySelector('#predictions .plot').dataset.drawn")
+    points = browser.evaluate(
+        "document.querySelector('#predictions .plot').data.filter(trace => trace.mode === 'markers')"
+        ".flatMap(trace => trace.customdata.map((name, at) => [name, trace.x[at], trace.y[at]]))"
+    )
+    table = browser.evaluate(
+        "[...document.querySelectorAll('#predictions tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    rows = {re.sub(r"\s", " ", f"{step}, {size}"): (gain, came) for step, size, gain, came in table}
+    assert len(points) == len(rows) > 10
+    for name, *drawn in points:
+        for number, said in zip(drawn, rows[re.sub(r"\s", " ", name)], strict=True):
+            assert float(said.split("×")[0]) == pytest.approx(number, rel=0.006)
 
 
 def test_a_bar_opens_its_rung_and_the_address_keeps_size_and_kernel(
