@@ -127,5 +127,5 @@ def blocks() -> dict[str, str]:
     """The generated parts of docs/try.md by name."""
     known = {"switches": switch_table()}
     if DATA.is_file():
-        known |= {"sentence": sentence(), "try": table()}
+        known |= {"sentence": sentence(), "try": table(), "causes": causes()}
     return known

@@ -36,14 +36,15 @@ END = time.monotonic() + float(os.environ.get("SECONDS_LEFT", "1e9"))
 RECORD = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + '/benchmarks/programs']
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.gpu import recorder
 from ncu_toolkit.program.files import write_trace
+from record import short
 folder, to, name, *command = sys.argv[2:]
 code = recorder.record(command, Path(folder), recorder.RecordOptions(lines=True))
 try:
-    write_trace(recorder.read_recording(Path(folder), name), Path(to))
+    write_trace(short(recorder.read_recording(Path(folder), name)), Path(to))
 except ToolkitError as error:
     print(f"error: {error}", file=sys.stderr)
 sys.exit(code)

@@ -123,25 +123,34 @@ def main() -> None:
 
     rows: list[dict[str, object]] = []
     left = [*names]
+    prepared: dict[str, Bounded] = {}
+
+    def prepare(name: str) -> Bounded:
+        """A program's runner, whose first run imports what it needs and waits for its turn."""
+        if name not in prepared:
+            made = Bounded(job_of(name, folder), Path(tempfile.mkdtemp(dir=folder)), ahead=4)
+            if not made.job.build:
+                made.imports = True
+                made.waiting.append(made._start(Variant(), recorder.RecordOptions(), wait=True))
+            prepared[name] = made
+        return prepared.pop(name)
+
     while left and time.monotonic() < until - 8:
         name = left.pop(0)
         start = time.monotonic()
-        _, switches = PROGRAMS[name]
+        runs, switches = PROGRAMS[name]
         row: dict[str, object] = {"name": name, "switches": switches}
 
         def tell(line: str, name: str = name) -> None:
             print(f"[{time.monotonic() - began:5.0f} s] {name}: {line}", flush=True)
 
         try:
-            run = Bounded(job_of(name, folder), Path(tempfile.mkdtemp(dir=folder)), ahead=4)
+            run = prepare(name)
             run.until = min(until, start + asked.each)
+            if left:
+                prepared[left[0]] = prepare(left[0])
             trial, trace = try_program(
-                run.job,
-                PROGRAMS[name].split(),
-                out / "reports",
-                runs=asked.runs,
-                runner=run,
-                tell=tell,
+                run.job, switches.split(), out / "reports", runs=runs, runner=run, tell=tell
             )
             row |= {"trial": msgspec.to_builtins(trial), "folder": trace.parent.name}
         except (ToolkitError, OSError, KeyboardInterrupt) as error:
@@ -151,6 +160,8 @@ def main() -> None:
         text = json.dumps(rows, indent=1, ensure_ascii=False)
         (out / "try.json").write_text(text, encoding="utf-8")
         tell(f"done, {row['seconds']} s {row.get('error', '')}")
+    for each in prepared.values():
+        each.__exit__(None, None, None)
     if (out / "reports").is_dir():
         with tarfile.open(out / "reports.tar.xz", "w:xz", preset=1) as packed:
             packed.add(out / "reports", "reports")

@@ -581,10 +581,7 @@ def read_part(
 
     launches: list[LaunchResult] = []
     seen = reader.visit_part(
-        Path(plain),
-        part,
-        _judge_into(launches, path, options),
-        wanted=_wanted(options),
+        Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options)
     )
     return _pickled(launches), seen
 

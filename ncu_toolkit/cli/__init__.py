@@ -17,12 +17,7 @@ import click
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import _log
 from ncu_toolkit.cli._common import interruptible
-from ncu_toolkit.core.errors import (
-    EXIT_BUG,
-    EXIT_OK,
-    EXIT_USAGE,
-    for_user,
-)
+from ncu_toolkit.core.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, for_user
 from ncu_toolkit.core.files import keep
 
 if TYPE_CHECKING:

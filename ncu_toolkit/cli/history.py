@@ -122,9 +122,7 @@ def _ended(broken: tuple[ToolkitError, ...]) -> int:
     return EXIT_INPUT if broken else EXIT_OK
 
 
-def _rows(
-    dicts: Sequence[Mapping[str, Any]],
-) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+def _rows(dicts: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     return tuple(dicts[0] if dicts else ()), [tuple(each.values()) for each in dicts]
 
 

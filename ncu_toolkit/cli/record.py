@@ -242,11 +242,7 @@ def _fastest(run: Run, family: str) -> list[str]:
 
 
 def _stock(
-    session: Session,
-    cases: Cases,
-    progress: Progress,
-    timeout: float,
-    executor: Executor = HERE,
+    session: Session, cases: Cases, progress: Progress, timeout: float, executor: Executor = HERE
 ) -> None:
     """Profile cases with Nsight Compute's full set, and keep its rules' verdicts in rules.json."""
     from ncu_toolkit.report import reader

@@ -13,11 +13,7 @@ from ncu_toolkit.cli._common import DEFAULT_ARCH, here
 from ncu_toolkit.cli._options import COUNT, Output, argument, formats, option, options, parse_params
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
-from ncu_toolkit.diagnosis.static import (
-    analyse_cubin,
-    analyse_rung,
-    analyse_source,
-)
+from ncu_toolkit.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
 from ncu_toolkit.explain.code import of_code
 
 FORMATS: Final = ("text", "markdown", "json", "html")

@@ -16,12 +16,7 @@ from typing import Any, Final
 import click
 
 from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import (
-    DEFAULT_TIMEOUT,
-    Analysis,
-    Options,
-    prepare,
-)
+from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, prepare
 from ncu_toolkit.cli._common import console, interruptible, require
 from ncu_toolkit.cli._options import COUNT, KERNEL, Chosen, PathName, option, options
 from ncu_toolkit.cli.history import keep_read

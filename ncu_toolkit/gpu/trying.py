@@ -212,7 +212,9 @@ def try_variants(
             left = [each for each in chosen if each not in out]
             order = [Variant(), *(left if number % 2 == 0 else left[::-1])]
             for at, variant in enumerate(order if left else ()):
-                found = run(variant, order[at + 1 :])
+                later = [Variant(), *order[:0:-1]] if number + 1 < runs else []
+                coming = [*order[at + 1 :], *(each for each in later if each not in out)]
+                found = run(variant, coming)
                 times = "" if found.us is None else f", {found.word} of {units.duration(found.us)}"
                 which = f"with {variant.label}" if variant.on else "as it is"
                 tell(f"round {number + 1} of {runs}, {which}{times or ': ' + found.problem}")
@@ -313,7 +315,7 @@ def try_program(
         runner or ProgramRunner(job, Path(place)) as run,
     ):
         tell(f"Tracing {program}")
-        first, trace = run.recorded(Variant(), recorder.RecordOptions())
+        first, trace = run.recorded(Variant(), recorder.RecordOptions(), [Variant(), *asked])
         if trace is None:
             raise UsageProblem(
                 f"the program fails by itself: {first.problem}", "Run it alone first"
@@ -444,14 +446,25 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 raise
             return TryRun(None, problem=error.message), None
         try:
-            if self.imports:
-                for each in following[: self.ahead - len(self.waiting)]:
-                    with contextlib.suppress(EnvironmentProblem):
-                        self.waiting.append(self._start(each, asked, wait=True))
-            return self._finish(ready)
+            self._prepare(following)
+            return self._finish(ready, following)
         finally:
             _end(ready.process, signal.SIGTERM)
             shutil.rmtree(ready.folder, ignore_errors=True)
+
+    def _prepare(self, following: Sequence[Variant]) -> None:
+        """Start the next runs that are not started yet, and end those that will not come."""
+        soon = [*following[: self.ahead]] if self.imports else []
+        for each in [*self.waiting]:
+            if each.variant in soon:
+                soon.remove(each.variant)
+            else:
+                self.waiting.remove(each)
+                _end(each.process, signal.SIGKILL)
+                shutil.rmtree(each.folder, ignore_errors=True)
+        for variant in soon:
+            with contextlib.suppress(EnvironmentProblem):
+                self.waiting.append(self._start(variant, _LIGHT, wait=True))
 
     def _start(self, variant: Variant, asked: recorder.RecordOptions, *, wait: bool) -> _Started:
         command = self._command(variant)
@@ -481,12 +494,15 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 raise EnvironmentProblem(problem) from None
         return _Started(variant, process, folder)
 
-    def _finish(self, started: _Started) -> tuple[TryRun, Trace | None]:
+    def _finish(
+        self, started: _Started, following: Sequence[Variant]
+    ) -> tuple[TryRun, Trace | None]:
         folder, variant = started.folder, started.variant
         _let(started)
         code, states = self._watched(started.process)
         _end(started.process, signal.SIGTERM)
-        for each in self.waiting[:1]:  # it runs while this one's recording is read
+        coming = [each for each in self.waiting if each.variant in following[:1]]
+        for each in coming[:1]:  # it runs while this one's recording is read
             _let(each)
         printed, complaint = (_read(folder / name) for name in ("printed", "complained"))
         applied, unable, modules = _facts(folder)

@@ -29,12 +29,7 @@ from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Timing, matches_opcode
 from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Entry, Ladder, achieved
-from ncu_toolkit.pages.page_tables import (
-    cause,
-    compact,
-    limiter_words,
-    verdict_cell,
-)
+from ncu_toolkit.pages.page_tables import cause, compact, limiter_words, verdict_cell
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
@@ -156,9 +151,7 @@ def _top_stall(entry: Entry) -> Cell:
         return missing("neither the stall stack nor enough PC samples were collected")
     reason, share = waits[0]
     return Cell(
-        f"{reason_name(reason)} {units.percent(share, 2)}",
-        reason,
-        STALL_REASONS.get(reason, ""),
+        f"{reason_name(reason)} {units.percent(share, 2)}", reason, STALL_REASONS.get(reason, "")
     )
 
 

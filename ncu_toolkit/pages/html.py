@@ -45,12 +45,7 @@ PAGES_A_PROCESS = 4
 
 
 def write_run(
-    run: Run,
-    folder: Path,
-    *,
-    book: Book | None = None,
-    front: bool = True,
-    document: bool = True,
+    run: Run, folder: Path, *, book: Book | None = None, front: bool = True, document: bool = True
 ) -> Path:
     """Write a run's pages into `folder` (assets go beside it, once for all runs) and return the
     page to open.

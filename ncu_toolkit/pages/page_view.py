@@ -37,15 +37,7 @@ from ncu_toolkit.explain.busy import resource_name, uses
 from ncu_toolkit.explain.code import registers, static_parts
 from ncu_toolkit.explain.pictures import over_time, roof_plot
 from ncu_toolkit.explain.sections import fact_cell, spec
-from ncu_toolkit.model import (
-    Diagnosis,
-    Evidence,
-    Finding,
-    Frame,
-    Location,
-    NoFinding,
-    Profile,
-)
+from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, NoFinding, Profile
 from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, Entry, problem_of

@@ -124,8 +124,7 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
     parts = {part.key: part for part in account.parts}
     kinds = {
         _kind(key): BarKind(
-            "idle" if key.startswith(_IDLE) else visible(part.label),
-            COLOURS.get(key, _GREY),
+            "idle" if key.startswith(_IDLE) else visible(part.label), COLOURS.get(key, _GREY)
         )
         for key, part in parts.items()
     }

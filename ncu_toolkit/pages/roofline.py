@@ -20,16 +20,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Device, Profile
 from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.pages.charts import (
-    GREY,
-    LEVELS,
-    PURPLE,
-    Figure,
-    axis,
-    figure,
-    hover,
-    scatter,
-)
+from ncu_toolkit.pages.charts import GREY, LEVELS, PURPLE, Figure, axis, figure, hover, scatter
 
 #: Below this utilisation the peak implied by traffic over utilisation is too coarse to draw.
 _LEAST_UTILISATION: Final = 0.05

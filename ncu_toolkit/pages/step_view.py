@@ -13,15 +13,7 @@ from ncu_toolkit.diagnosis.compare import stall_cycles
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.steps import StepExplanation
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.document.views import (
-    Cell,
-    Fact,
-    Fold,
-    Table,
-    missing,
-    number,
-    text,
-)
+from ncu_toolkit.document.views import Cell, Fact, Fold, Table, missing, number, text
 from ncu_toolkit.explain.differences import diff
 from ncu_toolkit.explain.sections import by_fact, change
 from ncu_toolkit.pages.book import Entry, achieved

@@ -43,8 +43,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("The trace does not hold the calls that allocate memory.", *missing)
     if not s.steady:
         return s.abstain(
-            "No step was found: allocations of the program's start are in the run too.",
-            "step",
+            "No step was found: allocations of the program's start are in the run too.", "step"
         )
     calls = [call for call in s.calls if call.kind in ("allocate", "free")]
     gaps = s.idle("allocation")
