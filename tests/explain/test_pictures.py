@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import render_fixture
 
-from ncu_toolkit.explain.pictures import over_time
+from ncu_toolkit.explain.sections import over_time
 from ncu_toolkit.model import Series
 
 
