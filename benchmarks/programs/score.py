@@ -335,6 +335,12 @@ def document(
     mine = cases(programs, ours)
     if not mine:
         return "No program is recorded.\n"
+    causes = {each.name: str(each.label["cause"]) for each in programs}
+    bare = {each.name for each in programs if not each.result.known}
+    blind = [
+        c for c in mine if c.name in bare and causes[c.name].startswith(("kernel:", "library"))
+    ]
+    seen = [case for case in mine if case not in blind]
     lines = [
         "| who | programs | first | first two | skill | Spearman | in the interval | median error (points) | worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -342,21 +348,18 @@ def document(
         row("best constant", constant(mine)),
         row("ncu-toolkit, ceiling × the share that others achieved", learned(mine)),
     ]
+    if blind and seen:
+        lines.append(row("ncu-toolkit, without kernels' causes where no report is there", seen))
     frameworks = sorted({case.language for case in mine})
     lines += [
         row(f"ncu-toolkit, {name}", [c for c in mine if c.language == name]) for name in frameworks
     ]
     healthy, alarmed = alarms(programs)
-    causes = {each.name: str(each.label["cause"]) for each in programs}
     second = {p.name: meant(p.label["second"]) for p in programs if p.label.get("second")}
     either = sum(
         bool(case.named and case.named[0] & (case.wanted | second.get(case.name, frozenset())))
         for case in mine
     )
-    bare = {each.name for each in programs if not each.result.known}
-    blind = [
-        c for c in mine if c.name in bare and causes[c.name].startswith(("kernel:", "library"))
-    ]
     whose = sum(c.named[:1] == (frozenset((OWN,)),) for c in blind)
     held = [case for case in mine if case.interval and case.rank == 1]
     below = sum(case.achieved <= (case.interval or (0, 0))[1] for case in held)
