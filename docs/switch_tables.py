@@ -15,7 +15,7 @@ import msgspec
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.explain.trial import measured
-from ncu_toolkit.model.program import Trial, Tried
+from ncu_toolkit.model.program import ProgramTrial, Tried
 
 DATA = Path(__file__).resolve().parent / "data" / "try.json"
 _OUTCOMES = {
@@ -29,8 +29,12 @@ def rows() -> list[dict[str, Any]]:
     return found
 
 
-def trials() -> list[tuple[str, Trial]]:
-    return [(row["name"], msgspec.convert(row["trial"], Trial)) for row in rows() if "trial" in row]
+def trials() -> list[tuple[str, ProgramTrial]]:
+    return [
+        (row["name"], msgspec.convert(row["trial"], ProgramTrial))
+        for row in rows()
+        if "trial" in row
+    ]
 
 
 def of_switch(tried: Tried) -> tuple[str, ...]:

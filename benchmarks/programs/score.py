@@ -347,11 +347,17 @@ def document(
         row(f"ncu-toolkit, {name}", [c for c in mine if c.language == name]) for name in frameworks
     ]
     healthy, alarmed = alarms(programs)
+    causes = {each.name: str(each.label["cause"]) for each in programs}
     second = {p.name: meant(p.label["second"]) for p in programs if p.label.get("second")}
     either = sum(
         bool(case.named and case.named[0] & (case.wanted | second.get(case.name, frozenset())))
         for case in mine
     )
+    bare = {each.name for each in programs if not each.result.known}
+    blind = [
+        c for c in mine if c.name in bare and causes[c.name].startswith(("kernel:", "library"))
+    ]
+    whose = sum(c.named[:1] == (frozenset((OWN,)),) for c in blind)
     held = [case for case in mine if case.interval and case.rank == 1]
     below = sum(case.achieved <= (case.interval or (0, 0))[1] for case in held)
     costs = {
@@ -362,6 +368,7 @@ def document(
     lines += [
         "",
         f"Our first is one of the label's two: {either} of {len(mine)}.",
+        f"The label is a kernel's cause and no report is there: {len(blind)}, of which {whose} have the kernel named.",
         f"The saving achieved is within the ceiling: {below} of {len(held)} whose cause is first.",
         f"Healthy programs promised more than {ALARM:.0%}: {len(alarmed)} of {len(healthy)}.",
         *(
@@ -383,11 +390,10 @@ def document(
             "| program | label | ours | saved at most | achieved |",
             "|---|---|---|---:|---:|",
         ]
-        label = {each.name: each.label["cause"] for each in programs}
         for case in mine:
             said = ", ".join(next(iter(ids)) for ids in case.named[:2])
             lines.append(
-                f"| {case.name} | {label[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {case.achieved:.0%} |"
+                f"| {case.name} | {causes[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {case.achieved:.0%} |"
             )
         lines += [f"- false alarm: {each.name}, {ours(each)[1]:.0%}" for each in alarmed]
         lines.append("")

@@ -25,7 +25,7 @@ import msgspec
 
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.gpu import recorder
-from ncu_toolkit.gpu.trying import ProgramRunner, TryJob, TryRun, Variant, try_program, variants
+from ncu_toolkit.gpu.trying import ProgramRunner, TryJob, TryRun, TryVariant, try_program, variants
 
 HERE = Path(__file__).resolve().parent
 #: Runs a side, and the switches that apply or might; those first that matter most.
@@ -75,13 +75,13 @@ class Bounded(ProgramRunner):
 
     until = float("inf")
 
-    def __call__(self, variant: Variant, following: Sequence[Variant] = ()) -> TryRun:
+    def __call__(self, variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
         if time.monotonic() > self.until:
             raise KeyboardInterrupt
         return super().__call__(variant, following)
 
 
-def warm(task: tuple[str, Variant, Path]) -> str:
+def warm(task: tuple[str, TryVariant, Path]) -> str:
     """Fill compilers' caches by one run with a switch that compiles; what it took."""
     name, variant, folder = task
     began = time.monotonic()
@@ -131,7 +131,7 @@ def main() -> None:
             made = Bounded(job_of(name, folder), Path(tempfile.mkdtemp(dir=folder)), ahead=4)
             if not made.job.build:
                 made.imports = True
-                made.waiting.append(made._start(Variant(), recorder.RecordOptions(), wait=True))
+                made.waiting.append(made._start(TryVariant(), recorder.RecordOptions(), wait=True))
             prepared[name] = made
         return prepared.pop(name)
 

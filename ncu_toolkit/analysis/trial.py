@@ -22,7 +22,7 @@ from ncu_toolkit.core import files, units
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model.program import Results, Trial, Tried, TryOutcome
+from ncu_toolkit.model.program import ProgramTrial, Results, Tried, TryOutcome
 
 #: Beside a trace, what was tried of its program.
 SUFFIX: Final = ".tried.json"
@@ -242,7 +242,7 @@ def trial_path(trace: Path) -> Path:
     return trace.with_name(trace.name + SUFFIX)
 
 
-def save_trial(trial: Trial, path: Path) -> None:
+def save_trial(trial: ProgramTrial, path: Path) -> None:
     """Write a trial. Raises as `write_atomic`."""
     text = json.dumps(
         {"version": _VERSION, **msgspec.to_builtins(trial)}, indent=1, ensure_ascii=False
@@ -250,7 +250,7 @@ def save_trial(trial: Trial, path: Path) -> None:
     files.write_atomic(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
-def load_trial(trace: Path) -> Trial | None:
+def load_trial(trace: Path) -> ProgramTrial | None:
     """What was tried of a trace's program; None where nothing was.
 
     Raises:
@@ -263,7 +263,7 @@ def load_trial(trace: Path) -> Trial | None:
     if isinstance(found, dict) and found.get("version", 0) > _VERSION:
         raise InputProblem(f"'{path}' was written by a later release", "Use that release")
     try:
-        return msgspec.convert(found, Trial)
+        return msgspec.convert(found, ProgramTrial)
     except msgspec.ValidationError as error:
         raise InputProblem(
             f"'{path}' is no record of a try: {error}", "Remove it, and try again"

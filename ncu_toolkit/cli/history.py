@@ -29,7 +29,7 @@ from ncu_toolkit.runs import history
 
 if TYPE_CHECKING:
     from ncu_toolkit.model import Profile
-    from ncu_toolkit.model.program import Trial
+    from ncu_toolkit.model.program import ProgramTrial
     from ncu_toolkit.model.run import Run
     from ncu_toolkit.runs.intake import Here
 
@@ -166,7 +166,7 @@ def keep(run: Run, folder: Path, at: Here) -> None:
         history.add(intake.rows_of_run(run, folder, book_for(run).diagnosis, at))
 
 
-def keep_trial(trial: Trial, folder: Path, at: Here) -> None:
+def keep_trial(trial: ProgramTrial, folder: Path, at: Here) -> None:
     """As `keep`, for a program whose step was timed with switches."""
     if history.installed():
         from ncu_toolkit.runs import intake

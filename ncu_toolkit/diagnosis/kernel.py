@@ -73,6 +73,11 @@ _NAMES: Final = {name: re.compile(pattern) for name, pattern in _PATTERNS.items(
 _CALLERS_OWN: Final = re.compile(
     r"\[lambda|::lambda|__nv_dl_wrapper_t|\bwrapped_function<(?!(thrust|cub|cuda|std)::)"
 )
+#: Words in names that nobody gives to kernels of his own, of tests/program/kernel_names.tsv.
+_NO_AUTHORS: Final = re.compile(
+    r"(?i)^(maxwell|pascal|volta|turing|ampere|hopper|cupy|triton|fused|_Z)_|^triton__|fusion|multi_tensor_apply|fmha|nccl"
+    r"|cublas|cudnn|cutlass|xmma|nvjet|splitk|nchw|nhwc|gemmSN|gemmk1|gemv2|sgemm_(largek|\d+x)|convolve_sgemm|fft2d_"
+)
 _TAKES_CODE: Final = re.compile(r"^(void )?(cub|thrust)::")
 #: What to do where the kernel is not the reader's own code, unless the rule has better.
 _CALL: Final[Mapping[Language, tuple[str, ...]]] = {
@@ -116,6 +121,15 @@ def made_by(kernel: str) -> Language | None:
     if _TAKES_CODE.match(kernel) and _CALLERS_OWN.search(kernel):
         return "cuda"
     return next((name for name, pattern in _NAMES.items() if pattern.search(kernel)), None)
+
+
+def authored(kernel: str) -> bool:
+    """Whether a program's author may have written a kernel: its name has no namespace and no word
+    that libraries, frameworks or compilers use."""
+    bare = kernel.removeprefix("void ").partition("(")[0]
+    if made_by(kernel) not in (None, "cuda", "numba", "warp"):
+        return False
+    return bool(bare) and "::" not in bare and not _NO_AUTHORS.search(bare)
 
 
 def advice(profile: Profile, cuda: Iterable[str], elsewhere: Elsewhere) -> tuple[str, ...]:

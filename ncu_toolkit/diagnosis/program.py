@@ -25,7 +25,14 @@ from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
-from ncu_toolkit.model.program import Account, GapCause, ProgramDiagnosis, Step, StepFinding, Trial
+from ncu_toolkit.model.program import (
+    Account,
+    GapCause,
+    ProgramDiagnosis,
+    ProgramTrial,
+    Step,
+    StepFinding,
+)
 
 #: What a ceiling counts in the order, by how sure its cause is.
 SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
@@ -96,7 +103,7 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 
-def with_trial(found: ProgramDiagnosis, trial: Trial) -> ProgramDiagnosis:
+def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
     """With what switches saved in place of what they can save at most, in the order that follows.
     Where one switch is for several findings, the first has what it saved."""
     saved = {

@@ -12,7 +12,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.diagnosis.kernel import made_by
+from ncu_toolkit.diagnosis.kernel import authored, made_by
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import (
@@ -334,8 +334,9 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
 
 def _own(launch: Launch) -> bool:
     """Whether the program's author can have written the kernel."""
-    return made_by(launch.kernel) in (None, "cuda", "numba", "warp") and (
-        kernel_class(launch).id == "other"
+    other = kernel_class(launch).id == "other"
+    return authored(launch.kernel) or (
+        other and made_by(launch.kernel) in (None, "cuda", "numba", "warp")
     )
 
 

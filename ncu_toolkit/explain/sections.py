@@ -257,6 +257,22 @@ def _intensity(row: tuple[int, Reach]) -> str:
 _POINTS: Final = 240
 
 
+#: A tail shorter than this part of the time is not told.
+_TAIL: Final = 0.02
+
+
+def _tail(busiest: Series) -> str:
+    """How long the end of the launch has the unit that is busiest on average below half of that
+    mean; empty for a short end."""
+    values = busiest.values
+    half = sum(values) / len(values) / 2
+    end = len(values) - max(at for at, value in enumerate(values) if value >= half) - 1
+    if end < _TAIL * len(values):
+        return ""
+    us = units.duration(end * busiest.step_us)
+    return f" Tail: {busiest.label} below half of the mean for the last {us} ({units.percent(end / len(values), 2)})."
+
+
 def over_time(profile: Profile) -> Table | None:
     """The loads of units over the launch's time (PM sampling), on one axis of time; None where the
     report has none with two samples."""
@@ -284,6 +300,7 @@ def over_time(profile: Profile) -> Table | None:
         Spec("step", "Sample every", cell=lambda each: units.duration(each.step_us)),
     )  # fmt: skip
     note = "0 to 100 % of each unit's peak. A line begins when its unit is first busy; units may be sampled in different passes."
+    note += _tail(max(sampled, key=lambda each: sum(each.values) / len(each.values)))
     few = [each.label for each in profile.timeline if each not in sampled]
     note += f" Too few samples: {units.listed(few)}." if few else ""
     return table("When is it busy?", columns, sampled, note, "over-time")

@@ -11,7 +11,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.switches import Switch, switches
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
-from ncu_toolkit.model.program import Results, Trial, Tried, TryOutcome
+from ncu_toolkit.model.program import ProgramTrial, Results, Tried, TryOutcome
 
 _OUTCOMES: Final[dict[TryOutcome, tuple[str, Tone]]] = {
     "faster": ("faster", "good"), "slower": ("slower", "bad"), "same": ("no difference", "muted"),
@@ -25,7 +25,7 @@ _RESULTS: Final[dict[Results, tuple[str, Tone]]] = {
 _TOLD: Final = ("broke", "not applied", "other step")
 
 
-def trial_answer(trial: Trial, *, trace: str = "") -> Answer:
+def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
     """The answer to a trial. `trace`: a command that shows its program's step."""
     runs = min((len(each.after_us) for each in trial.tried if each.after_us), default=0)
     step = units.duration(statistics.median(trial.before_us)) if trial.before_us else "unknown time"
@@ -58,7 +58,7 @@ def trial_answer(trial: Trial, *, trace: str = "") -> Answer:
     )
 
 
-def told(trial: Trial) -> list[str]:
+def told(trial: ProgramTrial) -> list[str]:
     """What was tried of a program, for the answer to its trace: the best, and what came to nothing."""
     lines = []
     best = trial.best
@@ -85,7 +85,7 @@ def measured(tried: Tried) -> str:
     return f"{before.rpartition(units.THIN_SPACE)[0] if same else before} → {after}"
 
 
-def _card(trial: Trial) -> Card:
+def _card(trial: ProgramTrial) -> Card:
     best = trial.best
     if best is None:
         title, gain, summary = "No switch makes it faster", "nothing to keep", ""
@@ -119,7 +119,7 @@ def _card(trial: Trial) -> Card:
     )
 
 
-def _table(trial: Trial) -> Table:
+def _table(trial: ProgramTrial) -> Table:
     def outcome(tried: Tried) -> Cell:
         text, tone = _OUTCOMES[tried.outcome]
         if tried.outcome in ("faster", "slower"):

@@ -38,7 +38,7 @@ from ncu_toolkit.diagnosis.switches import Switch, switches
 from ncu_toolkit.gpu import cuda, recorder
 from ncu_toolkit.gpu.program_run import name_of
 from ncu_toolkit.gpu.step_run import TRACE
-from ncu_toolkit.model.program import ProgramDiagnosis, Trace, Trial, Tried
+from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial, Trace, Tried
 from ncu_toolkit.program.files import write_trace
 from ncu_toolkit.program.step import find_step
 from ncu_toolkit.runs import store
@@ -59,7 +59,7 @@ _OPTION: Final = re.compile(r"(-o|--output-file)(?:=(.+))?$")
 
 
 @dataclass(frozen=True)
-class Variant:
+class TryVariant:
     """Switches that are on together, each with its value; none for the program as it is."""
 
     on: tuple[tuple[Switch, str], ...] = ()
@@ -105,10 +105,10 @@ class TryJob:
 
 
 #: Makes one run of a program with a variant, given those that come next.
-Runner = Callable[[Variant, Sequence[Variant]], TryRun]
+Runner = Callable[[TryVariant, Sequence[TryVariant]], TryRun]
 
 
-def variants(names: Sequence[str], *, built: bool = False) -> tuple[Variant, ...]:
+def variants(names: Sequence[str], *, built: bool = False) -> tuple[TryVariant, ...]:
     """What `ID` or `ID:VALUE` name: each value of a switch by itself.
 
     Raises:
@@ -135,14 +135,14 @@ def variants(names: Sequence[str], *, built: bool = False) -> tuple[Variant, ...
                 'Give it by --build "nvcc -O2 app.cu -o app"',
             )
         found += [
-            Variant(((switch, each),)) for each in ([value] if colon else switch.values or [""])
+            TryVariant(((switch, each),)) for each in ([value] if colon else switch.values or [""])
         ]
     return tuple(dict.fromkeys(found))
 
 
 def suggested(
     found: ProgramDiagnosis, modules: Iterable[str], *, built: bool
-) -> tuple[Variant, ...]:
+) -> tuple[TryVariant, ...]:
     """The switches for what was found in a step, those for what can save most first: by cause, and by
     kernel classes with a tenth of the step.
 
@@ -182,7 +182,7 @@ def suggested(
 
 
 def try_variants(
-    chosen: Sequence[Variant],
+    chosen: Sequence[TryVariant],
     run: Runner,
     runs: int,
     *,
@@ -204,15 +204,15 @@ def try_variants(
         ToolkitError: the program itself fails, or no step of it can be timed.
     """
     plain = before if before is not None else []
-    made: dict[Variant, list[TryRun]] = {each: [] for each in chosen}
-    out: dict[Variant, Tried] = {}
+    made: dict[TryVariant, list[TryRun]] = {each: [] for each in chosen}
+    out: dict[TryVariant, Tried] = {}
     done = False
     with contextlib.suppress(KeyboardInterrupt):
         for number in range(runs):
             left = [each for each in chosen if each not in out]
-            order = [Variant(), *(left if number % 2 == 0 else left[::-1])]
+            order = [TryVariant(), *(left if number % 2 == 0 else left[::-1])]
             for at, variant in enumerate(order if left else ()):
-                later = [Variant(), *order[:0:-1]] if number + 1 < runs else []
+                later = [TryVariant(), *order[:0:-1]] if number + 1 < runs else []
                 coming = [*order[at + 1 :], *(each for each in later if each not in out)]
                 found = run(variant, coming)
                 times = "" if found.us is None else f", {found.word} of {units.duration(found.us)}"
@@ -249,7 +249,7 @@ def try_variants(
     return tried, plain, done
 
 
-def _out(variant: Variant, found: TryRun) -> Tried | None:
+def _out(variant: TryVariant, found: TryRun) -> Tried | None:
     """What is told of a variant that no further run can tell more of; None for others."""
     if found.problem:
         return judged(variant.names, variant.title, [], [found])
@@ -274,7 +274,7 @@ def _may_act(switch: Switch, found: TryRun) -> bool:
     return bool(switch.environment and acts)
 
 
-def keep_lines(variant: Variant, modules: Iterable[str]) -> tuple[str, ...]:
+def keep_lines(variant: TryVariant, modules: Iterable[str]) -> tuple[str, ...]:
     """The line that makes each switch permanent, for the frameworks that the program uses."""
     used = [*(name.partition(".")[0] for name in modules), ""]
     lines = []
@@ -292,7 +292,7 @@ def try_program(
     runs: int = DEFAULT_RUNS,
     tell: Callable[[str], None] = lambda line: None,
     runner: ProgramRunner | None = None,
-) -> tuple[Trial, Path]:
+) -> tuple[ProgramTrial, Path]:
     """Trace a program, throw switches in it, each alone and then all that are worth keeping at once.
     The trace and what was tried lie in a new folder under `reports`.
 
@@ -315,7 +315,7 @@ def try_program(
         runner or ProgramRunner(job, Path(place)) as run,
     ):
         tell(f"Tracing {program}")
-        first, trace = run.recorded(Variant(), recorder.RecordOptions(), [Variant(), *asked])
+        first, trace = run.recorded(TryVariant(), recorder.RecordOptions(), [TryVariant(), *asked])
         if trace is None:
             raise UsageProblem(
                 f"the program fails by itself: {first.problem}", "Run it alone first"
@@ -342,7 +342,7 @@ def try_program(
     by_name = {each.names: each for each in chosen}
     tried = [with_ceiling(each, by_name[each.switches], found) for each in tried]
     notes = [] if done else ["It was interrupted: what was measured until then is shown."]
-    trial = Trial(
+    trial = ProgramTrial(
         program=program,
         gpu=next((each.name for each in trace.devices), ""),
         word=found.step.word,
@@ -361,7 +361,7 @@ def _order(tried: Tried) -> tuple[bool, bool, float]:
     return not tried.good, not tried.after_us, tried.left
 
 
-def with_ceiling(tried: Tried, variant: Variant, found: ProgramDiagnosis) -> Tried:
+def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> Tried:
     """With what the findings that its switches are for can save at most."""
     mine = [
         each for each in found.costly if any(each.rule in switch.causes for switch, _ in variant.on)
@@ -371,7 +371,7 @@ def with_ceiling(tried: Tried, variant: Variant, found: ProgramDiagnosis) -> Tri
     return msgspec.structs.replace(tried, ceiling_us=together(mine, found.account))
 
 
-def winners(tried: Sequence[Tried], chosen: Sequence[Variant]) -> Variant | None:
+def winners(tried: Sequence[Tried], chosen: Sequence[TryVariant]) -> TryVariant | None:
     """The variants that are worth keeping, at once: of each group the fastest, without those that
     compute something else. None where there are fewer than two."""
     by_name = {each.names: each for each in chosen}
@@ -380,7 +380,7 @@ def winners(tried: Sequence[Tried], chosen: Sequence[Variant]) -> Variant | None
         for switch, value in by_name[each.switches].on:
             if not switch.others:
                 best.setdefault(switch.group or switch.id, (switch, value))
-    return Variant(tuple(best.values())) if len(best) > 1 else None
+    return TryVariant(tuple(best.values())) if len(best) > 1 else None
 
 
 def clocks_differ(runs: Sequence[TryRun]) -> str:
@@ -399,7 +399,7 @@ def clocks_differ(runs: Sequence[TryRun]) -> str:
 class _Started:
     """A program that runs, or waits for its turn."""
 
-    variant: Variant
+    variant: TryVariant
     process: subprocess.Popen[bytes]
     folder: Path
 
@@ -417,7 +417,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         self.waiting: list[_Started] = []
         self.imports = False
 
-    def __call__(self, variant: Variant, following: Sequence[Variant] = ()) -> TryRun:
+    def __call__(self, variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
         return self.recorded(variant, _LIGHT, following)[0]
 
     def __exit__(self, *_: object) -> None:
@@ -427,7 +427,10 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             shutil.rmtree(each.folder, ignore_errors=True)
 
     def recorded(
-        self, variant: Variant, asked: recorder.RecordOptions, following: Sequence[Variant] = ()
+        self,
+        variant: TryVariant,
+        asked: recorder.RecordOptions,
+        following: Sequence[TryVariant] = (),
     ) -> tuple[TryRun, Trace | None]:
         """One run, and its trace where there is one.
 
@@ -452,7 +455,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             _end(ready.process, signal.SIGTERM)
             shutil.rmtree(ready.folder, ignore_errors=True)
 
-    def _prepare(self, following: Sequence[Variant]) -> None:
+    def _prepare(self, following: Sequence[TryVariant]) -> None:
         """Start the next runs that are not started yet, and end those that will not come."""
         soon = [*following[: self.ahead]] if self.imports else []
         for each in [*self.waiting]:
@@ -466,7 +469,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             with contextlib.suppress(EnvironmentProblem):
                 self.waiting.append(self._start(variant, _LIGHT, wait=True))
 
-    def _start(self, variant: Variant, asked: recorder.RecordOptions, *, wait: bool) -> _Started:
+    def _start(self, variant: TryVariant, asked: recorder.RecordOptions, *, wait: bool) -> _Started:
         command = self._command(variant)
         self.count += 1
         folder = (self.folder / str(self.count)).resolve()
@@ -495,7 +498,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         return _Started(variant, process, folder)
 
     def _finish(
-        self, started: _Started, following: Sequence[Variant]
+        self, started: _Started, following: Sequence[TryVariant]
     ) -> tuple[TryRun, Trace | None]:
         folder, variant = started.folder, started.variant
         _let(started)
@@ -543,7 +546,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             elif now - began > self.job.timeout:
                 return -signal.SIGALRM, states
 
-    def _command(self, variant: Variant) -> tuple[str, ...]:
+    def _command(self, variant: TryVariant) -> tuple[str, ...]:
         """The program's command; built with the variant's words where it is built."""
         if not self.job.build:
             return self.job.command
@@ -579,7 +582,7 @@ def _let(started: _Started) -> None:
     (started.folder / "wait").unlink(missing_ok=True)
 
 
-def build_words(build: Sequence[str], variant: Variant, target: Path) -> tuple[list[str], str]:
+def build_words(build: Sequence[str], variant: TryVariant, target: Path) -> tuple[list[str], str]:
     """The command that builds a variant into `target`, and the file that the user's command makes.
     Words that the variant's take the place of are left out.
 

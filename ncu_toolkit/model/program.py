@@ -308,7 +308,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome == "faster" and self.results != "differ"
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Switches that were thrown in a program, the best first."""
 
     program: str

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ncu_toolkit.document.views import Answer, Cell, RunView, Table
     from ncu_toolkit.explain.probed import Probed
     from ncu_toolkit.explain.program import Judged
-    from ncu_toolkit.model.program import ProgramDiagnosis, Trial
+    from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial
     from ncu_toolkit.model.trace import KernelTimes
     from ncu_toolkit.pages.book import Book
 
@@ -235,7 +235,7 @@ _TRIED: Final = (
 )
 
 
-def trial_document(trial: Trial) -> str:
+def trial_document(trial: ProgramTrial) -> str:
     """What came of switches that were thrown in a program."""
     tried = [
         {**_fields(each, _TRIED), "before": each.before, "after": each.after}

@@ -20,7 +20,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing, finite
-from ncu_toolkit.model.program import Trial
+from ncu_toolkit.model.program import ProgramTrial
 from ncu_toolkit.model.run import Run, RunCase
 from ncu_toolkit.report import integrity
 from ncu_toolkit.report.ncu_action import UNNAMED
@@ -116,7 +116,7 @@ def _timing_row(timing: Timing, key: str, run: Run, at: Here, code: str) -> Row:
     )  # fmt: skip
 
 
-def rows_of_trial(trial: Trial, folder: Path, at: Here | None = None) -> tuple[Row, ...]:
+def rows_of_trial(trial: ProgramTrial, folder: Path, at: Here | None = None) -> tuple[Row, ...]:
     """The step of a program as it is, and with each switch that was timed."""
     at = at or Here()
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -15,7 +15,7 @@ from ncu_toolkit.analysis.trial import (
     trial_path,
 )
 from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.model.program import Trial, Tried
+from ncu_toolkit.model.program import ProgramTrial, Tried
 
 
 def runs(
@@ -120,8 +120,8 @@ def test_what_is_printed(before: list[str], after: list[str], expected: str, sai
     assert (found, said in sentence) == (expected, True), sentence
 
 
-def trial() -> Trial:
-    return Trial(
+def trial() -> ProgramTrial:
+    return ProgramTrial(
         program="train.py",
         gpu="NVIDIA H100",
         word="step",

@@ -13,7 +13,7 @@ from program_found import small
 from ncu_toolkit.analysis.trial import save_trial, trial_path
 from ncu_toolkit.cli import cli
 from ncu_toolkit.gpu import trying
-from ncu_toolkit.model.program import Trial, Tried
+from ncu_toolkit.model.program import ProgramTrial, Tried
 from ncu_toolkit.program.files import write_trace
 from ncu_toolkit.runs import history
 from ncu_toolkit.runs.intake import rows_of_trial
@@ -22,7 +22,7 @@ TRIED = Tried(
     switches=("tf32",), title="TF32", outcome="faster", said="46.6 ms → 17.9 ms, 2.60× as fast.",
     before_us=(46600.0,) * 5, after_us=(17900.0,) * 5, keep=("one line",),
 )  # fmt: skip
-TRIAL = Trial(
+TRIAL = ProgramTrial(
     program="train.py", gpu="NVIDIA H100", word="step", before_us=(46600.0,), tried=(TRIED,)
 )
 
@@ -39,7 +39,7 @@ def asked(
 
     def fake(
         job: trying.TryJob, names: Sequence[str], *_: object, **__: object
-    ) -> tuple[Trial, Path]:
+    ) -> tuple[ProgramTrial, Path]:
         found.append((job, names))
         return TRIAL, tmp_path / "program.ncu-trace"
 

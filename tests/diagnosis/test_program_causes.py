@@ -139,3 +139,15 @@ def test_the_host_loads_data(copied: bool) -> None:
     assert len(finding.advice) == 2
     (finding,) = diagnosed(loading("aten::randn [1000, 1000]", copied)).findings
     assert finding.advice[0].startswith("aten::randn computes on the host")
+
+
+def test_other_work_of_the_host_is_at_the_line_that_it_came_back_to() -> None:
+    made = programs.Machine("train.py")
+    for _ in range(9):
+        for _ in range(4):
+            made.launch(programs.ADD, 400.0, line="train.py:7")
+        made.item(line="train.py:9")
+        made.host(5000.0)
+        made.free(line="train.py:11")
+    found = next(each for each in diagnosed(made.trace()).findings if each.rule == "host-work")
+    assert found.where[0] == "train.py:11", "not where the next launch is"

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncu_toolkit.diagnosis import rules
+from ncu_toolkit.diagnosis.kernel import authored
 from ncu_toolkit.diagnosis.program import SURE, diagnose_program, together
 from ncu_toolkit.diagnosis.program_rules import _operations, step_rules
 from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
@@ -266,6 +267,37 @@ def test_a_gpu_without_tf32_is_told_of_fp16() -> None:
         assert "tf32" not in said, other
         assert "tensorfloat32" not in said, other
         assert "float16" in said or "fp16" in said, other
+
+
+def test_copies_that_are_meant_are_left_alone() -> None:
+    copy = "cupy_copy__uint32_uint32"
+    sort = "void cub::DeviceRadixSortOnesweepKernel<unsigned int>(unsigned int*)"
+    own = ["rows(float*)", "transpose(float*, float const*)"] * 3
+    for names in (own, [copy, sort, sort] * 3):
+        assert of_rule(diagnose_program(*step_of(kernels(*names))), "layout-copies") is None
+    for names in ([copy, programs.FLASH] * 3, [sort, copy, programs.FLASH] * 3):
+        assert of_rule(diagnose_program(*step_of(kernels(*names))), "layout-copies") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("histogram", True),
+        ("void softMax<float>(int, int, float*)", True),
+        ("void matmul<32>(float*, float*, float*, int, int)", True),
+        ("nbody_step", True),
+        ("volta_sgemm_128x64_nn", False),
+        ("void gemmSN_NN_kernel<float, 128, 16, 2, 4, 4, 4, true>(float*)", False),
+        ("void (anonymous namespace)::softmax_warp_forward<float>(float*)", False),
+        ("triton_poi_fused_add_0", False),
+        ("cupy_sum", False),
+        ("loop_add_fusion_2", False),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", False),
+        ("", False),
+    ],
+)
+def test_kernels_that_an_author_may_have_written(name: str, own: bool) -> None:
+    assert authored(name) is own
 
 
 def test_long_idle_time_is_other_work_of_the_host() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ncu_toolkit.explain.trial import list_answer, measured, told, trial_answer
-from ncu_toolkit.model.program import Trial, Tried
+from ncu_toolkit.model.program import ProgramTrial, Tried
 from ncu_toolkit.render.markdown import markdown
 from ncu_toolkit.render.text import plain_text
 
@@ -25,8 +25,8 @@ OTHER = Tried(
 )  # fmt: skip
 
 
-def trial(*tried: Tried) -> Trial:
-    return Trial(
+def trial(*tried: Tried) -> ProgramTrial:
+    return ProgramTrial(
         program="train.py", gpu="NVIDIA H100", word="step", before_us=(46600.0,) * 5, tried=tried
     )
 

@@ -24,7 +24,7 @@ from ncu_toolkit.gpu import recorder, trying
 from ncu_toolkit.gpu.trying import (
     ProgramRunner,
     TryJob,
-    Variant,
+    TryVariant,
     build_words,
     clocks_differ,
     keep_lines,
@@ -47,7 +47,7 @@ class Program:
         self.us = {name.replace("_", "-"): value for name, value in us.items()}
         self.asked: list[str] = []
 
-    def __call__(self, variant: Variant, following: Sequence[Variant] = ()) -> TryRun:
+    def __call__(self, variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
         self.asked.append(variant.label)
         time = self.us.get(variant.label, 1000.0)
         applied = frozenset(switch.id for switch, _ in variant.on)
@@ -61,7 +61,7 @@ class Program:
         return replace(run, us=time + len(self.asked) % 3)
 
 
-def names(found: Sequence[Variant]) -> list[str]:
+def names(found: Sequence[TryVariant]) -> list[str]:
     return [each.label for each in found]
 
 
@@ -113,7 +113,7 @@ def test_what_came_of_each() -> None:
 
 def test_ctrl_c_keeps_what_was_measured() -> None:
     class Interrupted(Program):
-        def __call__(self, variant: Variant, following: Sequence[Variant] = ()) -> TryRun:
+        def __call__(self, variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
             if len(self.asked) == 7:
                 raise KeyboardInterrupt
             return super().__call__(variant)
@@ -143,10 +143,10 @@ def test_winners_have_one_of_each_group() -> None:
 
 
 def test_a_variable_acts_unseen_but_a_hook_does_not() -> None:
-    tf32 = Variant(((switches()["tf32"], ""),))
+    tf32 = TryVariant(((switches()["tf32"], ""),))
 
     def run(*modules: str) -> list[str]:
-        def one(variant: Variant, following: Sequence[Variant] = ()) -> TryRun:
+        def one(variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
             return TryRun(1000.0, 20, modules=frozenset(modules))
 
         return [each.outcome for each in try_variants([tf32], one, 2)[0]]
@@ -215,9 +215,9 @@ def test_a_build_with_other_words(tmp_path: Path) -> None:
         str(tmp_path / "new"),
     ]
     assert "-maxrregcount=40" not in words("max-registers:64")
-    assert build_words(build, Variant(), tmp_path)[1] == "app"
-    assert build_words(["nvcc", "a.cu"], Variant(), tmp_path)[1] == "a.out"
-    assert build_words(["nvcc", "a.cu", "--output-file=b"], Variant(), tmp_path)[1] == "b"
+    assert build_words(build, TryVariant(), tmp_path)[1] == "app"
+    assert build_words(["nvcc", "a.cu"], TryVariant(), tmp_path)[1] == "a.out"
+    assert build_words(["nvcc", "a.cu", "--output-file=b"], TryVariant(), tmp_path)[1] == "b"
 
 
 # ---- real processes, with a CUPTI that is none
@@ -294,7 +294,7 @@ def test_a_switch_reaches_the_program(runner: Callable[..., ProgramRunner], tmp_
 def test_why_it_failed_is_told(runner: Callable[..., ProgramRunner], tmp_path: Path) -> None:
     script = tmp_path / "fail.py"
     script.write_text("raise ValueError('no such\\x1b[31m thing')")
-    found = runner(sys.executable, str(script))(Variant())
+    found = runner(sys.executable, str(script))(TryVariant())
     assert found.problem.startswith("exit code 1: ValueError: no such")
     assert "\x1b" not in found.problem
 
@@ -311,7 +311,7 @@ def test_a_program_that_hangs_is_ended_with_its_children(
         "if len(sys.argv) < 2: subprocess.Popen([sys.executable, __file__, 'child'])\n"
         "time.sleep(60)"
     )
-    found = runner(sys.executable, str(script), timeout=1.0)(Variant())
+    found = runner(sys.executable, str(script), timeout=1.0)(TryVariant())
     assert found.problem == "it did not end within 1 s"
     assert not left_over(word)
 
@@ -324,7 +324,7 @@ def test_ctrl_c_ends_the_program(runner: Callable[..., ProgramRunner], tmp_path:
     one = runner(sys.executable, str(script))
     threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        one(Variant())
+        one(TryVariant())
     assert not left_over(word)
     assert not list((tmp_path / "runs").iterdir())
 
@@ -344,8 +344,8 @@ def test_the_next_run_waits_for_its_turn(
     )
     tf32 = variants(["tf32"])[0]
     with runner(sys.executable, str(script), ahead=1) as one:
-        assert one(Variant()).modules == TORCH
-        one(Variant(), [tf32, Variant()])
+        assert one(TryVariant()).modules == TORCH
+        one(TryVariant(), [tf32, TryVariant()])
         assert [each.variant for each in one.waiting] == [tf32]
         one(tf32)
         assert log.read_text() == "azazaz"  # never two at once

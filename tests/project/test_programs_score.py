@@ -114,6 +114,7 @@ def test_a_kernel_of_ones_own_is_no_cause(tmp_path: Path) -> None:
     (case,) = score.cases(programs, score.ours)
     assert case.named == (frozenset((score.OWN,)),)
     assert case.rank == 1
+    assert "no report is there: 1, of which 1 have the kernel named" in score.document(programs)
 
 
 def test_what_does_not_count_is_told(folder: Path, tmp_path: Path) -> None:

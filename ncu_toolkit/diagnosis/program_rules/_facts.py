@@ -201,18 +201,19 @@ class StepFacts:
 
     def where(self, places: Iterable[int]) -> tuple[str, ...]:
         """The user's lines that queued work, those with most time first."""
-        return self._lines((self.call(at), self.account.exclusive_us[at]) for at in places)
+        return self.lines((self.call(at), self.account.exclusive_us[at]) for at in places)
 
     def waited(self, gaps: Iterable[int]) -> tuple[str, ...]:
         """The user's lines of the calls that explain gaps, or else of the work that ended them,
         those with most idle time first."""
         calls = self.trace.calls
-        return self._lines(
+        return self.lines(
             (calls[gap.call] if 0 <= gap.call < len(calls) else self.call(gap.before), gap.us)
             for gap in (self.gaps[at] for at in gaps)
         )
 
-    def _lines(self, timed: Iterable[tuple[Call | None, float]]) -> tuple[str, ...]:
+    def lines(self, timed: Iterable[tuple[Call | None, float]]) -> tuple[str, ...]:
+        """The user's lines of calls with their time, those with most of it first."""
         time: dict[int, float] = defaultdict(float)
         for call, us in timed:
             if call is not None and call.line >= 0:

@@ -19,14 +19,15 @@ OTHER_WORK: Final = Threshold(
 
 @dataclass(frozen=True)
 class Away:
-    """Time in which the GPU idles and the host does other work, from `start` to `end`, on the thread
-    of `launch`, which ends the idle time. `gaps` are the pieces of the account that it is in: without
+    """Time in which the GPU idles and the host does other work, from `start` to `end`, where it makes
+    the call `back`, on the thread of `launch`, which ends the idle time. `gaps` are the pieces of the account that it is in: without
     this work, the time that a synchronisation held the host before would not matter either."""
 
     gaps: tuple[int, ...]
     start: int
     end: int
     launch: Call
+    back: Call
 
     @property
     def us(self) -> float:
@@ -56,5 +57,5 @@ def away(s: StepFacts) -> Iterator[Away]:
         free = gaps[first].start
         for call in (*sorted(held, key=lambda call: call.start), launch):
             if call.start - free >= OTHER_WORK.value * 1e3:
-                yield Away(pieces, free, call.start, launch)
+                yield Away(pieces, free, call.start, launch, call)
             free = max(free, call.end)

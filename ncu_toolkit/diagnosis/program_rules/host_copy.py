@@ -46,7 +46,7 @@ def find(s: StepFacts) -> StepOutcome:
     ]
     if not copies:
         if missing := s.lacks("wall time"):
-            return s.abstain("A report holds no copies.", *missing)
+            return s.abstain("A report has no copies.", *missing)
         return s.ruled_out(f"The {s.word} copies nothing between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
     # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.

@@ -29,6 +29,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, Away, away
@@ -67,7 +69,7 @@ def find(s: StepFacts) -> StepOutcome:
     operator = name.partition(" ")[0]
     data = most and "dataloader" in name.lower()
     loader = "DataLoader(num_workers=..., pin_memory=True, persistent_workers=True) prepares batches in other processes."
-    return s.finding(
+    found = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'long piece')}, while the host {doing}.",
         "high" if most else "medium",
         us,
@@ -88,6 +90,9 @@ def find(s: StepFacts) -> StepOutcome:
             ),
         ),
     )
+    # the line that the host came back to is next to what it did
+    back = s.lines((each.back, each.us) for each in late)
+    return msgspec.structs.replace(found, where=back or found.where)
 
 
 def during(s: StepFacts, late: Sequence[Away]) -> tuple[str, float]:

@@ -16,8 +16,8 @@ served together. Launch independent work on several streams, or capture it in a 
 side by side.
 
 When the advice is wrong
-The work of a launch cannot be split, and each needs the result of the one before: a trace does not
-tell. Then only more work for each launch helps.
+The work of a launch cannot be split, and each needs the result of the one before, which no trace
+shows. Then only more work for each launch helps.
 
 Source
 CUDA C++ Best Practices Guide, "Occupancy" (more blocks than SMs); CUDA C++ Programming Guide,

@@ -16,6 +16,8 @@ part of the model, products that take transposed inputs, outputs written into sl
 
 When the advice is wrong
 A conversion to a narrower type before large products pays. Some layouts only move the copy elsewhere.
+The copy before a sort is needed, and so may be a kernel that the program's author wrote: these two are
+left out.
 
 Source
 PyTorch documentation, "Channels Last Memory Format in PyTorch" and "Automatic Mixed Precision".
@@ -24,9 +26,11 @@ PyTorch documentation, "Channels Last Memory Format in PyTorch" and "Automatic M
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.kernel import authored
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
@@ -40,6 +44,7 @@ _IMAGES: Final = ("nchwtonhwc", "nhwctonchw")
 
 def find(s: StepFacts) -> StepOutcome:
     taken = {at for each in _patterns.attention(s) for at in each.between}
+    taken |= set(_meant(s))
     places = [at for at in s.of_class("layout") if at not in taken]
     places += [at for at in range(len(s.ops)) if _patterns.moves(s, at) and at not in taken]
     us = s.us(places)
@@ -93,3 +98,16 @@ def find(s: StepFacts) -> StepOutcome:
         ),
         advice=s.advice(*advice, torch=torch),
     )
+
+
+def _meant(s: StepFacts) -> Iterator[int]:
+    """Copies that the step needs: what the program's author wrote as a kernel of its own, and the
+    copy before a sort, which works in place."""
+    for queue in s.queues:
+        work = [at for at in queue if s.classes[at] != "set"]
+        for at, after in zip(work, (*work[1:], -1), strict=True):
+            launch = s.launches[at]
+            if (launch is not None and authored(launch.kernel)) or (
+                after >= 0 and s.classes[after] == "sort" and s.classes[at] != "sort"
+            ):
+                yield at

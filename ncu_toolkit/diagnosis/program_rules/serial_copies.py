@@ -39,7 +39,7 @@ def find(s: StepFacts) -> StepOutcome:
     ]
     if not pinned:
         if missing := s.lacks("wall time"):
-            return s.abstain("A report holds no copies.", *missing)
+            return s.abstain("A report has no copies.", *missing)
         if s.lacks("memory kinds"):
             return s.abstain(
                 "The trace does not show which copies are from pinned memory.", "memory kinds"
