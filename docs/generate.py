@@ -791,7 +791,7 @@ def with_program_example(text: str) -> str:
 
 
 #: The recorded program whose page is the picture of the README.
-PROGRAM = ROOT / "tests" / "program" / "recorded" / "h100-loader.ncu-trace"
+PROGRAM = ROOT / "tests" / "program" / "recorded" / "h100-gpt.ncu-trace"
 #: The words of a page; its picture lies beside them and is taken again where they change.
 WORDS = {name: DOCS / "images" / f"{name}.txt" for name in ("report", "program")}
 

@@ -21,6 +21,7 @@ STEPS = {
     "waves_streams": ("repeats", 6, 48),
     "cupy": ("repeats", 14, 58),
     "decode": ("repeats", 58, 38),
+    "gpt": ("repeats", 551, 6),
     "failing": ("repeats", 4, 5),
     "loader": ("repeats", 62, 22),
     "no_step": ("whole", 252, 1),
