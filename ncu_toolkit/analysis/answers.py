@@ -274,7 +274,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     """Every pair in a table, then the cards of the pair whose time moved most and what changed
     between them. The short form has only that pair's times, verdicts, and the causes, stalls,
     figures and lines that moved most."""
-    from ncu_toolkit.explain import differences, pictures  # `analyze` should not wait for them
+    from ncu_toolkit.explain import differences, sections
 
     pairs = comparison.ordered
     shown = next((pair for pair in pairs if not pair.problem and pair.profiled), None)
@@ -303,7 +303,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     if not short:
         if [*map(units.duration, times)] != [old.time, new.time]:
             said = ("Times are medians of all launches; a card shows one typical launch.", *said)
-        roofs = pictures.roof_plot((before, old, {}), (after, new, {}))
+        roofs = sections.roof_plot((before, old, {}), (after, new, {}))
         return replace(
             found,
             headline=headline or of_pair,

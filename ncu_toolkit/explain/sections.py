@@ -1,17 +1,27 @@
 """Facts × launches: facts are found by name, and launches are the columns of a table of them.
 
 A name is one of the registry, a derived figure, `stall_share:x` or `kind_share:x`
-(`figures.describe`)."""
+(`figures.describe`).
+
+And what pictures of launches show: the card's figures, laid out for one question each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.document.views import Cell, Spec, Table, missing, number, table, text
-from ncu_toolkit.model import Profile
+from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.time_model import ON_CHIP
+from ncu_toolkit.document.answer import Kind, apart
+from ncu_toolkit.document.card import Card, kernel_name, short_gain, whole_percent
+from ncu_toolkit.document.pictures import Course, Reach, RoofPicture, Saving, Savings
+from ncu_toolkit.document.views import Cell, RoofPlot, Spec, Table, missing, number, table, text
+from ncu_toolkit.explain.busy import Use, resource_name, uses
+from ncu_toolkit.model import Profile, Series
 
 Item = TypeVar("Item")
 
@@ -83,3 +93,214 @@ def change(old: float | None, new: float | None) -> Cell:
     if not old:
         return Cell("new", None, "none before")
     return number(new / old, "ratio") if new else Cell("gone", 0.0, "none now")
+
+
+#: Bars of a picture of kernels: a table below holds all.
+BARS: Final = 12
+
+
+def kind_of_cause(shown: Card) -> str:
+    """The kind of a card's cause, a key of `document.pictures.KINDS`."""
+    rule = load_rules().get(shown.bottleneck) if shown.state == "slow" else None
+    if rule is None:
+        return "none"
+    return "shape" if rule.FROM_SHAPE else rule.LIMIT
+
+
+def saved_us(shown: Card, total_us: float | None) -> float | None:
+    """What the fix on a card would save of the time of launches like it; None at a roof and where
+    the card has no figure."""
+    if total_us is None or shown.state != "slow" or shown.factor is None:
+        return None
+    return total_us * (1 - 1 / shown.factor)
+
+
+def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
+    """Time by kind of launches, those that save most first, each with its page. None for fewer than two."""
+    names = [
+        f"{kernel_name(kind.card.kernel)} {grid}".strip()
+        for kind, grid in zip(kinds, apart(kinds), strict=True)
+    ]
+    timed = [each for each in zip(kinds, names, pages, strict=True) if each[0].total_us]
+    total = sum(kind.total_us or 0.0 for kind, *_ in timed)
+    if len(timed) < 2:
+        return None
+    bars = []
+    for kind, name, page in timed:
+        card, us = kind.card, kind.total_us or 0.0
+        saved = saved_us(card, us) or 0.0
+        words = f"{name}: {units.duration(us)}, {units.percent(us / total, 2)} of the time. {card.title}, {card.gain}"
+        words += f": {units.duration(saved)} to save." if saved else "."
+        bars.append(
+            Saving(name, page, kind_of_cause(card), us, saved, card.title, short_gain(card), words)
+        )
+    bars.sort(key=lambda bar: (-bar.saved_us, -bar.us))
+    all_saved = sum(bar.saved_us for bar in bars)
+    left = bars[BARS:]
+    rest = ""
+    if left:
+        more = f"{units.counted(len(left), 'more kernel')}: {units.duration(sum(bar.us for bar in left))}"
+        rest = f"{more}, {units.duration(sum(bar.saved_us for bar in left))} to save."
+    return Savings(_of_total(all_saved, total), tuple(bars[:BARS]), rest)
+
+
+def _of_total(saved: float, total: float) -> str:
+    """`55.7 of 77.1 ms to save by fixing the first cause of each kernel.`"""
+    if not saved:
+        return f"{units.duration(total)}, and no gain is known."
+    part, whole = units.duration(saved), units.duration(total)
+    figure, _, unit = part.rpartition(units.THIN_SPACE)
+    if unit == whole.rpartition(units.THIN_SPACE)[2]:
+        part = figure
+    return f"{part} of {whole} to save by fixing the first cause of each kernel."
+
+
+#: Levels of memory: figures of the bytes that they move, with their factor, and the units that move
+#: them.
+_LEVELS: Final = (
+    ("l1", (("l1_global_bytes", 1.0), ("shared_wavefronts", 128.0)), (*ON_CHIP, "l1")),
+    ("l2", (("l2_bytes", 1.0),), ("l2", "fill")),
+    ("dram", (("dram_bytes", 1.0),), ("dram",)),
+)
+#: Units whose work is floating-point operations, with the figure that counts them.
+_FLOPS: Final = {
+    "tensor": "flops_tensor", "fma": "flops_fp32", "fp64": "flops_fp64", "fp16": "flops_fp16",
+}  # fmt: skip
+#: Other units that instructions pass.
+_OTHERS: Final = ("issue", "alu", "fmaheavy", "xu", "uniform")
+#: A launch computes in floating point where such a unit is busy for this part of the time that the
+#: busiest other unit is.
+_COMPUTES: Final = 0.3
+
+
+def roof_picture(
+    profile: Profile, shown: Card, used: Mapping[str, Use], floating: bool | None = None
+) -> RoofPicture | None:
+    """None where the report has no time, no work or no traffic of any level. Work is floating-point
+    operations where `floating` says so; where it is None, by what the launch computes."""
+    seconds = (profile.duration_us or 0.0) * 1e-6
+    limits = {bar.resource for bar in shown.bars if bar.limit}
+
+    def busiest(names: Iterable[str]) -> str:
+        known = [name for name in names if name in used and used[name].busy > 0]
+        return max(known, key=lambda name: (name in limits, used[name].busy), default="")
+
+    pipe, other = busiest(_FLOPS), busiest(_OTHERS)
+    flops = sum(figures.value(profile, name) or 0.0 for name in _FLOPS.values())
+    if floating is None:
+        floating = not other or (bool(pipe) and used[pipe].busy >= _COMPUTES * used[other].busy)
+    computes = bool(flops and pipe) and floating
+    work, unit = (
+        (flops, "FLOP") if computes else (profile.value("instructions") or 0.0, "instructions")
+    )
+    tops = [name for name in ([pipe, other] if computes else [other]) if name]
+    if computes and other and used[other].busy <= used[pipe].busy:
+        tops = [pipe]
+    reaches = [Reach("work", resource_name(n), used[n].busy, n in limits) for n in tops]
+    for level, parts, units_of in _LEVELS:
+        moved = sum((figures.value(profile, name) or 0.0) * factor for name, factor in parts)
+        name = busiest(units_of)
+        if moved and name:
+            reaches.append(
+                Reach(
+                    level,
+                    resource_name(name),
+                    used[name].busy,
+                    name in limits,
+                    work / moved,
+                    units.si(moved, "B"),
+                )
+            )
+    if not seconds or not work or not any(reach.intensity for reach in reaches):
+        return None
+    return RoofPicture(unit, work / seconds, tuple(reaches))
+
+
+def roof_plot(*sides: tuple[Profile, Card, Mapping[str, float]]) -> RoofPlot | None:
+    """A launch under its roofs, or an old one and a new one: each with its card and the bounds of its
+    diagnosis. None where one has no such picture, or their work is not of one kind."""
+
+    def drawn(floating: bool | None) -> list[RoofPicture]:
+        made = (roof_picture(p, card, uses(p, bounds), floating) for p, card, bounds in sides)
+        return [picture for picture in made if picture is not None]
+
+    pictures = drawn(None)
+    if len({picture.work for picture in pictures}) > 1:
+        pictures = drawn(False)
+    if len(pictures) < len(sides) or len({picture.work for picture in pictures}) > 1:
+        return None
+    two = len(pictures) > 1
+    rows = [(at, reach) for at, each in enumerate(pictures) for reach in each.reaches]
+    specs: tuple[Spec[tuple[int, Reach]], ...] = (
+        Spec("side", "Launch", numeric=False, cell=lambda row: ("old", "new")[row[0]]),
+        Spec("roof", "Roof", numeric=False, cell=lambda row: row[1].unit),
+        Spec("busy", "Busy", cell=lambda row: whole_percent(row[1].busy)),
+        Spec("moved", "Moved", cell=lambda row: row[1].moved),
+        Spec("intensity", f"{pictures[0].work} per byte", cell=_intensity),
+    )
+    rates = (units.si(picture.rate, picture.work + "/s") for picture in pictures)
+    listed = table("", specs[not two :], rows, f"{' → '.join(rates)} under ncu.", "roofs")
+    title = f"How close {'are both to the' if two else 'is it to its'} roofs?"
+    said = (
+        "Hollow: the old launch. The roofs are the new one's."
+        if two
+        else "Thick: what limits it. Dotted: how far a roof is."
+    )
+    return RoofPlot(title, said, tuple(pictures), listed)
+
+
+def _intensity(row: tuple[int, Reach]) -> str:
+    return units.significant(row[1].intensity) if row[1].intensity else ""
+
+
+#: Points of a load over time: each is the mean of its part of the time.
+_POINTS: Final = 240
+
+
+#: A tail shorter than this part of the time is not told.
+_TAIL: Final = 0.02
+
+
+def _tail(busiest: Series) -> str:
+    """How long the end of the launch has the unit that is busiest on average below half of that
+    mean; empty for a short end."""
+    values = busiest.values
+    half = sum(values) / len(values) / 2
+    end = len(values) - max(at for at, value in enumerate(values) if value >= half) - 1
+    if end < _TAIL * len(values):
+        return ""
+    us = units.duration(end * busiest.step_us)
+    return f" Tail: {busiest.label} below half of the mean for the last {us} ({units.percent(end / len(values), 2)})."
+
+
+def over_time(profile: Profile) -> Table | None:
+    """The loads of units over the launch's time (PM sampling), on one axis of time; None where the
+    report has none with two samples."""
+    sampled = [series for series in profile.timeline if len(series.values) > 1]
+    if not sampled:
+        return None
+    longest = max(len(series.values) * series.step_us for series in sampled)
+    places = min(_POINTS, max(len(series.values) for series in sampled))
+
+    def course(series: Series) -> Cell:
+        values = series.values
+        count = min(len(values), max(2, round(places * len(values) * series.step_us / longest)))
+        bounds = [len(values) * at // count for at in range(count + 1)]
+        means = tuple(sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(bounds))
+        mean, most = (units.percent(x, 2) for x in (sum(values) / len(values), max(means)))
+        words = f"{series.label}: {mean} on average, up to {most}"
+        return Cell("", course=Course(means, words, 0.0, 1.0, places))
+
+    columns: tuple[Spec[Series], ...] = (
+        Spec("unit", "Unit", numeric=False, cell=lambda each: each.label),
+        Spec("course", f"0 to {units.duration(longest)}", "0 to 100 % of its peak", numeric=False, cell=course),
+        Spec("mean", "Mean", cell=lambda each: units.percent(sum(each.values) / len(each.values), 2)),
+        Spec("most", "Max", cell=lambda each: units.percent(max(each.values), 2)),
+        Spec("sampled", "Sampled", "From when it is first busy", cell=lambda each: units.duration(len(each.values) * each.step_us)),
+        Spec("step", "Sample every", cell=lambda each: units.duration(each.step_us)),
+    )  # fmt: skip
+    note = "0 to 100 % of each unit's peak. A line begins when its unit is first busy; units may be sampled in different passes."
+    note += _tail(max(sampled, key=lambda each: sum(each.values) / len(each.values)))
+    few = [each.label for each in profile.timeline if each not in sampled]
+    note += f" Too few samples: {units.listed(few)}." if few else ""
+    return table("When is it busy?", columns, sampled, note, "over-time")

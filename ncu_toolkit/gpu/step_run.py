@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
-from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, program_run, recorder
 from ncu_toolkit.gpu.runner import Session
@@ -28,7 +27,6 @@ from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.builder import function_name
 from ncu_toolkit.program.files import write_trace
 from ncu_toolkit.program.step import find_step
-from ncu_toolkit.report.slim import slim
 from ncu_toolkit.runs import store
 
 TRACE: Final = "program.ncu-trace"
@@ -188,12 +186,13 @@ def profile_step(
         tell(f"{step.said} Profiling {len(chosen)} of its kernels under ncu")
         try:
             found = selection(step, chosen, symbols)
+            one = len({trace.shapes[each].kernel for each in chosen}) == 1
+            limit = min(found.expected, most) if one else found.expected
             narrowed = replace(request, launch_count=0, extra=(*request.extra, *found.words))
             session = program_run.profile(
                 narrowed, reports, timeout=timeout, redact=redact, redact_source=redact_source,
-                needs=needs, folder=folder, most=found.expected,
+                needs=needs, folder=folder, most=limit,
             )  # fmt: skip
-            _slim(folder / f"{program_run.STEM}.ncu-rep")
             # That ncu's filters left launches out is no news here.
             session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
         except UsageProblem as error:
@@ -213,16 +212,6 @@ def profile_step(
         tuple(notes),
         code,
     )
-
-
-def _slim(report: Path) -> None:
-    """Take the machine code of kernels that were not launched out of a report: one of PyTorch's with
-    30 launches had 83 MB."""
-    if report.is_file():
-        data = report.read_bytes()
-        made = slim(data)
-        if len(made) < len(data):
-            write_atomic(report, made)
 
 
 def missing(step: Step, chosen: Sequence[int], profiles: Sequence[Profile]) -> list[Launch]:

@@ -35,8 +35,7 @@ from ncu_toolkit.document.views import (
 )
 from ncu_toolkit.explain.busy import resource_name, uses
 from ncu_toolkit.explain.code import registers, static_parts
-from ncu_toolkit.explain.pictures import over_time, roof_plot
-from ncu_toolkit.explain.sections import fact_cell, spec
+from ncu_toolkit.explain.sections import fact_cell, over_time, roof_plot, spec
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, NoFinding, Profile
 from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.model.run import Run

@@ -28,9 +28,8 @@ from ncu_toolkit.document.views import (
     plain_table,
     text,
 )
-from ncu_toolkit.explain.pictures import saved_us, savings
 from ncu_toolkit.explain.program import program_answer
-from ncu_toolkit.explain.sections import fact_cell
+from ncu_toolkit.explain.sections import fact_cell, saved_us, savings
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.model.run import Run

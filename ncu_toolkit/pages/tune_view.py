@@ -63,7 +63,10 @@ def summary(search: Search) -> list[str]:
         f"on {search.gpu}; {search.invalid} more break a constraint"
     )
     lines = [count]
-    lines += [f"not timed: {n} x {reason}" for reason, n in list(fallen(search).items())[:6]]
+    lines += [
+        f"not timed: {units.counted(n, 'setting')}: {reason.replace(' N ', ' some ')}"
+        for reason, n in list(fallen(search).items())[:6]
+    ]
     ranked, own = search.ranked(), search.own
     if ranked and own is not None:
         lines.append(

@@ -18,7 +18,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.document.views import Answer, Table
-from ncu_toolkit.explain import differences, pictures
+from ncu_toolkit.explain import differences, sections
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages import json as documents
@@ -344,17 +344,17 @@ def test_a_picture_of_two_launches_is_of_one_kind_of_work(
     verdicts = [diagnose(profile) for profile in launches]
     shown = [card(*each, "a.ncu-rep") for each in zip(launches, verdicts, strict=True)]
     sides = [(p, c, v.bounds) for p, c, v in zip(launches, shown, verdicts, strict=True)]
-    both = pictures.roof_plot(*sides)
+    both = sections.roof_plot(*sides)
     assert both
     assert [row[0].text for row in both.table.rows][:: len(both.table.rows) - 1] == [
         "old",
         "new",
     ]
-    single = pictures.roof_plot(sides[0])
+    single = sections.roof_plot(sides[0])
     assert single
     assert single.table.columns[0].label == "Roof"
     assert single.summary == "Thick: what limits it. Dotted: how far a roof is."
     busy = {bar.label: bar.busy for bar in shown[1].bars}
     assert any(busy.get(reach.unit) == reach.busy for reach in both.pictures[1].reaches)
     untimed = replace(launches[1], readings={})
-    assert pictures.roof_plot(sides[0], (untimed, shown[1], {})) is None
+    assert sections.roof_plot(sides[0], (untimed, shown[1], {})) is None

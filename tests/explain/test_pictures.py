@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import render_fixture
 
-from ncu_toolkit.explain.pictures import over_time
+from ncu_toolkit.explain.sections import over_time
 from ncu_toolkit.model import Series
 
 
@@ -39,3 +39,18 @@ def test_loads_lie_on_one_axis_of_time() -> None:
 def test_no_course_is_drawn_of_less_than_two_samples(sampled: tuple[Series, ...]) -> None:
     profile = render_fixture.profile("naive", 1024, 0)
     assert over_time(replace(profile, timeline=sampled)) is None
+
+
+def test_a_tail_is_told() -> None:
+    """Of the unit that is busiest on average; a short end is none."""
+    profile = render_fixture.profile("naive", 1024, 0)
+
+    def note(end: int) -> str:
+        busy = Series("issue slots", 1.0, (0.9,) * (1000 - end) + (0.1,) * end)
+        made = over_time(replace(profile, timeline=(busy, Series("L2", 1.0, (0.2,) * 1000))))
+        assert made
+        return made.note.replace("\u2009", " ")
+
+    assert "Tail: issue slots below half of the mean for the last 50.0 µs (5.0 %)." in note(50)
+    assert "Tail" not in note(10)
+    assert "Tail" not in note(0)

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 import ncu_toolkit
 from ncu_toolkit.cli import cli, profile
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.gpu import cuda, recorder
+from ncu_toolkit.gpu import cuda, program_run, recorder
 from ncu_toolkit.gpu.step_run import missing, picks, selection
 from ncu_toolkit.model.program import Step, Trace
 from ncu_toolkit.program.account import account_of
@@ -305,3 +305,40 @@ def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:
     done = profiled(played)
     assert done.exit_code == 0, done.output
     assert time.monotonic() - began < 30
+
+
+def test_a_slimmed_report_is_the_one_that_the_run_knows(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: the run kept the checksum of the report before, and its pages refused it."""
+    monkeypatch.setattr(program_run, "slim", lambda data: report_files.first_launches(1))
+    done = profiled(played)
+    assert done.exit_code == 0, done.output
+    (run,) = (played.folder / "reports").glob("*train*")
+    assert (run / "profile.ncu-rep").read_bytes() == report_files.first_launches(1)
+    assert (run / "index.html").is_file()
+
+
+def test_a_kernel_of_many_grids_alone_is_not_profiled_for_each(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = program_traces.Machine("fold.py")
+    for _ in range(6):
+        for grid in (4096, 2048, 1024, 512, 256, 128, 64, 32):
+            machine.launch("fold", 20.0, grid, line="fold.py:3")
+        machine.sync()
+    step = find_step(machine.trace())
+    chosen = picks(step, account_of(step), 3)
+    assert chosen
+    assert selection(step, chosen, {}).expected > 3
+    played.trace = step.trace
+    asked: list[int] = []
+    inner = program_run.profile
+
+    def profile_most(*words: Any, most: int, **named: Any) -> Any:
+        asked.append(most)
+        return inner(*words, most=most, **named)
+
+    monkeypatch.setattr(program_run, "profile", profile_most)
+    profiled(played, "--launches", "3")
+    assert asked == [3]

@@ -336,6 +336,13 @@ def test_a_comparison_is_drawn(
         "document.querySelector('.charts').getBoundingClientRect().top < document.querySelector('.nc-beside').getBoundingClientRect().top"
     )
     assert above == (width > 1000)
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('.nc-kernels')].map(table => table.querySelectorAll('tbody tr').length)"
+    )
+    assert rows[0] == 6
+    more = browser.evaluate("document.querySelector('.nc-further > summary').innerText")
+    assert more.startswith(f"{rows[1]} more rows")
+    assert not browser.evaluate("document.querySelector('.nc-further').open")
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []
 
@@ -347,7 +354,12 @@ def test_the_history_is_drawn_and_sorted_by_keyboard(
     from ncu_toolkit.runs import history, trends
 
     monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))
-    times = {"steady": (100.0, 101.0, 100.0), "faster": (300.0, 302.0, 150.0), "once": (20.0,)}
+    times = {
+        "steady": (100.0, 101.0, 100.0),
+        "slower": (50.0, 50.0, 60.0),
+        "faster": (300.0, 302.0, 150.0),
+        "once": (20.0,),
+    }
     history.add(
         [
             replace(
@@ -364,17 +376,20 @@ def test_the_history_is_drawn_and_sorted_by_keyboard(
     browser.open(write_answer(shown, "History", tmp_path / "history.html"), width=1440)
     browser.wait_for("document.documentElement.dataset.ready")
     names = "[...document.querySelectorAll('#kernels tbody tr')].map(row => row.cells[0].innerText)"
+    said = browser.evaluate("document.querySelector('.nc-points').innerText")
+    assert plain(said).startswith("Slower in the last run than in the one before: slower (+20 %).")
+    assert browser.evaluate(names)[:2] == ["slower", "faster"]
     browser.evaluate("document.querySelector('#kernels [data-key=time] button').focus()")
     browser.press("Enter", 13, "\r")
-    assert browser.evaluate(names) == ["faster", "steady", "once"]
+    assert browser.evaluate(names) == ["faster", "steady", "slower", "once"]
     browser.press("Enter", 13, "\r")
-    assert browser.evaluate(names) == ["once", "steady", "faster"]
+    assert browser.evaluate(names) == ["once", "slower", "steady", "faster"]
     assert "sort=kernels.time.ascending" in browser.evaluate("location.hash")
     drawn = browser.evaluate(
         "[...document.querySelectorAll('#kernels tbody tr')].map(row => "
         "['polyline', 'rect', '.change'].map(part => row.querySelectorAll('.nc-course ' + part).length))"
     )
-    assert drawn == [[0, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert drawn == [[0, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 1]]
     assert browser.complaints() == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -281,6 +282,47 @@ def test_the_listing_goes_from_hot_line_to_hot_line(browser: Browser, reports: P
     shares = [share for _, share in sorted(browser.evaluate(rows))]
     assert shares == sorted(shares, reverse=True)
     healthy(browser)
+
+
+def test_columns_of_the_code_pane_are_chosen(browser: Browser, reports: Path) -> None:
+    """By keyboard; each heading stands over its numbers, in both panes."""
+    page = next(iter((reports / "fixture").glob("*vectorized*.html")))
+    browser.open("about:blank")
+    browser.open(page, width=1440)
+    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
+    heads = "[...document.querySelectorAll('.hot-pane:last-child h3 > *')].map(head => head.textContent)"
+    assert browser.evaluate(heads)[:3] == ["samples", "index", "executed"]
+    before = len(browser.evaluate(heads))
+    browser.evaluate("document.querySelector('.hot-tools .choose summary').focus()")
+    browser.press("Enter", 13, "\r")
+    browser.press("Tab", 9)
+    browser.press(" ", 32, " ")
+    assert "executed" not in browser.evaluate(heads)
+    browser.press(" ", 32, " ")
+    browser.evaluate("[...document.querySelectorAll('.hot-tools .choose input')].at(-1).click()")
+    assert len(browser.evaluate(heads)) == before + 1
+    ends = browser.evaluate(
+        "['h3', '.line:not(.fold)'].map(row => [...document.querySelectorAll('.hot-pane:last-child ' + row + ' .ex')].slice(0, 2)"
+        ".map(cell => cell.getBoundingClientRect().right))"
+    )
+    assert ends[0] == pytest.approx(ends[1], abs=2)
+    browser.press("Escape", 27)
+    healthy(browser)
+
+
+def test_the_address_of_a_section_opens_it(browser: Browser, reports: Path) -> None:
+    page = next(iter((reports / "fixture").glob("*vectorized*.html")))
+    for address in (page.resolve().as_uri(), (reports / "fixture" / "report.html").resolve().as_uri() + "#page-" + page.stem):  # fmt: skip
+        browser.open("about:blank")
+        browser.open(address, width=1440)
+        browser.wait_for("document.documentElement?.dataset.ready")
+        link = "[...document.querySelectorAll('.fold:not([open]) > summary > .anchor')].find(link => link.checkVisibility())"
+        where = browser.evaluate(f"{link}.href")
+        browser.open("about:blank")
+        browser.open(where, width=1440)
+        browser.wait_for("document.documentElement?.dataset.ready")
+        name = where.partition("#")[2]
+        browser.wait_for(f"document.getElementById('{name}')?.querySelector('.fold').open")
 
 
 def test_hot_spots_link_source_and_sass(browser: Browser, reports: Path) -> None:
@@ -612,6 +654,27 @@ def test_defects_are_a_gallery(browser: Browser, recorded_pages: Path) -> None:
     browser.wait_for("document.documentElement.dataset.filled")
     assert browser.evaluate("document.querySelectorAll('.gallery .defect').length") == 24
     assert browser.evaluate("document.querySelectorAll('.panel .plot').length") == 0
+    left = browser.evaluate(
+        "[...document.querySelectorAll('.defect .gain')].map(gain =>"
+        " [parseFloat(gain.querySelector('.left').style.getPropertyValue('--v')), parseFloat(gain.innerText)])"
+    )
+    assert all(part == pytest.approx(said, rel=0.06) for part, said in left)
+    # predictions: each point is its row of the table
+    browser.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    browser.evaluate("document.getElementById('predictions').scrollIntoView()")
+    browser.wait_for("document.querySelector('#predictions .plot').dataset.drawn")
+    points = browser.evaluate(
+        "document.querySelector('#predictions .plot').data.filter(trace => trace.mode === 'markers')"
+        ".flatMap(trace => trace.customdata.map((name, at) => [name, trace.x[at], trace.y[at]]))"
+    )
+    table = browser.evaluate(
+        "[...document.querySelectorAll('#predictions tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    rows = {re.sub(r"\s", " ", f"{step}, {size}"): (gain, came) for step, size, gain, came in table}
+    assert len(points) == len(rows) > 10
+    for name, *drawn in points:
+        for number, said in zip(drawn, rows[re.sub(r"\s", " ", name)], strict=True):
+            assert float(said.split("×")[0]) == pytest.approx(number, rel=0.006)
 
 
 def test_a_bar_opens_its_rung_and_the_address_keeps_size_and_kernel(

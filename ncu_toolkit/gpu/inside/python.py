@@ -20,6 +20,8 @@ from types import CodeType
 from typing import Any, NoReturn
 
 _EVERY = 0.5
+#: Functions whose lines are told: a program that makes code as it runs has more.
+_CODES = 20_000
 
 
 class Lines:
@@ -58,7 +60,11 @@ class Lines:
     def _started(self, code: CodeType, _: int) -> Any:
         """Once for each code: whether its lines are told from here on."""
         path = code.co_filename
-        if not path.startswith("<") and not any(part in path for part in self.others):
+        if (
+            len(self.own) < _CODES
+            and not path.startswith("<")
+            and not any(part in path for part in self.others)
+        ):
             if id(code) not in self.known:
                 self.known.add(id(code))
                 self.own.append(code)
