@@ -4,7 +4,6 @@ benchmarks/programs/try_all.py wrote on a GPU, a row a program."""
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -59,15 +58,24 @@ def results(tried: Tried) -> str:
 def table() -> str:
     """Each switch of each program: predicted, measured, results."""
     lines = [
-        "| program | switch | saves at most | step | gain | results |",
-        "|---|---|---:|---:|---:|---|",
+        "| program | switch | runs | saves at most | step | gain | results |",
+        "|---|---|---:|---:|---:|---:|---|",
     ]
     for name, trial in trials():
         for at, tried in enumerate(trial.tried):
             most = units.duration(tried.ceiling_us) if tried.ceiling_us is not None else "–"
             first = f"`{name.partition('.')[0].partition(' ')[0]}`" if at == 0 else ""
             which = " + ".join(f"`{each}`" for each in tried.switches)
-            cells = (first, which, most, measured(tried) or "–", outcome(tried), results(tried))
+            runs = f"{len(tried.before_us)} + {len(tried.after_us)}"
+            cells = (
+                first,
+                which,
+                runs,
+                most,
+                measured(tried) or "–",
+                outcome(tried),
+                results(tried),
+            )
             lines.append("| " + " | ".join(each.replace("|", "\\|") for each in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -104,14 +112,15 @@ def sentence() -> str:
     gain = [1 / each.left for each in tried if each.good]
     best = f", by {units.ratio(min(gain))} to {units.ratio(max(gain))}" if gain else ""
     gpu = next((trial.gpu for _, trial in trials()), "")
-    runs = statistics.median_high([len(each.after_us) for each in tried if each.after_us] or [0])
-    assert not gain or math.isfinite(max(gain))
+    told = {
+        "same": "made no difference", "slower": "made it slower", "broke": "broke it", "not applied": "found nothing to change",
+        "other step": "could not be compared",
+    }  # fmt: skip
+    rest = [f"{count[name]} {what}" for name, what in told.items() if count[name]]
+    rest += [f"{differ} changed results beyond their word"] * bool(differ)
     return (
-        f"{len(trials())} programs on an {gpu}, {len(tried)} switches, {runs} runs a side as a rule. "
-        f"{len(gain)} made their program faster with the results that they may have{best}; "
-        f"{count['same']} made no difference, {count['slower']} made it slower, {count['broke']} broke it, "
-        f"{count['not applied']} found nothing to change, {count['other step']} could not be compared; "
-        f"{differ} changed results beyond their word.\n"
+        f"{len(trials())} programs on an {gpu}, {len(tried)} switches. {len(gain)} made their program faster, with "
+        f"results that they may have{best}{''.join(f'; {each}' for each in rest)}.\n"
     )
 
 

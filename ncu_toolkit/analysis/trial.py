@@ -186,7 +186,7 @@ def compare_printed(
                 apart = min(_apart(value, each) for each in values)
                 apart = 0.0 if apart <= spread else apart
                 if apart > worst:
-                    worst, example = apart, f"{_short(values[0])} → {_short(value)}"
+                    worst, example = apart, _both(values[0], value)
     if worst > max(tolerance, 0.0):
         far = "no number" if math.isinf(worst) else f"{units.percent(worst, 2)} apart"
         return "differ", f"Results differ: {example} ({far})."
@@ -228,8 +228,12 @@ def _apart(one: float, other: float) -> float:
     return abs(one - other) / max(abs(one), abs(other))
 
 
-def _short(value: float) -> str:
-    return f"{value:.6g}"
+def _both(one: float, other: float) -> str:
+    """Two numbers, with as many digits as tell them apart."""
+    shown = next(
+        (form for form in ("{:.6g}", "{:.9g}") if form.format(one) != form.format(other)), "{!r}"
+    )
+    return f"{shown.format(one)} → {shown.format(other)}"
 
 
 def _quoted(texts: Sequence[str], at: int) -> str:

@@ -49,6 +49,8 @@ _SHARE: Final = 0.1
 #: Seconds that a program has to end by itself after it was asked to, and between two looks at it.
 _GRACE: Final = 5.0
 _POLL: Final = 0.1
+#: Seconds that killed processes have to go; those of a container that collects none stay as zombies.
+_GONE: Final = 0.5
 #: Cores from which on the next runs import their modules while one runs.
 _CORES: Final = 8
 #: Seconds between two samples of clocks and power.
@@ -626,6 +628,11 @@ def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
             break
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
+    until = time.monotonic() + _GONE
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < until:  # what it started takes a moment to go
+            os.killpg(process.pid, signal.SIGKILL)
+            time.sleep(0.01)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE)
 

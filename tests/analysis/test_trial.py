@@ -97,6 +97,7 @@ def test_of_a_larger_batch_the_time_of_the_first_counts() -> None:
     [
         (["loss 7.086"] * 3, ["loss 7.086"] * 3, "equal", "1 number"),
         (["loss 7.086"] * 3, ["loss 7.087"] * 3, "within", "0.014"),
+        (["x 4.25761515"] * 3, ["x 4.25761519"], "within", "4.25761515 → 4.25761519"),
         (["loss 7.086"] * 3, ["loss 8"] * 3, "differ", "7.086 → 8"),
         (["loss 7.086"] * 3, ["loss nan"] * 3, "differ", "7.086 → nan (no number)"),
         (["loss 1 2"], ["loss 1 nan"], "differ", "2 → nan"),

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -105,7 +106,7 @@ def _meant(s: StepFacts) -> Iterator[int]:
     copy before a sort, which works in place."""
     for queue in s.queues:
         work = [at for at in queue if s.classes[at] != "set"]
-        for at, after in zip(work, (*work[1:], -1), strict=True):
+        for at, after in pairwise((*work, -1)):
             launch = s.launches[at]
             if (launch is not None and authored(launch.kernel)) or (
                 after >= 0 and s.classes[after] == "sort" and s.classes[at] != "sort"
