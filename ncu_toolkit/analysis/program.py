@@ -51,7 +51,8 @@ _KIND: Final = re.compile(
 )
 #: A cast before a number in a list of templates' arguments, which not all demanglers write.
 _CAST: Final = re.compile(r"\((?:unsigned )?(?:int|long|bool|char|short)\)(?=[-\d])")
-#: What else demanglers write differently: numbers of lambdas and of types, parameters, and "void".
+#: What else demanglers write differently: tags of an ABI, numbers of lambdas and of types, parameters, and "void".
+_TAG: Final = re.compile(r"\[abi:[^\]]*\]")
 _INSTANCE: Final = re.compile(r" \(instance (\d+)\)")
 _SUFFIX: Final = re.compile(r"\b(\d+)(?:ul|u|l)\b")
 _PARENTHESES: Final = re.compile(r"\([^()]*\)")
@@ -293,6 +294,7 @@ def _skeleton(launch: Launch) -> str:
     """The same without what demanglers write each in their way: parameters, return types, and
     values of types."""
     name = launch.kernel.replace("<unnamed>", "").replace("(anonymous namespace)", "")
+    name = _TAG.sub("", name)
     name = _INSTANCE.sub(r"#\1", name).replace("[", "{").replace("]", "}")
     name = name.replace("(bool)0", "false").replace("(bool)1", "true")
     name = _SUFFIX.sub(r"\1", _CAST.sub("", name))

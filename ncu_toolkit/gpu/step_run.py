@@ -20,11 +20,10 @@ from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProbl
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, program_run, recorder
 from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.model.profile import Launch, Profile
+from ncu_toolkit.model.profile import Launch
 from ncu_toolkit.model.program import Account, Op, Step
 from ncu_toolkit.program import choice
 from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.builder import function_name
 from ncu_toolkit.program.files import write_trace
 from ncu_toolkit.program.step import find_step
 from ncu_toolkit.runs import store
@@ -212,19 +211,6 @@ def profile_step(
         tuple(notes),
         code,
     )
-
-
-def missing(step: Step, chosen: Sequence[int], profiles: Sequence[Profile]) -> list[Launch]:
-    """The chosen kernels that a report does not hold with that name, grid and block: tuners choose
-    others under ncu."""
-    there = {
-        (function_name(each.launch.kernel), each.launch.grid, each.launch.block)
-        for each in profiles
-    }
-    wanted = (step.trace.shapes[each] for each in chosen)
-    return [
-        each for each in wanted if (function_name(each.kernel), each.grid, each.block) not in there
-    ]
 
 
 def _has_steps(folder: Path, steps: int) -> bool:

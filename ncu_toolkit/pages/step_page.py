@@ -45,13 +45,13 @@ def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] =
         ]
         run = publish_run(done.folder, reports, profiles)
         notes += done.session.notes
-        other = step_run.missing(done.step, done.chosen, run.profiles)
-        if other:
-            shown = shortlist([kernel_name(each.function) for each in other], 3)
-            notes.append(
-                f"{len(other)} of {len(done.chosen)} kernels were not launched under ncu as they were recorded: {shown}"
-            )
     result = judged(done.step.trace, str(done.trace), known)
+    other = [each for each in done.chosen if run and each not in result.known]
+    if other:
+        names = [kernel_name(done.step.trace.shapes[each].function) for each in other]
+        notes.append(
+            f"{len(other)} of {len(done.chosen)} kernels were not launched under ncu as they were recorded: {shortlist(names, 3)}"
+        )
     sentences = (f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in notes)
     result = replace(result, notes=(*result.notes, *sentences))
     assert result.found is not None

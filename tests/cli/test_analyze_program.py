@@ -262,6 +262,7 @@ def test_names_join_without_what_only_some_demanglers_write() -> None:
             "{lambda(float, bool)#7}>(at::It&, at::(anonymous namespace)::fill(at::It&, c10::S const&)::{lambda()#1}::"
             "operator()() const::{lambda(float, bool)#7} const&)::{lambda(int)#1}>",
         ),
+        ("__main__::f[abi:v1,cw51_3d](Array<int>)", "__main__::f[abi:v1][abi:cw51_3d]"),
         (
             "void <unnamed>::softmax<float, (int)9, (bool)0>(T2 *, const bool *)",
             "(anonymous namespace)::softmax<float, 9, false>",

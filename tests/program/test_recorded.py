@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ncu_toolkit.analysis.program import analyze_programs
 from ncu_toolkit.diagnosis.program import diagnose_program
 from ncu_toolkit.model.program import Step
 from ncu_toolkit.program.account import account_of
@@ -84,3 +85,17 @@ def test_lines_of_launches() -> None:
         trace = step.trace
         lines = [trace.lines[trace.calls[op.call].line] for op in step.ops if op.kind == "kernel"]
         assert max(set(lines), key=lines.count) == line
+
+
+@pytest.mark.parametrize(("name", "kernels"), [("waves", 3), ("numba", 14)])
+def test_a_report_of_the_step_joins_its_trace(name: str, kernels: int) -> None:
+    """`profile -- PROGRAM` on the H100 (ncu 2025.3.1): native kernels, and Numba's, whose names two
+    demanglers write differently. Of Numba's 14 grids the first 10 were profiled."""
+    place = HERE.parent / "profiled"
+    found = analyze_programs([place / f"h100-{name}.ncu-trace", place / f"h100-{name}.ncu-rep.xz"])
+    (trace,) = found.traces
+    assert found.strangers == ()
+    assert trace.notes == ()
+    assert len(trace.known) == min(kernels, 10)
+    assert trace.found is not None
+    assert trace.found.step.launches == kernels
