@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ncu_toolkit.core import files
+from ncu_toolkit.gpu import program_run
 from ncu_toolkit.report import cubin, framing, messages, reader, slim
 from ncu_toolkit.report.redact import figures
 
@@ -70,3 +71,19 @@ def test_what_cannot_be_followed_stays(data: bytes, module: bytes) -> None:
 
 def test_small_modules_stay(data: bytes) -> None:
     assert slim.slim(data) == data
+
+
+def test_a_run_keeps_a_report_that_would_read_otherwise(
+    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "profile.ncu-rep"
+    report.write_bytes(data)
+    monkeypatch.setattr(program_run, "slim", lambda whole: whole[:-100])
+    assert program_run._slim(report) == ()
+    assert report.read_bytes() == data
+    monkeypatch.setattr(slim, "_LARGE", 0)
+    monkeypatch.setattr(program_run, "slim", slim.slim)
+    (note,) = program_run._slim(report)
+    assert "left out of the report" in note
+    assert len(report.read_bytes()) < len(data)
+    assert [path.name for path in tmp_path.iterdir()] == ["profile.ncu-rep"]
