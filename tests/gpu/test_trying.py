@@ -324,9 +324,13 @@ def test_ctrl_c_ends_the_program(runner: Callable[..., ProgramRunner], tmp_path:
     script = tmp_path / f"{word}.py"
     script.write_text("import time; time.sleep(60)")
     one = runner(sys.executable, str(script))
-    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        one(TryVariant())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a package may set its own
+    try:
+        threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            one(TryVariant())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not left_over(word)
     assert not list((tmp_path / "runs").iterdir())
 

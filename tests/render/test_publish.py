@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import recorded
@@ -41,9 +42,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     names: list[str] = []
     load = store.load_run
 
-    def counting(folder: Path, *, live: bool) -> object:
+    def counting(folder: Path, **asked: Any) -> object:
         names.append(folder.name)
-        return load(folder, live=live)
+        return load(folder, **asked)
 
     monkeypatch.setattr(store, "load_run", counting)
 
