@@ -87,6 +87,28 @@ def around(trace: Trace, step: Step, most: int) -> Trace:
     )
 
 
+def bounded(words: list[str], folder: Path, limit: float) -> tuple[int, str, str]:
+    """Run a command for `limit` seconds at most: exit code (-9 at the limit), output, errors. What
+    it started ends with it, and lets go of the GPU."""
+    with subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=folder,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, error = process.communicate(timeout=max(5.0, limit))
+            code = process.returncode
+        except subprocess.TimeoutExpired:
+            code, said, error = -9, "", f"took over {limit:.0f} s"
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return code, said, error
+
+
 class Runs:
     """What was run, written after each run."""
 
@@ -126,23 +148,8 @@ class Runs:
                 name,
                 *words,
             ]
-        limit = max(5.0, min(90.0, END - time.monotonic()))
-        with subprocess.Popen(
-            words,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            cwd=plan["folder"],
-            start_new_session=True,  # what it starts ends with it, and lets go of the GPU
-        ) as process:
-            try:
-                said, error = process.communicate(timeout=limit)
-                code = process.returncode
-            except subprocess.TimeoutExpired:
-                code, said, error = -9, "", f"took over {limit:.0f} s"
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        limit = min(90.0, END - time.monotonic())
+        code, said, error = bounded(words, plan["folder"], limit)
         told, why = {}, ""
         try:
             told = run.read_public(said, plan["how"]) if plan["how"] else run.last_json(said)
@@ -186,24 +193,10 @@ class Runs:
             str(to),
         ]
         began = time.monotonic()
-        with subprocess.Popen(
-            [*words, "--", *map(str, plan["command"])],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            cwd=plan["folder"],
-            start_new_session=True,
-        ) as process:
-            try:
-                said, _ = process.communicate(timeout=max(5.0, min(120.0, END - time.monotonic())))
-                code = process.returncode
-            except subprocess.TimeoutExpired:
-                code, said = -9, ""
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        command = [*words, "--", *map(str, plan["command"])]
+        code, said, error = bounded(command, plan["folder"], min(120.0, END - time.monotonic()))
         seconds = round(time.monotonic() - began, 1)
-        (self.out / f"{name}.profile.txt").write_text(said)
+        (self.out / f"{name}.profile.txt").write_text(said + error)
         for report in to.rglob("profile.ncu-rep"):
             if report.stat().st_size < 8 << 20:
                 data = lzma.compress(report.read_bytes())

@@ -102,7 +102,7 @@ BY_CLASS: Final[Mapping[str, tuple[str, ...]]] = {
     "collective": ("exposed-collectives",),
     "random": ("unfused-chain",),
 }
-#: A GPU that idles for more of the step is said to wait for launches.
+#: A GPU that idles for more of the step counts as waiting for launches.
 IDLE: Final = 0.2
 #: A healthy program that is promised more of its step is a false alarm.
 ALARM: Final = 0.1

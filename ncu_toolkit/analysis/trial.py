@@ -270,5 +270,5 @@ def load_trial(trace: Path) -> ProgramTrial | None:
         return msgspec.convert(found, ProgramTrial)
     except msgspec.ValidationError as error:
         raise InputProblem(
-            f"'{path}' is no record of a try: {error}", "Remove it, and try again"
+            f"'{path}' does not hold the result of a try: {error}", "Remove it, and try again"
         ) from None

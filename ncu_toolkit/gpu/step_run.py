@@ -61,8 +61,8 @@ class StepRun:
 
 
 def picks(step: Step, account: Account, most: int = program_run.DEFAULT_KERNELS) -> tuple[int, ...]:
-    """The kernels worth profiling, by their places in `Trace.shapes`: of those that hold 95 % of the
-    step's kernel time (`choice.choose`) as many as cost `most` launches at most. A name costs a
+    """The kernels worth profiling, by their places in `Trace.shapes`: kernels that hold 95 % of the
+    step's kernel time (`choice.choose`), as many as `most` launches allow. A name costs a
     launch for each of its grids, so names with much time for a launch come first."""
     shapes = step.trace.shapes
     cost = Counter[str]()

@@ -589,7 +589,7 @@ def build_words(build: Sequence[str], variant: TryVariant, target: Path) -> tupl
     Words that the variant's take the place of are left out.
 
     Raises:
-        UsageProblem: it is no call of nvcc.
+        UsageProblem: there is no such compiler.
     """
     if (
         Path(build[0]).name not in ("nvcc", "nvc++", "hipcc", "clang++")

@@ -1,6 +1,5 @@
 """Starts the Python parts of the recorder and of `try` in a program, then the sitecustomize that it
-hides. The only file of its folder: what stands beside it on PYTHONPATH, the program could import by
-mistake.
+hides. The only file of its folder: the program could import others by mistake.
 
 Nothing here may disturb the program: whatever fails is written to the folder."""
 
