@@ -176,8 +176,9 @@ class Runs:
             flush=True,
         )
 
-    def profile(self, name: str) -> None:
-        """`ncu-toolkit profile` of the program before its fix, as a user runs it."""
+    def profile(self, name: str, alone: bool) -> None:
+        """`ncu-toolkit profile` of the program before its fix: alone as a user runs it, which says
+        what it costs, else with programs that wait for the GPU beside it."""
         plan = self.plans.get((name, "before"))
         if plan is None or END - time.monotonic() < 20:
             return
@@ -194,6 +195,11 @@ class Runs:
         ]
         began = time.monotonic()
         command = [*words, "--", *map(str, plan["command"])]
+        if not alone:
+            program = [word for word in map(str, plan["command"]) if word != sys.executable]
+            times = self.work / f"{name}.profiled.json"
+            hold = [str(HERE / "hold.py"), str(self.work / "lock"), str(times)]
+            command = [*words, "--", sys.executable, *hold, *program]
         code, said, error = bounded(command, plan["folder"], min(120.0, END - time.monotonic()))
         seconds = round(time.monotonic() - began, 1)
         (self.out / f"{name}.profile.txt").write_text(said + error)
@@ -203,7 +209,9 @@ class Runs:
                 (self.out / f"{name}.before.ncu-rep.xz").write_bytes(data)
         with self.lock:
             kept = self.found.setdefault(name, {}).setdefault("before", {"us": []})
-            kept["profile_seconds"], kept["profile_code"] = seconds, code
+            kept["profile_code"] = code
+            if alone:
+                kept["profile_seconds"] = seconds
             self.path.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
         print(
             f"{END - time.monotonic():6.0f} s left  {name} profiled code={code} {seconds} s",
@@ -220,7 +228,7 @@ def main() -> None:
     options.add_argument("--public", type=Path, help="the folder that public.py wrote")
     options.add_argument("--rounds", type=int, default=1, help="runs alone of each")
     options.add_argument(
-        "--profile", type=int, default=0, metavar="JOBS", help="profile each too, so many at once"
+        "--profile", type=int, default=0, metavar="JOBS", help="profile each too, so many at once; 1 says what it costs"
     )
     options.add_argument("--work", type=Path, default=Path("/tmp/programs"))
     asked = options.parse_args()
@@ -262,7 +270,7 @@ def main() -> None:
         list(pool.map(lambda each: runs.run(*each), wanted if asked.rounds else []))
     if asked.profile:
         with ThreadPoolExecutor(asked.profile) as pool:
-            list(pool.map(runs.profile, names))
+            list(pool.map(lambda name: runs.profile(name, asked.profile == 1), names))
 
 
 if __name__ == "__main__":
