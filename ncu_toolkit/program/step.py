@@ -42,6 +42,8 @@ AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
 #: Part of the kernel time between the two that must be in what repeats; first steps log less.
 NEARLY: Final = 0.9
+#: Bytes of a number that the host reads. When it does so, every fifth step for a log, tells of no step.
+NUMBER: Final = 8
 #: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
 LEAST_NAMES: Final = 5
 #: A window that shares less of its kernels' names with the others does other work.
@@ -104,6 +106,9 @@ class _Run:
         for i in numpy.flatnonzero(~kernel):  # copies and sets, by direction
             code[i] = -1 - codes.setdefault(ops[i].path or ops[i].kind, len(codes))
         self.to_device = -1 - codes["HtoD"] if "HtoD" in codes else None
+        read = numpy.fromiter(
+            (op.path == "DtoH" and op.size <= NUMBER for op in ops), bool, len(ops)
+        )
         # a collective waits for others: how long says nothing of where the work is
         waits = [kernel_class(shape).id == "collective" for shape in trace.shapes]
         alone = kernel & ~numpy.array([*waits, False])[code * kernel]
@@ -118,6 +123,7 @@ class _Run:
         self.starts, self.start, self.end = start, start[most], end[most]
         self.code, self.time, self.kernel = code[most], time[most], kernel[most]
         self.call, self.stream = column("call")[most], column("stream")[most]
+        self.number = read[most] & (column("size")[most] > 0)
         streams, on = numpy.unique(self.stream, return_inverse=True)
         self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
         known = self.call >= 0
@@ -308,6 +314,7 @@ class _Run:
         np = self.np
         orders = [np.argsort(self.call, kind="stable")] if self.known else []
         orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
+        orders = [order[~self.number[order]] for order in orders]
         for of, least in ((self.code, 1), (self._numbered("kernel"), LEAST_NAMES)):
             for order in orders:
                 code = of[order]
@@ -493,8 +500,16 @@ def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:
                 break
     if not found:
         return None
-    best = max(each[3] for each in found)
-    near = [each for each in found if each[3] >= ALIKE * best]
+    top = max(found, key=lambda each: each[3])
+    best, slack = top[3], (1 - ALIKE) * top[0] + 1
+
+    def as_much(each: tuple[int, int, int, int, int]) -> bool:
+        """Whether it holds as much as the best does, or less at the edges alone, where a multiple
+        of a period may differ in more operations."""
+        edges = max(each[1] - top[1], top[2] - each[2])
+        return each[3] >= ALIKE * best or (top[0] % each[0] == 0 and edges <= slack)
+
+    near = [each for each in found if as_much(each)]
     fewest = min(each[4] for each in near)
     period, first, last, held, _ = next(each for each in near if each[4] <= 2 * fewest + 2)
     rest = total[-1] - total[last]
@@ -537,7 +552,8 @@ def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int
     Each window of one period must be 95 % equal to the next. An operation in between that shifts
     the rest (a log every 40 steps) breaks it only if it is more than 5 % of the period, and of no
     multiple of a shorter one: 5 of 80 equal layers, with a few operations after the last, are no
-    step."""
+    step. Nor is it one step that goes on if other work repeats afterwards: 14 launches of one kernel
+    and 13 of another are no steps of one launch."""
     equal = code[:-period] == code[period:]
     sums = np.concatenate(([0], np.cumsum(equal)))
     good = sums[period:] - sums[:-period] >= ALIKE * period
@@ -545,10 +561,16 @@ def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int
     lows, highs = edges[::2], edges[1::2] - 1  # the first and last window of each good run
     if not len(lows):
         return None
+    other = np.zeros(len(lows) - 1, bool)
+    if ALIKE * period > period - 1:  # windows do not differ at all, so a sum tells their work
+        values = np.random.default_rng(0).integers(1 << 40, size=int(code.max() - code.min()) + 1)
+        work = np.concatenate(([0], np.cumsum(values[code - code.min()])))
+        work = work[period:] - work[:-period]
+        other = work[lows[1:]] != work[highs[:-1]]
     longest = np.argmax(highs - lows)
     middle = int(lows[longest] + highs[longest]) // 2
     least = _shortest(np, code[middle : middle + period])
-    apart = (
+    apart = other | (
         lows[1:] - highs[:-1] > (3 - ALIKE - 0.1) * period + 1 if least == period else lows[1:] > 0
     )
     begins = np.concatenate(([0], 1 + np.flatnonzero(apart)))
