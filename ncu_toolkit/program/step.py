@@ -40,8 +40,6 @@ KNOWN: Final = 0.9
 #: Between two loadings of modules less is enough, where nothing else repeats, and so many times.
 AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
-#: Part of the kernel time between the two that must be in what repeats; first steps log less.
-NEARLY: Final = 0.9
 #: Bytes of a number that the host reads. When it does so, every fifth step for a log, tells of no step.
 NUMBER: Final = 8
 #: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
@@ -239,7 +237,7 @@ class _Run:
         if found is None or len(found[1]) < OFTEN:
             return None
         within = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
-        return found if within >= NEARLY * rest.time.sum() else None
+        return found if within >= ALIKE * rest.time.sum() else None
 
     def _graphs(self, since: int) -> list[Mark]:
         """Launches of CUDA graphs that repeat, several where a step launches several; none where
