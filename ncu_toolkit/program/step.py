@@ -37,7 +37,7 @@ MOST: Final = 0.5
 AT_END: Final = 0.3
 #: Part of the operations whose calls are known from which the order of calls is that of the work.
 KNOWN: Final = 0.9
-#: After the last loading of a module less is enough, where nothing else repeats, and so many times.
+#: Between two loadings of modules less is enough, where nothing else repeats, and so many times.
 AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
 #: Bytes of a number that the host reads. When it does so, every fifth step for a log, tells of no step.
@@ -55,6 +55,9 @@ LEFT: Final = 0.8
 #: Part of the kernel time in calls of modules from which their number is that of passes: the
 #: forward part of training, at least.
 INMODULES: Final = 0.2
+#: Part of a range's repeats in which modules are loaded from which it is one of a compiler: those of
+#: XLA load in 0.4 to 0.7 of theirs, a step in its first.
+COMPILES: Final = 0.25
 #: Part of the kernel time after what repeats, and of its launches that have other kernels or grids,
 #: from which it is work of the same pass.
 OTHER_TIME: Final = 0.05
@@ -133,7 +136,7 @@ class _Run:
         if steps:
             return self._of_marks(steps[0], "The program marks its steps")
         ranges = self._groups("range")
-        repeat = self._repeats() or self._after_loads()
+        repeat = self._repeats() or self._between_loads()
         for marks in ranges:
             names = {self.trace.names[mark.name] for mark in marks}
             # a range that repeats within the step is no step, nor is one that holds many
@@ -178,12 +181,21 @@ class _Run:
         able = [group for group in groups.values() if kind == "step" or len(group) >= REPEATS]
         able.sort(key=lambda group: -sum(mark.end - mark.start for mark in group))
         found = []
+        loads = self.np.sort([call.start for call in self.trace.calls if call.kind == "load"])
+        if kind == "range" and len(loads):
+            able = [group for group in able if not self._compiles(group, loads)]
         for group in able[:32]:
             inside = self._inside(group)
             held = self.time[inside >= 0].sum() / max(int(self.time.sum()), 1)
             if held >= (MOST if kind == "range" else 1e-9):
                 found.append((-round(float(held), 2), len(group), group))
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
+
+    def _compiles(self, marks: Sequence[Mark], loads: Array) -> bool:
+        """Whether modules are loaded in so many ranges that they are a compiler's."""
+        ends = ([mark.start for mark in marks], [mark.end for mark in marks])
+        first, last = (self.np.searchsorted(loads, each) for each in ends)
+        return bool((last > first).mean() > COMPILES)
 
     def _goes_on(self, begin: int, stop: int) -> bool:
         """Whether other work follows what repeats, in a trace of PyTorch's profiler or in a report.
@@ -198,18 +210,25 @@ class _Run:
         late = self.time[after].sum() > OTHER_TIME * self.time.sum()
         return bool(late and new.sum() > OTHER_WORK * len(new))
 
-    def _after_loads(self) -> tuple[int, Array, int] | None:
-        """What repeats after the last loading of a module, when all was compiled and tuned, and is
-        nearly all work there: else it may be layers of the last pass."""
+    def _between_loads(self) -> tuple[int, Array, int] | None:
+        """What repeats between two loadings of modules, or after the last, where most of the time
+        between loadings is spent and all was compiled and tuned, and is nearly all work there: else
+        it may be layers of the last pass."""
+        np = self.np
         loads = [c.end for c in self.trace.calls if c.kind == "load" and c.process == self.process]
-        last = max(loads, default=0)
         if not loads or not self.known:
             return None
-        held = self.time[self.queued > last].sum()
-        if held < AFTER_LOADS * self.time.sum():
+        after = np.searchsorted(np.sort(loads), self.queued)
+        held = np.bincount(after, self.time)
+        held[0] = 0  # nothing was loaded yet
+        most = int(np.argmax(held))
+        if held[most] < AFTER_LOADS * self.time.sum():
             return None
+        low, high = np.append(np.sort(loads), np.iinfo(np.int64).max)[most - 1 : most + 1]
         ops = tuple(
-            op for op in self.trace.ops if op.call < 0 or self.trace.calls[op.call].start > last
+            op
+            for op in self.trace.ops
+            if op.call < 0 or low < self.trace.calls[op.call].start <= high
         )
         rest = _Run(msgspec.structs.replace(self.trace, ops=ops))
         found = (
@@ -217,8 +236,8 @@ class _Run:
         )
         if found is None or len(found[1]) < OFTEN:
             return None
-        held = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
-        return found if held >= ALIKE * rest.time.sum() else None
+        within = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
+        return found if within >= ALIKE * rest.time.sum() else None
 
     def _graphs(self, since: int) -> list[Mark]:
         """Launches of CUDA graphs that repeat, several where a step launches several; none where
