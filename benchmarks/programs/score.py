@@ -32,6 +32,8 @@ from ncu_toolkit.analysis.program import TraceResult, analyze_programs
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.diagnosis.achieved import expected
+from ncu_toolkit.diagnosis.program import mended_us
 from ncu_toolkit.diagnosis.program_rules import step_rules
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.explain.program import program_answer, step_kernels
@@ -112,8 +114,6 @@ COSTS: Final = {
     "A recorded program": ("recorded_seconds", "seconds"),
     "A profiled program": ("profile_seconds", "seconds"),
 }
-#: Programs of one cause from which its own share of the ceiling is used (design, section 4).
-ENOUGH: Final = 8
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,15 @@ def meant(cause: str) -> frozenset[str]:
     return frozenset(ids)
 
 
+def read_labels(folder: Path) -> dict[str, Any]:
+    """The labels in labels*.toml of a folder, by program."""
+    return {
+        name: label
+        for path in sorted(folder.glob("labels*.toml"))
+        for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
+    }
+
+
 def read(
     folder: Path, labels: Mapping[str, Any], which: str
 ) -> tuple[list[RecordedProgram], list[str]]:
@@ -205,17 +214,29 @@ def _share(program: RecordedProgram, us: float) -> float:
 
 
 def ours(program: RecordedProgram) -> Said:
-    """Causes in our order, and the first one's saving: what is expected, else the ceiling, whose
-    interval begins at none."""
-    costly = program.found.costly
+    """Causes in our order, and the first one's saving: what is expected, without what is on record of
+    this program, else the ceiling, whose interval begins at none."""
+    found = program.found
+    costly = found.costly
     if not costly:
-        card = program_answer(program.found, program.result.known).cards[0]
+        card = program_answer(found, program.result.known).cards[0]
         named = [frozenset((OWN,))] if " takes " in card.title else [frozenset(("none",))]
         return named, 0.0, None
     first = costly[0]
-    low, likely, high = first.expected_us or (0.0, first.ceiling_us, first.ceiling_us)
+    told = first.expected_us
+    if told is not None:
+        most = mended_us(costly, found.step.ops, found.account)
+        told = expected(first.rule, most, found.account.wall_us, but=program.name)
+    low, likely, high = told or (0.0, first.ceiling_us, first.ceiling_us)
     interval = _share(program, low), _share(program, high)
     return [frozenset((each.rule,)) for each in costly], _share(program, likely), interval
+
+
+def ceilings(program: RecordedProgram) -> Said:
+    """The same with the first finding's ceiling for its saving."""
+    named, _, _ = ours(program)
+    most = max((each.ceiling_us for each in program.found.costly[:1]), default=0.0)
+    return named, _share(program, most), (0.0, _share(program, most))
 
 
 def _biggest(program: RecordedProgram) -> Said:
@@ -287,28 +308,6 @@ def cases(
     return found
 
 
-def learned(given: Sequence[Case]) -> list[Case]:
-    """Each case with the share of the ceiling that the others' fixes achieved: the median and the
-    middle 80 %, of its own cause where ENOUGH others have it. Where the cause is not first, as it was."""
-    found = []
-    for case in given:
-        others = [
-            (c, c.achieved / c.predicted)
-            for c in given
-            if c is not case and c.rank == 1 and c.predicted
-        ]
-        alike = [share for c, share in others if c.named[0] == (case.named or (None,))[0]]
-        shares = alike if len(alike) >= ENOUGH else [share for _, share in others]
-        if case.rank != 1 or len(shares) < 2:
-            found.append(case)
-            continue
-        tenths = statistics.quantiles(shares, n=10, method="inclusive")
-        low, high = (min(1.0, case.predicted * end) for end in (tenths[0], tenths[-1]))
-        likely = min(1.0, case.predicted * statistics.median(shares))
-        found.append(replace(case, predicted=likely, interval=(low, high)))
-    return found
-
-
 def constant(given: Sequence[Case]) -> list[Case]:
     """The best constant: the cause that is right most often, and the median saving."""
     causes = sorted({each for case in given for each in case.wanted})
@@ -346,7 +345,7 @@ def document(
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
         *(row(who, cases(programs, says)) for who, says in RIVALS.items()),
         row("best constant", constant(mine)),
-        row("ncu-toolkit, ceiling × the share that others achieved", learned(mine)),
+        row("ncu-toolkit, with the ceiling for what is expected", cases(programs, ceilings)),
     ]
     if blind and seen:
         lines.append(row("ncu-toolkit, without kernels' causes where no report is there", seen))
@@ -361,8 +360,8 @@ def document(
         for case in mine
     )
     whose = sum(c.named[:1] == (frozenset((OWN,)),) for c in blind)
-    held = [case for case in mine if case.interval and case.rank == 1]
-    below = sum(case.achieved <= (case.interval or (0, 0))[1] for case in held)
+    held = [case for case in cases(programs, ceilings) if case.rank == 1]
+    below = sum(case.achieved <= case.predicted for case in held)
     costs = {
         said: [over for each in programs if (over := each.times_over(*of)) is not None]
         for said, of in COSTS.items()
@@ -390,36 +389,18 @@ def document(
     if every:
         lines += [
             "",
-            "| program | label | ours | saved at most | achieved |",
-            "|---|---|---|---:|---:|",
+            "| program | label | ours | predicted | interval | achieved |",
+            "|---|---|---|---:|---:|---:|",
         ]
         for case in mine:
             said = ", ".join(next(iter(ids)) for ids in case.named[:2])
+            low, high = case.interval or (0.0, 0.0)
+            between = f"{low * 100:.0f}–{high:.0%}" if high else "–"
             lines.append(
-                f"| {case.name} | {causes[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {case.achieved:.0%} |"
+                f"| {case.name} | {causes[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {between} | {case.achieved:.0%} |"
             )
         lines += [f"- false alarm: {each.name}, {ours(each)[1]:.0%}" for each in alarmed]
-        lines.append("")
-        lines += shares(mine)
     return "\n".join(lines) + "\n"
-
-
-def shares(given: Sequence[Case]) -> list[str]:
-    """A table of the part of its ceiling that each cause's fixes achieved."""
-    by_cause: dict[str, list[float]] = {}
-    for case in given:
-        if case.rank == 1 and case.predicted:
-            by_cause.setdefault(next(iter(case.named[0])), []).append(
-                case.achieved / case.predicted
-            )
-    lines = [
-        "| cause | programs | achieved over ceiling, median | least | most |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    return lines + [
-        f"| {cause} | {len(found)} | {statistics.median(found):.0%} | {min(found):.0%} | {max(found):.0%} |"
-        for cause, found in sorted(by_cause.items())
-    ]
 
 
 _PAGE: Final = """# How often the answer to a program is right
@@ -430,8 +411,10 @@ development half or into the sealed one, which is scored once. `make programs-sc
 
 - **First** and **first two**: the label's cause is our first, or one of our first two.
 - **Skill** compares the error of the predicted saving with that of the best constant: 1 is no error, 0 no better. A cause that is not first predicts
-  nothing. A ceiling is no forecast, so its skill is that of "at most".
-- **In the interval**: the saving lies between none and the ceiling.
+  nothing.
+- **Predicted** is what the first cause's fix is expected to save, with its 80 % interval, from what other programs' fixes saved of what they
+  could. In the development half each program is predicted from the others. Where nothing is expected (a cause that is only possible, no steady
+  step), it is the ceiling, and the interval begins at none.
 
 What can be done without this tool is in the table too: take the kernel with most time, call a GPU that
 idles for a fifth of the step launch-bound, or ask Nsight Compute's own rules about the biggest kernel,
@@ -470,15 +453,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cases", action="store_true", help="each program as well")
     parser.add_argument("--out", type=Path, help="page to put the scores into")
     given = parser.parse_args(arguments)
+    from benchmarks.programs import cases as achieved  # which needs this module
+
     which = "sealed" if given.sealed else "development"
     try:
-        labels = {
-            name: label
-            for path in sorted(given.labels.glob("labels*.toml"))
-            for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
-        }
-        programs, left_out = read(given.recordings, labels, which)
+        programs, left_out = read(given.recordings, read_labels(given.labels), which)
         tables = f"{document(programs, left_out, every=given.cases)}"
+        if which == "development":
+            tables += "\n" + "\n".join(achieved.table(achieved.cases(programs))) + "\n"
     except (OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_INPUT
