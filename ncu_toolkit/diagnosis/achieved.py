@@ -25,7 +25,7 @@ CASES: Final[tuple[tuple[str, str, float], ...]] = (
     ("host-copy", "jax_ridge_features", 1.00),
     ("host-copy", "numba_heat_plate", 0.99),
     ("host-sync", "hecbench_jacobi", 1.40),
-    ("host-work", "pytorch/kineto resnet50", 0.79),
+    ("host-work", "pytorch/kineto resnet50", 0.67),
     ("idle-streams", "cuda_ensemble_lorenz", 0.62),
     ("launch-bound", "cuda_spin_chain", 0.95),
     ("launch-bound", "jax_nbody_eager", 1.01),

@@ -16,7 +16,7 @@ from benchmarks.programs.cases import Achieved
 def _published(*pairs: tuple[str, float]) -> str:
     return json.dumps(
         [
-            {"cause": "host-work", "program": name, "before_ms": 100, "ceiling_ms": 40, "after_ms": after}
+            {"cause": "host-work", "program": name, "before_ms": 100, "most_ms": 40, "after_ms": after}
             for name, after in pairs
         ]
     )  # fmt: skip
@@ -40,6 +40,7 @@ def test_a_program_counts_once_for_a_cause(tmp_path: Path) -> None:
         _tried("loader.py", results="differ"),
         _tried("short.py", outcome="broke"),
         {"name": "decode.py", "error": "no GPU"},
+        _tried("decode.py 40", "cuda-graphs"),
     )
     trials.write_text(json.dumps(rows))
     found = cases.cases([], published, trials)
