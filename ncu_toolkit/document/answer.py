@@ -3,11 +3,13 @@ what was found beside them, notes. Its text is safe to show; writers escape for 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.document.card import Card, State, in_the_middle, kernel_name, short_gain
 from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
 
@@ -170,3 +172,13 @@ def _hottest(kind: Kind) -> str:
 def duration(microseconds: float | None) -> str:
     """A time, or `n/a`."""
     return units.NOT_AVAILABLE if microseconds is None else units.duration(microseconds)
+
+
+def told_apart(paths: Sequence[str]) -> dict[str, str]:
+    """What to call each of several files: its path below their common folder, safe to show."""
+    places = {path: os.path.abspath(path) for path in paths}
+    above = os.path.commonpath([os.path.dirname(place) for place in places.values()] or ["/"])
+    return {
+        path: visible(os.path.relpath(place, above)) if len(places) > 1 else ""
+        for path, place in places.items()
+    }

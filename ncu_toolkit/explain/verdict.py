@@ -13,7 +13,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import LEAST_GAIN
-from ncu_toolkit.diagnosis import figures, kernel, needs, regime
+from ncu_toolkit.diagnosis import engine, figures, kernel, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, missing
 from ncu_toolkit.diagnosis.rules import load_rules, title, unknown
@@ -513,9 +513,9 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
         first, *others = profile.contradictions
         more = f" (and {len(others)} more)" if others else ""
         return f"The report contradicts itself: {visible(first, CODE)}{more}."
-    used = needs.believed(profile)
+    used = engine.believed(profile)
     if used is not profile:
-        return "".join(needs.notes(profile, used))
+        return "".join(engine.notes_on_needs(profile, used))
     if profile.launch.workload:
         return ""
     rows = profile.instructions

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from ncu_toolkit import __version__
 from ncu_toolkit.analysis.analyze import Analysis
+from ncu_toolkit.core.cache import without_collector
 from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.core.safe import slug
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.core.workers import default_jobs, forked, without_collector
+from ncu_toolkit.core.workers import default_jobs, forked
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.document.views import Answer

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.cache import without_collector
 from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.program import part_saved

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ncu_toolkit.analysis import reported
-from ncu_toolkit.analysis.answers import chained, told_apart
 from ncu_toolkit.analysis.reported import ReportedLaunch
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
-from ncu_toolkit.document.answer import CARDS, MANY, Kind, answer
+from ncu_toolkit.diagnosis.chain import chained
+from ncu_toolkit.document.answer import CARDS, MANY, Kind, answer, told_apart
 from ncu_toolkit.document.card import Card, kernel_name
 from ncu_toolkit.document.views import (
     Answer,

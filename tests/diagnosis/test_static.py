@@ -29,7 +29,7 @@ from ncu_toolkit.sass.cost import (
     regions_of,
     unit_cycles,
 )
-from ncu_toolkit.sass.disassembly import Function, SassInstruction
+from ncu_toolkit.sass.opcodes import Function, SassInstruction
 
 
 def have(tool: str) -> bool:

@@ -16,7 +16,7 @@ from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, CodeRow
 if TYPE_CHECKING:  # Nsight Compute's Python, which runs the rules, cannot start processes
     from ncu_toolkit.build.nvcc import Resources
     from ncu_toolkit.sass.cost import Region
-    from ncu_toolkit.sass.disassembly import Function, SassInstruction
+    from ncu_toolkit.sass.opcodes import Function, SassInstruction
 
 Certainty = Literal["certain", "likely", "possible"]
 CERTAINTIES: Final[tuple[Certainty, ...]] = ("certain", "likely", "possible")
