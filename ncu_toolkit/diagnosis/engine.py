@@ -29,7 +29,7 @@ from ncu_toolkit.diagnosis.time_model import (
     TimeModel,
 )
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
-from ncu_toolkit.model.finding import Advice
+from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.sass import attribution
 
 IMPOSSIBLE: Final = "Skipped, because the report's figures contradict each other"

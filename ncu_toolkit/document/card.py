@@ -36,7 +36,7 @@ _APART: Final = 8
 class UnitBar:
     """How busy a unit was, and how much of the launch's time its work needs at least.
 
-    Both are 0-1. `busy` is measured (busy.py); `share` is the time model's bound over the duration."""
+    Both are 0-1. `busy` is measured (explain/sections.py); `share` is the time model's bound over the duration."""
 
     resource: str
     label: str

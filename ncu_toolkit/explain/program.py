@@ -26,7 +26,7 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.document.views import Answer, Cell, Spec, Table, table
 from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Diagnosis, Launch, Profile
-from ncu_toolkit.model.finding import Advice, shown_step
+from ncu_toolkit.model.profile import Advice, shown_step
 from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.choice import groups
 from ncu_toolkit.program.classes import kernel_class

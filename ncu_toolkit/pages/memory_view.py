@@ -15,11 +15,11 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import Kernel
-from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
+from ncu_toolkit.diagnosis.rules._launch import shared_wavefront_part
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.document.card import Card, whole_percent
 from ncu_toolkit.document.views import Fold, Lane, Level, Memory, Moved, Wire
-from ncu_toolkit.explain.busy import Use, resource_name
+from ncu_toolkit.explain.sections import Use, resource_name
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages.page_tables import compact, traffic_table
 from ncu_toolkit.sass.opcodes import base, width

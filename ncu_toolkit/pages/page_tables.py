@@ -28,8 +28,7 @@ from ncu_toolkit.document.views import (
     table,
     text,
 )
-from ncu_toolkit.explain.busy import Use
-from ncu_toolkit.explain.sections import fact_cell, fact_label, spec
+from ncu_toolkit.explain.sections import Use, fact_cell, fact_label, spec
 from ncu_toolkit.hardware.specs import (
     Occupancy,
     next_steps,

@@ -33,11 +33,10 @@ from ncu_toolkit.document.views import (
     text,
     without_empty,
 )
-from ncu_toolkit.explain.busy import resource_name, uses
 from ncu_toolkit.explain.code import registers, static_parts
-from ncu_toolkit.explain.sections import fact_cell, over_time, roof_plot, spec
+from ncu_toolkit.explain.sections import fact_cell, over_time, resource_name, roof_plot, spec, uses
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, NoFinding, Profile
-from ncu_toolkit.model.finding import shown_step
+from ncu_toolkit.model.profile import shown_step
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, Entry, problem_of
 from ncu_toolkit.pages.columns import NOT_TIMED, energy_cell, rate_cell

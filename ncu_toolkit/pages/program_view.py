@@ -47,7 +47,7 @@ from ncu_toolkit.explain.program import (
 )
 from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.model import Launch, NoFinding
-from ncu_toolkit.model.finding import shown_step
+from ncu_toolkit.model.profile import shown_step
 from ncu_toolkit.model.program import (
     AccountPart,
     MarkKind,

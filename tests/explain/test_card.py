@@ -40,7 +40,7 @@ from ncu_toolkit.model import (
     Profile,
     Reading,
 )
-from ncu_toolkit.model.finding import Advice
+from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.pages import json as documents
 from ncu_toolkit.render import html as pages
 from ncu_toolkit.render import markdown

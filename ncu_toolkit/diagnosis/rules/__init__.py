@@ -1,10 +1,10 @@
-"""The bottlenecks, one module each. A module's docstring is its reference page and its constants
+"""The rules: the bottlenecks of a kernel, one module each in this folder, and the causes of a step,
+one module each in `program_rules`. A module's docstring is its reference page and its constants
 declare what others ask about it (`Rule`); `find` decides whether a profile shows the bottleneck,
 `in_code` whether code alone does.
 
-Everything is discovered: a new module in this folder is a new bottleneck. Module names are
-bottleneck ids with underscores, and no other file names an id.
-"""
+Everything is discovered: a new module in a folder is a new bottleneck or cause. Module names are
+ids with underscores, and no other file names an id."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from ncu_toolkit.diagnosis.kernel import Elsewhere, Kernel
 from ncu_toolkit.model import Finding, NoFinding
 
 if TYPE_CHECKING:
+    from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
     from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding
+    from ncu_toolkit.model.program import StepFinding
 
 _NOT_RULES: Final = ("reference",)
 
@@ -112,6 +114,15 @@ class Rule(Protocol):
         return ""
 
 
+class StepRule(Protocol):
+    """What a rule of the step declares."""
+
+    ID: str
+    TITLE: str
+
+    def find(self, s: StepFacts) -> StepFinding | NoFinding: ...
+
+
 _DECLARED: Final = (
     "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "WHOLE_JOB",
     "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
@@ -121,14 +132,17 @@ _DECLARED: Final = (
 @lru_cache(maxsize=1)
 def bottleneck_ids() -> tuple[str, ...]:
     """Every bottleneck id, sorted, from the file names alone."""
-    names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    return tuple(
-        sorted(
-            name.replace("_", "-")
-            for name in names
-            if not name.startswith("_") and name not in _NOT_RULES
-        )
-    )
+    return tuple(_ids("rules"))
+
+
+def _ids(folder: str) -> list[str]:
+    found = pkgutil.iter_modules([str(Path(__file__).parent.parent / folder)])
+    names = (each.name for each in found if each.name not in _NOT_RULES)
+    return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
+
+
+def _module(folder: str, name: str) -> ModuleType:
+    return importlib.import_module(f"ncu_toolkit.diagnosis.{folder}.{name.replace('-', '_')}")
 
 
 @lru_cache(maxsize=1)
@@ -136,11 +150,17 @@ def load_rules() -> dict[str, Rule]:
     """Rule modules by bottleneck id, with the values of `Rule` for what they do not declare."""
     rules = {}
     for name in bottleneck_ids():
-        module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+        module = _module("rules", name)
         for attribute in _DECLARED:
             vars(module).setdefault(attribute, getattr(Rule, attribute))
         rules[name] = cast(Rule, module)
     return rules
+
+
+@lru_cache(maxsize=1)
+def step_rules() -> dict[str, StepRule]:
+    """Rules of the step by id."""
+    return {name: cast(StepRule, _module("program_rules", name)) for name in _ids("program_rules")}
 
 
 def title(bottleneck: str) -> str:

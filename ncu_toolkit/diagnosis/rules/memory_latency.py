@@ -34,7 +34,8 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import Specificity, _code
-from ncu_toolkit.diagnosis.rules._access import (
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory_levels
+from ncu_toolkit.diagnosis.rules._launch import (
     ENOUGH,
     busiest_with_loads,
     dependent_loads,
@@ -44,7 +45,6 @@ from ncu_toolkit.diagnosis.rules._access import (
     queued_behind_atomics,
     shared_wavefront_part,
 )
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory_levels
 from ncu_toolkit.diagnosis.thresholds import SATURATED, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass import attribution

@@ -35,7 +35,8 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import Specificity, _code
-from ncu_toolkit.diagnosis.rules._access import (
+from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory
+from ncu_toolkit.diagnosis.rules._launch import (
     ENOUGH,
     MOST,
     dependent_loads,
@@ -47,7 +48,6 @@ from ncu_toolkit.diagnosis.rules._access import (
     read_in_pieces,
     rewritten,
 )
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory
 from ncu_toolkit.diagnosis.thresholds import (
     LOW_OCCUPANCY,
     ONE_WAVE,
