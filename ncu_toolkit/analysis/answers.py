@@ -17,9 +17,9 @@ from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.chain import chained
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.answer import CARDS, MANY, TOP, Kind, answer, told_apart
 from ncu_toolkit.document.card import NAME, kernel_name
-from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
+from ncu_toolkit.document.tables import Cell, Spec, Table, Tone, table
+from ncu_toolkit.document.views import CARDS, MANY, TOP, Answer, Kind, answer, told_apart
 from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Finding, Location
 from ncu_toolkit.report.reader import partly

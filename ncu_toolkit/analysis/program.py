@@ -30,9 +30,8 @@ from ncu_toolkit.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.program import diagnose_program, with_trial
-from ncu_toolkit.document.answer import CARDS, TOP, told_apart
 from ncu_toolkit.document.card import kernel_name
-from ncu_toolkit.document.views import Answer
+from ncu_toolkit.document.views import CARDS, TOP, Answer, told_apart
 from ncu_toolkit.explain.program import Known, program_answer
 from ncu_toolkit.explain.trial import told
 from ncu_toolkit.model import Diagnosis, Launch, Profile

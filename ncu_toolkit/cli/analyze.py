@@ -220,7 +220,7 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
     """Write a page for each trace: the file `output`, or one in that folder."""
     from ncu_toolkit.core.files import make_folder
     from ncu_toolkit.core.safe import slug
-    from ncu_toolkit.document.answer import told_apart
+    from ncu_toolkit.document.views import told_apart
     from ncu_toolkit.pages.program_view import write_program_page
 
     if len(programs.found) == 1 and (output is None or output.suffix.lower() in (".html", ".htm")):

@@ -24,10 +24,21 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, MEMORY, ON_CHIP, RESOURCES, SLICE
-from ncu_toolkit.document.answer import Kind, apart
-from ncu_toolkit.document.card import CLOSE, NAME, Card, kernel_name, short_gain, whole_percent
-from ncu_toolkit.document.pictures import Course, Reach, RoofPicture, Saving, Savings
-from ncu_toolkit.document.views import Cell, RoofPlot, Spec, Table, missing, number, table, text
+from ncu_toolkit.document.card import (
+    CLOSE,
+    NAME,
+    Card,
+    Course,
+    Reach,
+    RoofPicture,
+    Saving,
+    Savings,
+    kernel_name,
+    short_gain,
+    whole_percent,
+)
+from ncu_toolkit.document.tables import Cell, Spec, Table, missing, number, table, text
+from ncu_toolkit.document.views import Kind, RoofPlot, apart
 from ncu_toolkit.model import Profile, Series, finite
 
 #: Unit -> its name on a bar: resources of the time model, and what only a counter shows.

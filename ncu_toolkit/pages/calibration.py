@@ -18,19 +18,18 @@ from ncu_toolkit.diagnosis.calibrate import (
     ncu_estimates,
     pairs,
 )
-from ncu_toolkit.document.views import (
+from ncu_toolkit.document.tables import (
     Cell,
-    Chart,
     Spec,
     Table,
     Tone,
     missing,
     number,
     plain_table,
-    shown_size,
     table,
     text,
 )
+from ncu_toolkit.document.views import Chart, shown_size
 from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, Entry
 from ncu_toolkit.pages.page_tables import cause, cause_cell, verdict_cell

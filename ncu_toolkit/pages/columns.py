@@ -14,7 +14,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.document.views import (
+from ncu_toolkit.document.tables import (
     Cell,
     Spec,
     Table,

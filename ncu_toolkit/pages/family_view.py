@@ -11,21 +11,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Segment
-from ncu_toolkit.document.views import (
-    BarChart,
-    Cell,
-    Chart,
-    DefectPair,
-    FamilyView,
-    Panel,
-    Table,
-    missing,
-    number,
-    plain_table,
-    shown_size,
-    text,
-)
+from ncu_toolkit.document.card import BarKind, BarMark, BarRow, Segment
+from ncu_toolkit.document.tables import Cell, Table, missing, number, plain_table, text
+from ncu_toolkit.document.views import BarChart, Chart, DefectPair, FamilyView, Panel, shown_size
 from ncu_toolkit.pages import charts, tune_view
 from ncu_toolkit.pages.book import Book, Entry, Ladder, problem_of
 from ncu_toolkit.pages.columns import NOT_TIMED, ladder_table

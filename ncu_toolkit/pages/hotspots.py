@@ -13,7 +13,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.document.card import CodeLine
-from ncu_toolkit.document.views import Cell, Fold, HotSpots, Spec, Table, number, table, text
+from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text
+from ncu_toolkit.document.views import Fold, HotSpots
 from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.hardware.specs import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.catalogue import split

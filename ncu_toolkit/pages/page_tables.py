@@ -16,18 +16,8 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, title
 from ncu_toolkit.document.card import whole_percent
-from ncu_toolkit.document.views import (
-    Cell,
-    Fold,
-    Spec,
-    StepChart,
-    Table,
-    missing,
-    number,
-    plain_table,
-    table,
-    text,
-)
+from ncu_toolkit.document.tables import Cell, Spec, Table, missing, number, plain_table, table, text
+from ncu_toolkit.document.views import Fold, StepChart
 from ncu_toolkit.explain.sections import Use, fact_cell, fact_label, spec
 from ncu_toolkit.hardware.specs import (
     Occupancy,

@@ -15,23 +15,25 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import expectations, figures
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.views import (
+from ncu_toolkit.document.tables import (
     Cell,
+    Spec,
+    Table,
+    Tone,
+    missing,
+    number,
+    table,
+    text,
+    without_empty,
+)
+from ncu_toolkit.document.views import (
     Command,
     Fact,
     FindingView,
     Fold,
     PageView,
     Question,
-    Spec,
-    Table,
-    Tone,
-    missing,
-    number,
     shown_size,
-    table,
-    text,
-    without_empty,
 )
 from ncu_toolkit.explain.code import registers, static_parts
 from ncu_toolkit.explain.sections import fact_cell, over_time, resource_name, roof_plot, spec, uses

@@ -20,21 +20,17 @@ from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.program import part_saved
-from ncu_toolkit.document.card import in_the_middle, whole_percent
-from ncu_toolkit.document.pictures import BarKind, BarRow, Icicle, Segment, Tile
-from ncu_toolkit.document.views import (
-    BarChart,
-    Cell,
-    Fact,
-    FindingView,
-    Fold,
-    ProgramView,
-    Spec,
-    Table,
-    number,
-    table,
-    text,
+from ncu_toolkit.document.card import (
+    BarKind,
+    BarRow,
+    Icicle,
+    Segment,
+    Tile,
+    in_the_middle,
+    whole_percent,
 )
+from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text
+from ncu_toolkit.document.views import BarChart, Fact, FindingView, Fold, ProgramView
 from ncu_toolkit.explain.program import (
     Known,
     headline,

@@ -14,20 +14,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
 from ncu_toolkit.diagnosis.chain import chained
-from ncu_toolkit.document.answer import CARDS, MANY, Kind, answer, told_apart
 from ncu_toolkit.document.card import Card, kernel_name
-from ncu_toolkit.document.views import (
-    Answer,
-    Cell,
-    Column,
-    Fact,
-    RunView,
-    Table,
-    missing,
-    number,
-    plain_table,
-    text,
-)
+from ncu_toolkit.document.tables import Cell, Column, Table, missing, number, plain_table, text
+from ncu_toolkit.document.views import CARDS, MANY, Answer, Fact, Kind, RunView, answer, told_apart
 from ncu_toolkit.explain.program import program_answer
 from ncu_toolkit.explain.sections import fact_cell, saved_us, savings
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY

@@ -16,8 +16,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.document.answer import Kind, answer
 from ncu_toolkit.document.card import CLOSE, Card, UnitBar
+from ncu_toolkit.document.views import Kind, answer
 from ncu_toolkit.explain import sections
 from ncu_toolkit.explain.sections import Use, uses
 from ncu_toolkit.explain.verdict import card

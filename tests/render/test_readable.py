@@ -15,7 +15,7 @@ import render_fixture
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.document.card import UnitBar
-from ncu_toolkit.document.views import Table
+from ncu_toolkit.document.tables import Table
 from ncu_toolkit.explain.sections import Use
 from ncu_toolkit.hardware.specs import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.model import Evidence, Presence, Reading
