@@ -16,13 +16,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures, time_model
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, MEMORY, ON_CHIP, RESOURCES, SLICE
 from ncu_toolkit.document.card import (
     CLOSE,
@@ -39,7 +40,7 @@ from ncu_toolkit.document.card import (
 )
 from ncu_toolkit.document.tables import Cell, Spec, Table, missing, number, table, text
 from ncu_toolkit.document.views import Kind, RoofPlot, apart
-from ncu_toolkit.model import Profile, Series, finite
+from ncu_toolkit.model import Finding, Profile, Series, finite
 
 #: Unit -> its name on a bar: resources of the time model, and what only a counter shows.
 LABELS: Final[Mapping[str, str]] = {
@@ -431,3 +432,34 @@ def over_time(profile: Profile) -> Table | None:
     few = [each.label for each in profile.timeline if each not in sampled]
     note += f" Too few samples: {units.listed(few)}." if few else ""
     return table("When is it busy?", columns, sampled, note, "over-time")
+
+
+def verdict_cell(shown: Card) -> Cell:
+    """The verdict's title, with its sentence on hover; its value is the bottleneck's id."""
+    return Cell(
+        shown.title, shown.bottleneck, shown.summary, tone="good" if shown.state == "roof" else ""
+    )
+
+
+def cause_cell(bottleneck: str) -> Cell:
+    """A bottleneck's title; its value is its id."""
+    return Cell(cause(bottleneck), visible(bottleneck))
+
+
+@lru_cache(maxsize=256)
+def cause(bottleneck: str) -> str:
+    """A bottleneck's title, or its id where this version has no such rule."""
+    return title(bottleneck) if bottleneck in bottleneck_ids() else visible(bottleneck)
+
+
+def gain_cell(finding: Finding) -> Cell:
+    """The predicted speedup of a finding, or why there is none: 1.00 would say that nothing can be
+    gained."""
+    speedup = finding.speedup or 1.0
+    if finding.good and speedup < LEAST_GAIN:
+        return missing("at its roof, nothing to remove", "at its roof")
+    if speedup < LEAST_GAIN:
+        because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
+        return missing(f"the report does not show the possible gain.{because}")
+    of = "gap to its roof" if finding.good else "estimate, if only this is fixed"
+    return Cell(units.ratio(speedup), speedup, of)

@@ -23,7 +23,7 @@ from ncu_toolkit.model import Device, Profile
 from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, book_for, open_book
-from ncu_toolkit.pages.hotspots import sources_of
+from ncu_toolkit.pages.code_folds import sources_of
 from ncu_toolkit.pages.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.pages.page_view import Neighbours, page_view
 from ncu_toolkit.pages.run_view import FILTER, page_names, run_summary, run_view, with_neighbours

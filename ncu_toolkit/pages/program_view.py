@@ -42,7 +42,7 @@ from ncu_toolkit.explain.program import (
     saving,
     steps_of,
 )
-from ncu_toolkit.explain.sections import spec
+from ncu_toolkit.explain.sections import gain_cell, spec, verdict_cell
 from ncu_toolkit.model import Launch, NoFinding
 from ncu_toolkit.model.program import (
     AccountPart,
@@ -54,7 +54,6 @@ from ncu_toolkit.model.program import (
 )
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.page_tables import gain_cell, verdict_cell
 from ncu_toolkit.pages.page_view import evidence_table, page_view
 from ncu_toolkit.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.choice import LaunchGroup, groups
@@ -502,7 +501,9 @@ def _launches(
     unreported = none("no report of this kernel")
 
     def verdict(group: LaunchGroup) -> Cell:
-        return verdict_cell(book, known[group.shape][0]) if group.shape in known else unreported
+        return (
+            verdict_cell(book.card(known[group.shape][0])) if group.shape in known else unreported
+        )
 
     def gain(group: LaunchGroup) -> Cell:
         return gain_cell(known[group.shape][1].primary) if group.shape in known else unreported

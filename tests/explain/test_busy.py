@@ -23,8 +23,7 @@ from ncu_toolkit.explain.sections import Use, uses
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Finding, Presence, Profile, Reading
 from ncu_toolkit.pages import json as documents
-from ncu_toolkit.pages.memory_view import memory_view
-from ncu_toolkit.pages.page_tables import traffic_table
+from ncu_toolkit.pages.unit_folds import memory_view, traffic_table
 from ncu_toolkit.render import html, markdown
 from ncu_toolkit.render.text import lines, plain_text
 
