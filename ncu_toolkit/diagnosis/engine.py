@@ -13,8 +13,16 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.units import LEAST_GAIN, percent
 from ncu_toolkit.diagnosis import figures, kernel, time_model
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, Kernel, sections_to_collect
-from ncu_toolkit.diagnosis.rules import Rule, Specificity, load_rules, unknown
-from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, OpenQuestion, StaticFinding
+from ncu_toolkit.diagnosis.rules import (
+    CERTAINTIES,
+    KernelFacts,
+    OpenQuestion,
+    Rule,
+    Specificity,
+    StaticFinding,
+    load_rules,
+    unknown,
+)
 from ncu_toolkit.diagnosis.thresholds import BUSY, FILLED, NEAR, SATURATED, STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import (
     ACHIEVABLE,

@@ -22,8 +22,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.kernel import sentence
-from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, OpenQuestion, StaticFinding
+from ncu_toolkit.diagnosis.rules import KernelFacts, OpenQuestion, StaticFinding, title
 from ncu_toolkit.hardware.specs import (
     MAX_BLOCK_THREADS,
     Occupancy,

@@ -10,8 +10,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis.figures import small
-from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
+from ncu_toolkit.diagnosis.rules import Certainty, StaticFinding, title
 from ncu_toolkit.diagnosis.static import (
     Checked,
     KernelAnalysis,

@@ -32,7 +32,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._code import KernelFacts
+from ncu_toolkit.diagnosis.rules import KernelFacts
 from ncu_toolkit.diagnosis.rules._launch import (
     atomic_wavefronts,
     queued_behind_atomics,

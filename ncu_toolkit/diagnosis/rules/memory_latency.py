@@ -33,8 +33,14 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
-from ncu_toolkit.diagnosis.rules import Specificity, _code
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory_levels
+from ncu_toolkit.diagnosis.rules import (
+    KernelFacts,
+    Specificity,
+    StaticFinding,
+    dependent_loads_in,
+    evidence,
+    memory_levels,
+)
 from ncu_toolkit.diagnosis.rules._launch import (
     ENOUGH,
     busiest_with_loads,
@@ -172,7 +178,7 @@ specificity = Specificity.SYMPTOM.always
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
-    dependent = _code.dependent_loads(facts.main)
+    dependent = dependent_loads_in(facts.main)
     loads = sum(i.base in GLOBAL_LOADS for i in facts.main.code)
     if not dependent or len(dependent) * 2 < loads:
         return None

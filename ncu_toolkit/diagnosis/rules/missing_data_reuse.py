@@ -36,7 +36,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._code import (
+from ncu_toolkit.diagnosis.rules import (
     FP32_BALANCE,
     KernelFacts,
     StaticFinding,

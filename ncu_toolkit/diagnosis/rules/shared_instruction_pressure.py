@@ -45,7 +45,7 @@ from ncu_toolkit.diagnosis.kernel import (
     keep,
     percent,
 )
-from ncu_toolkit.diagnosis.rules._code import (
+from ncu_toolkit.diagnosis.rules import (
     FP32_BALANCE,
     KernelFacts,
     StaticFinding,

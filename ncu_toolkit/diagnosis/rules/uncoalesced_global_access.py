@@ -42,7 +42,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, at, keep, percent
-from ncu_toolkit.diagnosis.rules._code import KernelFacts
+from ncu_toolkit.diagnosis.rules import KernelFacts
 from ncu_toolkit.diagnosis.rules._launch import (
     ADDRESS,
     COALESCED,

@@ -38,8 +38,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
-from ncu_toolkit.diagnosis.rules import _launch
-from ncu_toolkit.diagnosis.rules._code import paths
+from ncu_toolkit.diagnosis.rules import _launch, paths
 from ncu_toolkit.diagnosis.thresholds import LANES, STALL
 from ncu_toolkit.model import Instruction
 
