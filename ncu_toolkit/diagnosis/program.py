@@ -80,11 +80,11 @@ def diagnose_program(
         if isinstance(outcome, NoFinding):
             considered.append(replace(outcome, bottleneck=name))
         else:
-            found.append(
-                outcome
-                if outcome.rule
-                else msgspec.structs.replace(outcome, rule=name, title=rule.TITLE)
-            )
+            if outcome.rule:  # a kernel's cause, known from the trace
+                considered.append(NoFinding(name, "ruled out", f'Told as "{outcome.title}".'))
+            else:
+                outcome = msgspec.structs.replace(outcome, rule=name, title=rule.TITLE)
+            found.append(outcome)
     found = [_with_switch(each, s) for each in _joined(found, _kernels(s, known), s, known)]
     shown, covered = _uncovered(ordered(found), s)
     considered += covered

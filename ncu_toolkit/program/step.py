@@ -42,6 +42,8 @@ AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
 #: Bytes of a number that the host reads. When it does so, every fifth step for a log, tells of no step.
 NUMBER: Final = 8
+#: Steps take this many times their median on average where some hold what others do not.
+UNEVEN: Final = 1.5
 #: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
 LEAST_NAMES: Final = 5
 #: A window that shares less of its kernels' names with the others does other work.
@@ -309,10 +311,20 @@ class _Run:
     def _repeats(self) -> tuple[int, Array, int] | None:
         """How many operations repeat, when each step of them begins, and when the last one ends;
         None where nothing repeats."""
+        found = self._repeated(~self.number)
+        if found and self.number.any():
+            took = self.np.diff(found[1])
+            # where the host's reading sets steps apart, it tells of them
+            if len(took) and took.mean() > UNEVEN * self.np.median(took):
+                return self._repeated(self.number | True) or found
+        return found
+
+    def _repeated(self, counted: Array) -> tuple[int, Array, int] | None:
+        """What repeats of the operations that are `counted`."""
         np = self.np
         orders = [np.argsort(self.call, kind="stable")] if self.known else []
         orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
-        orders = [order[~self.number[order]] for order in orders]
+        orders = [order[counted[order]] for order in orders]
         for of, least in ((self.code, 1), (self._numbered("kernel"), LEAST_NAMES)):
             for order in orders:
                 code = of[order]

@@ -477,3 +477,29 @@ def test_layers_before_a_head_are_no_steps_where_one_pass_was_recorded() -> None
         sequence("xyz" + "abcdefg" * 12 + "xabc"), source=recorded.source
     )
     assert find_step(steps).launches == 7
+
+
+def test_a_compiler_s_ranges_are_no_step() -> None:
+    """XLA opens a range for each kernel that it compiles and tunes."""
+    machine = Machine("scan.py")
+    for i in range(40):
+        with machine.mark(f"XlaCompileBackend:#module=fusion.{i}#"):
+            machine.launch(f"tried_{i}", 3000.0)
+    for _ in range(30):
+        for letter in "abcd":
+            machine.launch(letter, 500.0)
+    assert len(check(find_step(machine.trace())).ops) == 4
+
+
+def test_steps_between_two_loads() -> None:
+    """What was tuned before takes most of the time, and a new kernel ends the program."""
+    machine = Machine("fit.py")
+    for i in range(60):
+        machine.launch(f"tried_{i}", 400.0)
+    for _ in range(80):
+        for letter in "abc":
+            machine.loaded.add(letter)
+            machine.launch(letter, 50.0)
+    machine.launch("norm", 20.0)
+    step = check(find_step(machine.trace()))
+    assert (step.how, len(step.ops)) == ("repeats", 3)
