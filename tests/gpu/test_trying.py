@@ -276,7 +276,7 @@ def test_a_program_from_start_to_end(
     app = runner(str(made / "app"), "30")
     trial, trace = try_program(app.job, ["tf32"], tmp_path / "reports", runs=2, runner=app)
     (tried,) = trial.tried
-    assert tried.outcome in ("same", "faster", "slower")  # steps of a microsecond, in turn
+    assert tried.outcome in ("same", "faster", "slower", "other step")  # steps of a microsecond
     assert len(tried.before_us) == len(tried.after_us) == 2
     assert trial.gpu == "NVIDIA H200"
     assert load_trial(trace) == trial
