@@ -34,12 +34,15 @@ OPTIONS ?=
 # Where the field benchmark is recorded, and how many pairs at once: three for each GPU fill it.
 FIELD ?= field
 JOBS ?= 3
+# Where the programs are recorded, and git directories of public repositories, from which public ones come.
+PROGRAMS ?= programs
+MIRROR ?=
 
 # Fails where Python is too old, or a package is missing that the base of pyproject.toml needs.
 NEEDED := import tomllib, backports.zstd, click, jinja2, msgspec, ncu_report, pandas, plotly, pygments, rich
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-all test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score programs-score record test-gpu sanitize docs site clean
+.PHONY: help setup report test test-all test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score programs programs-score record test-gpu sanitize docs site clean
 
 help:  ## Show what can be made.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -115,6 +118,10 @@ field: $(GPU_STAMP)  ## Check, time and profile every pair of the field benchmar
 
 field-score: $(STAMP)  ## Score the recorded field benchmark into docs/field.md, a table a group; needs no GPU.
 	$(RUN) -m benchmarks.field score --cases --out docs/field.md
+
+programs: $(GPU_STAMP)  ## Build, record, time and profile the whole programs into PROGRAMS, public ones from MIRROR; what is there already is kept.
+	$(if $(MIRROR),$(RUN) benchmarks/programs/public.py $(MIRROR) $(PROGRAMS)/public)
+	$(RUN) benchmarks/programs/record.py $(PROGRAMS) --jobs $(JOBS) --rounds 3 --profile 1 $(if $(MIRROR),--public $(PROGRAMS)/public)
 
 programs-score: $(STAMP)  ## Score the recorded development half of the programs into docs/programs.md; needs no GPU.
 	$(RUN) -m benchmarks.programs.score --cases --out docs/programs.md

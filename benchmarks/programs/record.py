@@ -1,6 +1,7 @@
 """Record the pairs on this machine's GPU: a trace of each program before its fix, and the times of
 both: `python benchmarks/programs/record.py OUT [NAME...]`. Programs import side by side (--jobs) and
-hold the GPU one after another. What lies in OUT already is kept; SECONDS_LEFT ends it.
+hold the GPU one after another. What lies in OUT already is kept: only what is missing, and what failed,
+runs again. SECONDS_LEFT ends it.
 
 OUT gets NAME.before.ncu-trace (and NAME.after.ncu-trace with --after) and times.json:
 {NAME: {before: {us, recorded_us, result, seconds, imports, code, error}, after: ...}}.
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -120,6 +122,25 @@ class Runs:
         )
         self.lock = threading.Lock()
 
+    def missing(self, name: str, variant: str, recorded: bool, turn: int = 0) -> bool:
+        """Whether a run is still to be made: the recording, or the run alone of a `turn`."""
+        kept = self.found.get(name, {}).get(variant, {})
+        if recorded:
+            trace = self.out / f"{name}.{variant}.ncu-trace"
+            return not (trace.is_file() and "recorded_us" in kept)
+        return len(kept.get("us", [])) <= turn  # type: ignore[arg-type]
+
+    def profiled(self, name: str, alone: bool) -> bool:
+        """Whether a program was profiled already; `alone`, so that what it cost is known."""
+        kept = self.found.get(name, {}).get("before", {})
+        return kept.get("profile_code") == 0 and (not alone or "profile_seconds" in kept)
+
+    def forget_failed(self, names: Iterable[str]) -> None:
+        """So that sides that failed run again, and count if they do not fail then."""
+        for sides in (self.found.get(name, {}) for name in names):
+            for side in [side for side, kept in sides.items() if kept.get("code")]:
+                del sides[side]
+
     def run(self, name: str, variant: str, recorded: bool) -> None:
         plan = self.plans.get((name, variant))
         if plan is None or END - time.monotonic() < 12:
@@ -180,7 +201,7 @@ class Runs:
         """`ncu-toolkit profile` of the program before its fix: alone as a user runs it, which says
         what it costs, else with programs that wait for the GPU beside it."""
         plan = self.plans.get((name, "before"))
-        if plan is None or END - time.monotonic() < 20:
+        if plan is None or self.profiled(name, alone) or END - time.monotonic() < 20:
             return
         to = self.work / f"{name}.runs"
         words = [
@@ -228,7 +249,11 @@ def main() -> None:
     options.add_argument("--public", type=Path, help="the folder that public.py wrote")
     options.add_argument("--rounds", type=int, default=1, help="runs alone of each")
     options.add_argument(
-        "--profile", type=int, default=0, metavar="JOBS", help="profile each too, so many at once; 1 says what it costs"
+        "--profile",
+        type=int,
+        default=0,
+        metavar="JOBS",
+        help="profile each too, so many at once; 1 says what it costs",
     )
     options.add_argument("--work", type=Path, default=Path("/tmp/programs"))
     asked = options.parse_args()
@@ -261,13 +286,15 @@ def main() -> None:
     runs = Runs(asked.out, asked.work, plans)
     wanted = []
     for name in names:
-        wanted.append((name, "before", True))
-        for _ in range(asked.rounds):
-            wanted += [(name, "before", False), (name, "after", False)]
+        wanted.append((name, "before", True, 0))
+        for turn in range(asked.rounds):
+            wanted += [(name, "before", False, turn), (name, "after", False, turn)]
         if asked.after:
-            wanted.append((name, "after", True))
+            wanted.append((name, "after", True, 0))
+    runs.forget_failed(names)
+    wanted = [each for each in wanted if asked.rounds and runs.missing(*each)]
     with ThreadPoolExecutor(asked.jobs) as pool:
-        list(pool.map(lambda each: runs.run(*each), wanted if asked.rounds else []))
+        list(pool.map(lambda each: runs.run(*each[:3]), wanted))
     if asked.profile:
         with ThreadPoolExecutor(asked.profile) as pool:
             list(pool.map(lambda name: runs.profile(name, asked.profile == 1), names))

@@ -591,7 +591,7 @@ def profile_program(
     command: Sequence[str],
     *,
     output: str | Path = "reports",
-    launches: int = 24,
+    launches: int = 0,
     steps: int = 0,
     seconds: float = 0.0,
     lines: bool = True,
@@ -603,7 +603,8 @@ def profile_program(
 
     Args:
         command: the program and its arguments, `["python", "train.py"]`. It runs twice.
-        launches: launches that are profiled at most, about a second each.
+        launches: launches that are profiled at most; 0: 24, or fewer where the whole would take more
+            than three times the program and 30 s.
         steps: end the recorded program after so many steady steps; 0: let it run.
         seconds: end the recorded program after so many seconds; 0: let it run.
         lines: also record the Python line of each launch (Python 3.12).

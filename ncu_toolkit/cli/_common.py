@@ -164,6 +164,26 @@ def interruptible(*numbers: signal.Signals) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def one_line() -> Iterator[Callable[[str], None]]:
+    """Yields what shows a line in place of the one before, on a terminal; nothing goes to a pipe, nor
+    with --quiet. The line is there from its first text on."""
+    screen = console(stderr=True)
+    if _log.Verbosity.quiet or not screen.is_terminal:
+        yield lambda text: None
+        return
+    status = screen.status("")
+
+    def show(text: str) -> None:
+        status.update(visible(text, 100))
+        status.start()
+
+    try:
+        yield show
+    finally:
+        status.stop()
+
+
 class Progress:
     """A reporter that shows progress bars on a terminal, else plain lines."""
 

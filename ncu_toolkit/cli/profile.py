@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import click
 
 from ncu_toolkit.cli import _complete
-from ncu_toolkit.cli._common import Progress, console
+from ncu_toolkit.cli._common import Progress, console, one_line
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
     KERNEL,
@@ -46,8 +46,8 @@ from ncu_toolkit.runs import intake, store
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
-    launches=option("For a program: profile at most N launches of its step.", type=click.IntRange(min=1, max=200),
-        default=program_run.DEFAULT_KERNELS, show_default=True, metavar="N"),
+    launches=option("For a program: profile at most N launches of its step.  [default: 24, or fewer so that all takes at most three times the "
+        "program and 30 s]", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
     lines=switch("For a program: the Python line of each launch (Python 3.12).", "--lines/--no-lines", default=True),
@@ -68,7 +68,7 @@ from ncu_toolkit.runs import intake, store
 )  # fmt: skip
 def command(
     chosen: Chosen, reports: Path, tuned: bool, where: Cluster, alone: bool, no_timing: bool, cache_control: str, timeout: float,
-    kernel_filter: str, launches: int, steps: int, seconds: float | None, lines: bool,
+    kernel_filter: str, launches: int | None, steps: int, seconds: float | None, lines: bool,
     launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
     resumed: str | None, probed: bool, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -123,7 +123,7 @@ def command(
             _profile_program(request, reports, timeout, asked, needs, probed)
             return
         _profile_step(
-            request, reports, timeout, asked, needs, launches, steps, lines, seconds or 0.0
+            request, reports, timeout, asked, needs, launches or 0, steps, lines, seconds or 0.0
         )
         return
     cases = chosen.cases(lambda problem: problem.record_sizes, predecessors=not alone)
@@ -254,7 +254,11 @@ def _profile_program(
     )
     folder = session.folder
     run = publish_run(folder, reports)
-    screen.print(run_text(run))
+    placed = (
+        replace(each, origin=replace(each.origin, file=str(folder / each.origin.file)))
+        for each in run.profiles
+    )
+    screen.print(run_text(replace(run, profiles=tuple(placed))))
     keep(run, folder, at)
     if probed:
         from ncu_toolkit.cli.probe import confirmations
@@ -296,11 +300,12 @@ def _profile_step(
     program_run.check(request.command, "")
     at = intake.here(cuda.gpu_uuid())
     try:
-        done = step_run.profile_step(
-            request, reports, timeout=timeout, asked=recorder.RecordOptions(lines=lines, seconds=seconds),
-            most=launches, steps=steps,
-            redact=asked.redact, redact_source=asked.redact_source, needs=needs, tell=screen.print,
-        )  # fmt: skip
+        with one_line() as watch:
+            done = step_run.profile_step(
+                request, reports, timeout=timeout, asked=recorder.RecordOptions(lines=lines, seconds=seconds),
+                most=launches, steps=steps,
+                redact=asked.redact, redact_source=asked.redact_source, needs=needs, tell=screen.print, watch=watch,
+            )  # fmt: skip
     except EnvironmentProblem as error:
         screen.print(f"note: no step was recorded: {error}")
         _profile_program(request, reports, timeout, asked, needs, False)

@@ -82,9 +82,17 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
 
 
 def _threads() -> int:
-    """Threads of this process, on Linux those of native code too."""
+    """Threads of this process, on Linux those of native code too. Those of numpy's OpenBLAS do not
+    count: a fork makes it end them (its `openblas_fork_handler`), so one is made for that."""
     try:
-        return len(os.listdir("/proc/self/task"))
+        found = len(os.listdir("/proc/self/task"))
+        if found > threading.active_count() == 1:
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+            found = len(os.listdir("/proc/self/task"))
+        return found
     except OSError:
         return threading.active_count()
 

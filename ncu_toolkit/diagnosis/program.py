@@ -21,6 +21,8 @@ import msgspec
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules import step_rules
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
+from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
+from ncu_toolkit.diagnosis.program_rules.idle_streams import ID as SMALL_GRIDS
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold
@@ -78,8 +80,12 @@ def diagnose_program(
         if isinstance(outcome, NoFinding):
             considered.append(replace(outcome, bottleneck=name))
         else:
-            found.append(msgspec.structs.replace(outcome, rule=name, title=rule.TITLE))
-    found = [_with_switch(each, s) for each in (*found, *_kernels(s, known))]
+            if outcome.rule:  # a kernel's cause, known from the trace
+                considered.append(NoFinding(name, "ruled out", f'Told as "{outcome.title}".'))
+            else:
+                outcome = msgspec.structs.replace(outcome, rule=name, title=rule.TITLE)
+            found.append(outcome)
+    found = [_with_switch(each, s) for each in _joined(found, _kernels(s, known), s, known)]
     shown, covered = _uncovered(ordered(found), s)
     considered += covered
     return ProgramDiagnosis(
@@ -90,6 +96,30 @@ def diagnose_program(
         together_us=together(shown, account),
         notes=tuple(_unexplained(s, shown)),
     )
+
+
+def _joined(
+    found: Sequence[StepFinding],
+    kernels: Sequence[StepFinding],
+    s: StepFacts,
+    known: Mapping[int, tuple[Profile | None, Diagnosis]],
+) -> list[StepFinding]:
+    """The step's findings and its kernels', small grids once: where other launches could run beside
+    them the step has them, and counters that confirm it make it likelier. Else the counters' word is
+    better than the trace's."""
+    kept = [
+        each
+        for each in found
+        if each.rule != GRID or not all(s.ops[at].shape in known for at in each.ops)
+    ]
+    at = next((i for i, each in enumerate(kept) if each.rule == SMALL_GRIDS), None)
+    if at is None:
+        return [*kept, *kernels]
+    own = {*kept[at].ops}
+    rest = [each for each in kernels if each.rule != GRID or not own.issuperset(each.ops)]
+    if len(rest) < len(kernels):
+        kept[at] = msgspec.structs.replace(kept[at], confidence="medium")
+    return [*kept, *rest]
 
 
 def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:

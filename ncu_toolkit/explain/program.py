@@ -279,15 +279,17 @@ def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) ->
         confidence=finding.confidence,
         summary=visible(finding.summary),
         where=_where(found, finding, lines),
-        do=tuple(shown_step(step, visible) for step in (*finding.advice, *_measure(finding))),
+        do=steps_of(finding),
     )
 
 
-def _measure(finding: StepFinding) -> tuple[Advice, ...]:
-    """The command that measures what a fix gains, where there is one."""
-    if not finding.switch or finding.measured_us is not None:
-        return ()
-    return (Advice("Measure it", f"ncu-toolkit try {finding.switch} -- PROGRAM"),)
+def steps_of(finding: StepFinding) -> tuple[str, ...]:
+    """What to do about a finding, and the command that measures what that gains, where there is
+    one."""
+    steps = finding.advice
+    if finding.switch and finding.measured_us is None:
+        steps = (*steps, Advice("Measure it", f"ncu-toolkit try {finding.switch} -- PROGRAM"))
+    return tuple(shown_step(step, visible) for step in steps)
 
 
 def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:

@@ -28,8 +28,9 @@ from ncu_toolkit.metrics import sections
 #: Seconds that ncu has to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
-#: What ncu says of each launch when it is profiled.
+#: What ncu says of each launch when it is profiled, and when that begins.
 _PASSES: Final = r"- (\d+) pass"
+BEGUN: Final = re.compile(r'==PROF== Profiling "([^"\n]+)"')
 #: Remedy of a time-out.
 _LESS: Final = "allow more time with --timeout, or profile fewer kernels"
 #: What to do where only administrators may read the counters.
@@ -225,6 +226,7 @@ def run(
     keep_open: Sequence[int] = (),
     less: str = _LESS,
     most: int = 0,
+    seen: Callable[[int, str], None] | None = None,
 ) -> NcuOutcome:
     """Run ncu in a process group of its own and wait.
 
@@ -232,7 +234,8 @@ def run(
     the report is written with what is finished; after GRACE_SECONDS the whole group is killed.
     `tick` is called a few times a second, for progress. `keep_open` are file descriptors that ncu
     and the program inherit. `less` is what to do about a time-out. After `most` launches, if not 0,
-    `request_stop` is called too; that the program ended by it is no problem.
+    `request_stop` is called too; that the program ended by it is no problem. `seen` gets as often
+    how many launches are finished, and ncu's name of the last one that was begun.
 
     Raises:
         EnvironmentProblem: the log cannot be written, or ncu cannot be started.
@@ -254,7 +257,10 @@ def run(
                     if interrupted:
                         break
                     interrupted = True
-                enough = enough or (bool(most) and next(profiled) >= most)
+                finished, begun = next(profiled)
+                if seen is not None:
+                    seen(finished, begun)
+                enough = enough or 0 < most <= finished
                 if (interrupted or enough or time.monotonic() > deadline) and not stopping:
                     stopping = True
                     timed_out = not interrupted and not enough
@@ -284,14 +290,18 @@ def run(
     return NcuOutcome(tuple(words), code, seconds, log, found, problem, interrupted, passes, cause)
 
 
-def _profiled(log: Path) -> Iterator[int]:
-    """How many launches are finished, each time it is asked."""
-    count, rest = 0, b""
+def _profiled(log: Path) -> Iterator[tuple[int, str]]:
+    """How many launches are finished, and the name of the last one begun, each time it is asked."""
+    count, name, rest = 0, "", b""
     with log.open("rb") as file:
         while True:
             *lines, rest = (rest + file.read()).split(b"\n")
-            count += sum(len(re.findall(_PASSES, line.decode(errors="replace"))) for line in lines)
-            yield count
+            texts = [line.decode(errors="replace") for line in (*lines, rest)]
+            count += sum(len(re.findall(_PASSES, text)) for text in texts[:-1])
+            name = next(
+                (found[1] for text in reversed(texts) if (found := BEGUN.search(text))), name
+            )
+            yield count, name
 
 
 def _opened(log: Path) -> BinaryIO:

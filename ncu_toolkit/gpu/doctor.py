@@ -315,6 +315,11 @@ def versions() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not found"
+    if found["ncu-report"] == "not found":
+        there = ncu_action.bundled()
+        found["ncu-report"] = (
+            "bundled with Nsight Compute" if there else "not found, which only reports need"
+        )
     tools: dict[str, Callable[[], collect.Ncu | toolchain.Tool]] = {
         "ncu": collect.find_ncu,
         "CUDA compiler": lambda: toolchain.find_tool("nvcc"),

@@ -9,8 +9,9 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +23,8 @@ from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.run import Run, Skipped
-from ncu_toolkit.report import reader
-from ncu_toolkit.report.reader import load_report
+from ncu_toolkit.report import framing, reader
 from ncu_toolkit.report.redact import (
-    figures,
     redact_command,
     redact_folder,
     redact_in_place,
@@ -37,8 +36,7 @@ from ncu_toolkit.runs import store
 #: Launches profiled by default: each is replayed a dozen times or more, and a training step has
 #: thousands.
 DEFAULT_LAUNCHES: Final = 20
-#: Launches of a step that are profiled at most, about a second each: those of a small GPT hold 80 %
-#: of its kernels' time.
+#: Launches of a step that are profiled at most: those of a small GPT hold 80 % of its kernels' time.
 DEFAULT_KERNELS: Final = 24
 STEM: Final = "profile"
 #: Remedy of a time-out.
@@ -89,6 +87,7 @@ def profile(
     needs: Sequence[Needs] = (),
     folder: Path | None = None,
     most: int = 0,
+    seen: Callable[[int, str], None] | None = None,
 ) -> Session:
     """Run a program under ncu into a new run folder. Launches that were finished before a failure,
     time-out or Ctrl-C are kept.
@@ -96,8 +95,9 @@ def profile(
     Args:
         request: the program and its launches; its output and section folders are set here.
         needs: what its launches must move and compute, for their verdicts.
-        folder: a run folder that holds something already, and stays where nothing is profiled.
+        folder: the run folder of a program's step, which stays where nothing is profiled.
         most: end the program after so many launches, and keep no other kernels' code; 0: let it run.
+        seen: as in `collect.run`.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
@@ -118,7 +118,7 @@ def profile(
     try:
         outcome = collect.run(
             words, request.output, folder / f"{STEM}.log", timeout=timeout,
-            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER, most=most,
+            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER, most=most, seen=seen,
         )  # fmt: skip
     finally:
         end_programs(token, signal.SIGKILL)
@@ -143,6 +143,7 @@ def profile(
         environment={"ncu": ncu.version, "Driver": cuda.driver_version()}, commands=(shown,),
         skipped=tuple(Skipped(name, text) for text in (failure, *notes) if text),
         report_files=(outcome.report.name,), costs={"profiling": outcome.seconds}, needs=tuple(map(str, needs)),
+        step=not own,
     )  # fmt: skip
     session = Session(run, folder, notes=notes, interrupted=outcome.interrupted)
     if outcome.problem is not None:
@@ -155,25 +156,16 @@ def profile(
 def _slim(report: Path) -> tuple[str, ...]:
     """Take the machine code of kernels that were not launched out of a report: of one of PyTorch's
     with 23 launches it is 48 of 77 MB. A note about it; none where the report stays as it is, also
-    where the shorter one would not be read like it."""
+    where another launch would be read of the shorter one."""
     data = report.read_bytes()
     made = slim(data)
     if len(made) >= len(data):
         return ()
-    copy = report.with_stem(f"{report.stem}-short")
-    try:
-        write_atomic(copy, made)
-        before, after = (
-            [figures(each) for each in load_report(path, instructions=False).profiles]
-            for path in (report, copy)
-        )
-        if before != after:
-            return ()
-        copy.replace(report)
-    except InputProblem:
+    before, after = map(framing.parse, (data, made))
+    results = zip_longest(before.results(), after.results())
+    if after.problem or any(one is None or two is None or one[2] != two[2] for one, two in results):
         return ()
-    finally:
-        copy.unlink(missing_ok=True)
+    write_atomic(report, made)
     sizes = " to ".join(units.si(len(each), "B") for each in (data, made))
     return (f"the machine code of kernels that no launch ran was left out of the report: {sizes}",)
 
@@ -219,7 +211,7 @@ def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool
     text = outcome.log.read_text(encoding="utf-8", errors="replace")
     one_process = text.count("==PROF== Connected to process") <= 1
     notes.append(reader.by_command(outcome.command, profiled, one_process))
-    begun = re.findall(r'==PROF== Profiling "([^"\n]+)"', text)
+    begun = collect.BEGUN.findall(text)
     if len(begun) > profiled and (outcome.problem or outcome.interrupted):
         why = f": {reader.COLLECTIVE}" if reader.is_collective(begun[-1]) else ""
         notes.append(f"'{begun[-1]}' was not finished when profiling ended{why}")

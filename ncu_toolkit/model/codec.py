@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 import math
 import re
 import reprlib
@@ -154,6 +155,16 @@ def encoded(kind: str, payload: Any) -> bytes:
     """`document` as compact JSON, 20 times faster. The payload's numbers must be finite."""
     head = {"schema": f"ncu-toolkit/{kind}", "version": SCHEMA_VERSION}
     return msgspec.json.encode({**head, "data": payload})
+
+
+def plain_json(kind: str, payload: Any) -> str:
+    """`document` as JSON text, several times faster where all numbers are finite."""
+    head = {"schema": f"ncu-toolkit/{kind}", "version": SCHEMA_VERSION}
+    try:
+        plain = msgspec.to_builtins(payload, str_keys=True)
+        return json.dumps({**head, "data": plain}, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):
+        return json.dumps(document(kind, payload), ensure_ascii=False, allow_nan=False)
 
 
 def open_document(kind: str, data: Any, path: str) -> Any:

@@ -111,6 +111,8 @@ class Run:
     """None for a program, a recording and a bench: they cannot be resumed."""
     needs: tuple[str, ...] = ()
     """What a program's launches must move and compute, as --needs gave it."""
+    step: bool = False
+    """Whether it is of the kernels of a program's step, which has a page beside the run's."""
     live: bool = True
     """Of this machine, not a shipped recording."""
     timings: tuple[Timing, ...] = ()

@@ -572,10 +572,11 @@ def open_book(
 _recent: deque[tuple[Run, Book]] = deque(maxlen=16)
 
 
-def book_for(run: Run) -> Book:
-    """The run laid out with the toolkit's own diagnosis and ladders."""
+def book_for(run: Run, verdicts: Iterable[tuple[Profile, Diagnosis]] = ()) -> Book:
+    """The run laid out with the toolkit's own diagnosis and ladders; `verdicts` of its profiles are
+    known already."""
     for known, book in _recent:
         if known is run:
             return book
-    _recent.append((run, open_book(run, diagnose)))
+    _recent.append((run, open_book(run, diagnose, verdicts=verdicts)))
     return _recent[-1][1]

@@ -12,7 +12,7 @@ from ncu_toolkit.document.views import Cell, Column, Fact, Table, number, text
 from ncu_toolkit.ladder.problems import families, problem_for
 from ncu_toolkit.pages.book import Book, Ladder
 from ncu_toolkit.pages.family_sentence import against_library, rate_text, short_sentence
-from ncu_toolkit.pages.run_view import header, kinds, others
+from ncu_toolkit.pages.run_view import STEP_PAGE, header, kinds, others
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class IndexPart:
     what: str
     families: tuple[ShownFamily, ...]
     facts: tuple[Fact, ...]
+    step: bool = False
 
 
 def index_part(book: Book) -> IndexPart:
@@ -68,7 +69,7 @@ def index_part(book: Book) -> IndexPart:
     what = ", ".join(book.families) or (answered.line if answered else "no launches")
     return IndexPart(
         run.title, run.created, run.live, run.device.name, len(run.profiles), len(run.timings), what,
-        tuple(_part(book.primary(family)) for family in book.families), tuple(header(book)),
+        tuple(_part(book.primary(family)) for family in book.families), tuple(header(book)), run.step,
     )  # fmt: skip
 
 
@@ -220,7 +221,9 @@ def _runs(parts: Sequence[tuple[str, IndexPart]]) -> Table:
             text("live" if part.live else "recorded"),
             number(part.launches, "count"),
             number(part.timings, "count"),
-            text(part.what),
+            Cell("the program's step", href=f"{folder}/{STEP_PAGE}")
+            if part.step
+            else text(part.what),
         )
         for folder, part in sorted(parts, key=lambda pair: pair[1].created, reverse=True)
     ]

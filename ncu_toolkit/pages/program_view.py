@@ -44,10 +44,10 @@ from ncu_toolkit.explain.program import (
     line_times,
     program_answer,
     saving,
+    steps_of,
 )
 from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.model import Launch, NoFinding
-from ncu_toolkit.model.finding import shown_step
 from ncu_toolkit.model.program import (
     AccountPart,
     MarkKind,
@@ -400,7 +400,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         each.good,
         Cell(saving(each, wall), each.ceiling_us, bar=part),
         tuple(map(visible, each.arithmetic)),
-        tuple(shown_step(line, visible) for line in each.advice),
+        steps_of(each),
         "",
         evidence_table(each.evidence, "Evidence"),
         table("Where", specs, each.where, key="where") if each.where else None,

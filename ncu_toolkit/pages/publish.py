@@ -9,13 +9,15 @@ import lzma
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.core.workers import default_jobs, forked
 from ncu_toolkit.ladder.catalogue import kernels_root
+from ncu_toolkit.model import Diagnosis
 from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
 from ncu_toolkit.model.profile import Profile
 from ncu_toolkit.model.run import Ceilings, Run
@@ -29,13 +31,23 @@ RECORDED_PREFIX = "recorded-"
 PAGE: Final = "index.html"
 
 
-def publish_run(folder: Path, reports: Path, known: Sequence[Profile] = ()) -> Run:
-    """Parse a run's raw reports, unless their profiles are `known`, write its parsed profiles and
-    pages, and rebuild the index over everything under `reports`."""
-    run = store.load_run(folder, live=True, known=known)
+def publish_run(
+    folder: Path,
+    reports: Path,
+    known: Sequence[tuple[Profile, Diagnosis]] = (),
+    also: Callable[[], object] | None = None,
+) -> Run:
+    """Parse a run's raw reports, unless their profiles and verdicts are `known`, write its parsed
+    profiles and pages, and rebuild the index over everything under `reports`. `also` writes another
+    file of it meanwhile; it may be called in a process of its own."""
+    run = store.load_run(folder, live=True, known=[profile for profile, _ in known])
+    book_for(run, known)
+    work: list[Callable[[], object]] = [partial(write_run, run, folder)]
     if run.profiles:
-        store.save_profiles(folder, run.profiles)
-    write_run(run, folder)
+        work.append(partial(store.save_profiles, folder, run.profiles))
+    if also is not None:
+        work.append(also)
+    forked(lambda write: write(), work, jobs=default_jobs())
     rebuild_index(reports, known={folder.name: run})
     return run
 

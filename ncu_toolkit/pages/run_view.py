@@ -55,6 +55,8 @@ FILTER: Final = "Filter"
 #: Groups of launches listed in the table of launches that are no rung, longest first; the rest are
 #: counted in its note.
 GROUPS_SHOWN: Final = 2_000
+#: The page of a program's step, beside those of its launches.
+STEP_PAGE: Final = "step.html"
 #: Launches that get a page: beyond this, the longest of each group first.
 PAGES: Final = 400
 
@@ -96,7 +98,7 @@ def run_summary(book: Book) -> RunView:
         else visible(run.title),
         visible(run.created),
         run.live,
-        tuple(header(book)),
+        (*_step(run), *header(book)),
         program,
         answered,
         savings(alike, card_pages),
@@ -118,6 +120,12 @@ def run_summary(book: Book) -> RunView:
         ),
         (),
     )
+
+
+def _step(run: Run) -> tuple[Fact, ...]:
+    """The way to the page of the program's step."""
+    words = Cell("where the step's time goes", href=STEP_PAGE)
+    return (Fact("Program", words),) if run.step else ()
 
 
 def page_names(book: Book) -> dict[int, str]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 from ncu_toolkit.analysis.analyze import Analysis, Options, analyze
 from ncu_toolkit.analysis.program import TraceResult, judged
-from ncu_toolkit.core.units import shortlist
+from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.document.card import kernel_name
 from ncu_toolkit.gpu import program_run, step_run
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.program_view import write_program_page
 from ncu_toolkit.pages.publish import publish_run
-
-#: The page of a program's step, beside those of its launches.
-PAGE: Final = "step.html"
+from ncu_toolkit.pages.run_view import STEP_PAGE
 
 
 @dataclass(frozen=True)
@@ -34,19 +32,15 @@ class StepPage:
 
 def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] = ()) -> StepPage:
     """Judge a program's step and write its page, and those of its profiled kernels."""
-    run, notes, known = None, [*done.notes], Analysis(())
+    notes, known = [*done.notes], Analysis(())
     report = done.folder / f"{program_run.STEM}.ncu-rep"
     if done.session is not None:
         # several processes read it, where the run's reader is one
         known = analyze([report], Options(profiles=True, needs=tuple(needs)))
-        read = [each.whole for each in known.launches]
-        profiles = [
-            replace(each, origin=replace(each.origin, file=report.name)) for each in read if each
-        ]
-        run = publish_run(done.folder, reports, profiles)
-        notes += done.session.notes
+        took = f"recording took {done.seconds:.0f} s, and profiling {{}} s for {counted(len(known.launches), 'launch', 'launches')}"
+        notes += [*done.session.notes, took.format(round(done.session.run.costs["profiling"]))]
     result = judged(done.step.trace, str(done.trace), known)
-    other = [each for each in done.chosen if run and each not in result.known]
+    other = [each for each in done.chosen if done.session and each not in result.known]
     if other:
         names = [kernel_name(done.step.trace.shapes[each].function) for each in other]
         notes.append(
@@ -55,5 +49,16 @@ def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] =
     sentences = (f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in notes)
     result = replace(result, notes=(*result.notes, *sentences))
     assert result.found is not None
-    page = write_program_page(result.found, done.folder / PAGE, result.known)
-    return StepPage(result, run, page, (done.trace, *([report] if run else [])))
+    page = done.folder / STEP_PAGE
+    write = partial(write_program_page, result.found, page, result.known)
+    if done.session is None:
+        write()
+        return StepPage(result, None, page, (done.trace,))
+    read = [(each.whole, each.diagnosis) for each in known.launches]
+    profiles = [
+        (replace(each, origin=replace(each.origin, file=report.name)), verdict)
+        for each, verdict in read
+        if each
+    ]
+    run = publish_run(done.folder, reports, profiles, write)
+    return StepPage(result, run, page, (done.trace, report))

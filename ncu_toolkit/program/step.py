@@ -37,9 +37,13 @@ MOST: Final = 0.5
 AT_END: Final = 0.3
 #: Part of the operations whose calls are known from which the order of calls is that of the work.
 KNOWN: Final = 0.9
-#: After the last loading of a module less is enough, where nothing else repeats, and so many times.
+#: Between two loadings of modules less is enough, where nothing else repeats, and so many times.
 AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
+#: Bytes of a number that the host reads. When it does so, every fifth step for a log, tells of no step.
+NUMBER: Final = 8
+#: Steps take this many times their median on average where some hold what others do not.
+UNEVEN: Final = 1.5
 #: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
 LEAST_NAMES: Final = 5
 #: A window that shares less of its kernels' names with the others does other work.
@@ -53,6 +57,9 @@ LEFT: Final = 0.8
 #: Part of the kernel time in calls of modules from which their number is that of passes: the
 #: forward part of training, at least.
 INMODULES: Final = 0.2
+#: Part of a range's repeats in which modules are loaded from which it is one of a compiler: those of
+#: XLA load in 0.4 to 0.7 of theirs, a step in its first.
+COMPILES: Final = 0.25
 #: Part of the kernel time after what repeats, and of its launches that have other kernels or grids,
 #: from which it is work of the same pass.
 OTHER_TIME: Final = 0.05
@@ -99,6 +106,9 @@ class _Run:
         for i in numpy.flatnonzero(~kernel):  # copies and sets, by direction
             code[i] = -1 - codes.setdefault(ops[i].path or ops[i].kind, len(codes))
         self.to_device = -1 - codes["HtoD"] if "HtoD" in codes else None
+        read = numpy.fromiter(
+            (op.path == "DtoH" and op.size <= NUMBER for op in ops), bool, len(ops)
+        )
         # a collective waits for others: how long says nothing of where the work is
         waits = [kernel_class(shape).id == "collective" for shape in trace.shapes]
         alone = kernel & ~numpy.array([*waits, False])[code * kernel]
@@ -113,6 +123,7 @@ class _Run:
         self.starts, self.start, self.end = start, start[most], end[most]
         self.code, self.time, self.kernel = code[most], time[most], kernel[most]
         self.call, self.stream = column("call")[most], column("stream")[most]
+        self.number = read[most] & (column("size")[most] > 0)
         streams, on = numpy.unique(self.stream, return_inverse=True)
         self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
         known = self.call >= 0
@@ -127,7 +138,7 @@ class _Run:
         if steps:
             return self._of_marks(steps[0], "The program marks its steps")
         ranges = self._groups("range")
-        repeat = self._repeats() or self._after_loads()
+        repeat = self._repeats() or self._between_loads()
         for marks in ranges:
             names = {self.trace.names[mark.name] for mark in marks}
             # a range that repeats within the step is no step, nor is one that holds many
@@ -172,12 +183,21 @@ class _Run:
         able = [group for group in groups.values() if kind == "step" or len(group) >= REPEATS]
         able.sort(key=lambda group: -sum(mark.end - mark.start for mark in group))
         found = []
+        loads = self.np.sort([call.start for call in self.trace.calls if call.kind == "load"])
+        if kind == "range" and len(loads):
+            able = [group for group in able if not self._compiles(group, loads)]
         for group in able[:32]:
             inside = self._inside(group)
             held = self.time[inside >= 0].sum() / max(int(self.time.sum()), 1)
             if held >= (MOST if kind == "range" else 1e-9):
                 found.append((-round(float(held), 2), len(group), group))
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
+
+    def _compiles(self, marks: Sequence[Mark], loads: Array) -> bool:
+        """Whether modules are loaded in so many ranges that they are a compiler's."""
+        ends = ([mark.start for mark in marks], [mark.end for mark in marks])
+        first, last = (self.np.searchsorted(loads, each) for each in ends)
+        return bool((last > first).mean() > COMPILES)
 
     def _goes_on(self, begin: int, stop: int) -> bool:
         """Whether other work follows what repeats, in a trace of PyTorch's profiler or in a report.
@@ -192,18 +212,25 @@ class _Run:
         late = self.time[after].sum() > OTHER_TIME * self.time.sum()
         return bool(late and new.sum() > OTHER_WORK * len(new))
 
-    def _after_loads(self) -> tuple[int, Array, int] | None:
-        """What repeats after the last loading of a module, when all was compiled and tuned, and is
-        nearly all work there: else it may be layers of the last pass."""
+    def _between_loads(self) -> tuple[int, Array, int] | None:
+        """What repeats between two loadings of modules, or after the last, where most of the time
+        between loadings is spent and all was compiled and tuned, and is nearly all work there: else
+        it may be layers of the last pass."""
+        np = self.np
         loads = [c.end for c in self.trace.calls if c.kind == "load" and c.process == self.process]
-        last = max(loads, default=0)
         if not loads or not self.known:
             return None
-        held = self.time[self.queued > last].sum()
-        if held < AFTER_LOADS * self.time.sum():
+        after = np.searchsorted(np.sort(loads), self.queued)
+        held = np.bincount(after, self.time)
+        held[0] = 0  # nothing was loaded yet
+        most = int(np.argmax(held))
+        if held[most] < AFTER_LOADS * self.time.sum():
             return None
+        low, high = np.append(np.sort(loads), np.iinfo(np.int64).max)[most - 1 : most + 1]
         ops = tuple(
-            op for op in self.trace.ops if op.call < 0 or self.trace.calls[op.call].start > last
+            op
+            for op in self.trace.ops
+            if op.call < 0 or low < self.trace.calls[op.call].start <= high
         )
         rest = _Run(msgspec.structs.replace(self.trace, ops=ops))
         found = (
@@ -211,8 +238,8 @@ class _Run:
         )
         if found is None or len(found[1]) < OFTEN:
             return None
-        held = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
-        return found if held >= ALIKE * rest.time.sum() else None
+        within = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
+        return found if within >= ALIKE * rest.time.sum() else None
 
     def _graphs(self, since: int) -> list[Mark]:
         """Launches of CUDA graphs that repeat, several where a step launches several; none where
@@ -284,9 +311,20 @@ class _Run:
     def _repeats(self) -> tuple[int, Array, int] | None:
         """How many operations repeat, when each step of them begins, and when the last one ends;
         None where nothing repeats."""
+        found = self._repeated(~self.number)
+        if found and self.number.any():
+            took = self.np.diff(found[1])
+            # where the host's reading sets steps apart, it tells of them
+            if len(took) and took.mean() > UNEVEN * self.np.median(took):
+                return self._repeated(self.number | True) or found
+        return found
+
+    def _repeated(self, counted: Array) -> tuple[int, Array, int] | None:
+        """What repeats of the operations that are `counted`."""
         np = self.np
         orders = [np.argsort(self.call, kind="stable")] if self.known else []
         orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
+        orders = [order[counted[order]] for order in orders]
         for of, least in ((self.code, 1), (self._numbered("kernel"), LEAST_NAMES)):
             for order in orders:
                 code = of[order]
@@ -472,8 +510,16 @@ def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:
                 break
     if not found:
         return None
-    best = max(each[3] for each in found)
-    near = [each for each in found if each[3] >= ALIKE * best]
+    top = max(found, key=lambda each: each[3])
+    best, slack = top[3], (1 - ALIKE) * top[0] + 1
+
+    def as_much(each: tuple[int, int, int, int, int]) -> bool:
+        """Whether it holds as much as the best does, or less at the edges alone, where a multiple
+        of a period may differ in more operations."""
+        edges = max(each[1] - top[1], top[2] - each[2])
+        return each[3] >= ALIKE * best or (top[0] % each[0] == 0 and edges <= slack)
+
+    near = [each for each in found if as_much(each)]
     fewest = min(each[4] for each in near)
     period, first, last, held, _ = next(each for each in near if each[4] <= 2 * fewest + 2)
     rest = total[-1] - total[last]
@@ -516,7 +562,8 @@ def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int
     Each window of one period must be 95 % equal to the next. An operation in between that shifts
     the rest (a log every 40 steps) breaks it only if it is more than 5 % of the period, and of no
     multiple of a shorter one: 5 of 80 equal layers, with a few operations after the last, are no
-    step."""
+    step. Nor is it one step that goes on if other work repeats afterwards: 14 launches of one kernel
+    and 13 of another are no steps of one launch."""
     equal = code[:-period] == code[period:]
     sums = np.concatenate(([0], np.cumsum(equal)))
     good = sums[period:] - sums[:-period] >= ALIKE * period
@@ -524,10 +571,16 @@ def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int
     lows, highs = edges[::2], edges[1::2] - 1  # the first and last window of each good run
     if not len(lows):
         return None
+    other = np.zeros(len(lows) - 1, bool)
+    if ALIKE * period > period - 1:  # windows do not differ at all, so a sum tells their work
+        values = np.random.default_rng(0).integers(1 << 40, size=int(code.max() - code.min()) + 1)
+        work = np.concatenate(([0], np.cumsum(values[code - code.min()])))
+        work = work[period:] - work[:-period]
+        other = work[lows[1:]] != work[highs[:-1]]
     longest = np.argmax(highs - lows)
     middle = int(lows[longest] + highs[longest]) // 2
     least = _shortest(np, code[middle : middle + period])
-    apart = (
+    apart = other | (
         lows[1:] - highs[:-1] > (3 - ALIKE - 0.1) * period + 1 if least == period else lows[1:] > 0
     )
     begins = np.concatenate(([0], 1 + np.flatnonzero(apart)))

@@ -58,6 +58,11 @@ def fits_here() -> bool:
     return _loaded()[1] if "ncu_report" in sys.modules else not _others()
 
 
+def bundled() -> list[Path]:
+    """Folders of installed Nsight Computes in which the module may lie, the newest first."""
+    return sorted(Path("/opt/nvidia/nsight-compute").glob("*/extras/python"), reverse=True)
+
+
 @lru_cache(maxsize=1)
 def _loaded() -> tuple[Any, bool]:
     """The module, and whether it came first."""
@@ -65,9 +70,7 @@ def _loaded() -> tuple[Any, bool]:
     try:
         return importlib.import_module("ncu_report"), first
     except ImportError as missing:
-        for folder in sorted(
-            Path("/opt/nvidia/nsight-compute").glob("*/extras/python"), reverse=True
-        ):
+        for folder in bundled():
             sys.path.append(str(folder))
             try:
                 return importlib.import_module("ncu_report"), first

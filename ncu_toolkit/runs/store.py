@@ -34,7 +34,7 @@ from ncu_toolkit.ladder.expressions import evaluate_int
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import SCHEMA_VERSION, Context, Profile, RuleMessage, Timing
-from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
+from ncu_toolkit.model.codec import document, from_plain, open_document, plain_json, to_plain
 from ncu_toolkit.model.run import Run, RunCase, Skipped
 from ncu_toolkit.report import integrity, reader
 from ncu_toolkit.report.ncu_action import measured
@@ -364,10 +364,8 @@ def _repeats(case: RunCase, rung_of: Callable[[str], Rung]) -> tuple[int, ...]:
 
 def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
     """Write profiles as gzipped JSON beside the reports, for tools without NVIDIA's module."""
-    text = json.dumps(document("profiles", list(profiles)), ensure_ascii=False, allow_nan=False)
-    write_atomic(
-        folder / PROFILES, gzip.compress(text.encode("utf-8", "backslashreplace"), mtime=0)
-    )
+    text = plain_json("profiles", list(profiles)).encode("utf-8", "backslashreplace")
+    write_atomic(folder / PROFILES, gzip.compress(text, mtime=0))
 
 
 def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:

@@ -151,3 +151,50 @@ def test_other_work_of_the_host_is_at_the_line_that_it_came_back_to() -> None:
         made.free(line="train.py:11")
     found = next(each for each in diagnosed(made.trace()).findings if each.rule == "host-work")
     assert found.where[0] == "train.py:11", "not where the next launch is"
+
+
+XLA = "wrapped_cosine"
+
+
+def test_what_xla_copies_on_the_host_before_it_copies() -> None:
+    """40 MB in 6 ms are a copy of the host's, 4 MB are not, and another framework copies nothing."""
+    for kernel, size, rule in (
+        (XLA, 40 << 20, "host-copy"),
+        (XLA, 4 << 20, "host-work"),
+        (programs.ADD, 40 << 20, "host-work"),
+    ):
+        made = programs.Machine("fit.py")
+        for _ in range(9):
+            made.host(6000.0)
+            made.copy("HtoD", size, line="fit.py:44")
+            made.launch(kernel, 60.0, line="fit.py:44")
+            made.launch(programs.sgemm(), 60.0, line="fit.py:44")
+        found = diagnosed(made.trace())
+        assert found.findings[0].rule == rule, (kernel, size)
+    assert found.findings[0].ceiling_us > 0.8 * found.account.wall_us
+
+
+def test_a_step_of_one_small_launch_has_the_kernels_cause() -> None:
+    made = programs.Machine("walk.py")
+    for _ in range(9):
+        made.launch("walk(float*)", 900.0, 4, line="walk.py:5")
+    (finding,) = diagnosed(made.trace()).findings
+    assert (finding.rule, finding.title) == ("grid-too-small", "Grid too small in walk")
+    assert finding.ceiling_us == pytest.approx(900 * (1 - 4 / 132), rel=0.05)
+
+
+def test_the_host_would_be_ahead_without_its_waits() -> None:
+    """Late launches after a wait are the wait's, if the host waits for longer than the GPU idles."""
+    for us, covered in ((200.0, True), (6.0, False)):
+        made = programs.Machine("iterate.py")
+        for _ in range(9):
+            for i in range(4):
+                made.launch(f"sweep_{i}(float*)", us if i == 3 else 6.0)
+                made.host(6.0)
+            made.item()
+        found = diagnosed(made.trace())
+        finding = of_rule(found, "host-sync")
+        assert finding is not None
+        assert ("ahead again" in finding.summary) == covered
+        assert (of_rule(found, "launch-bound") is None) == covered
+        assert found.together_us <= found.account.wall_us

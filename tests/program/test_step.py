@@ -125,6 +125,38 @@ def test_steps_that_log_or_differ_a_little_are_steps() -> None:
     assert find_step(sequence(noisy)).launches == 200
 
 
+def test_one_kernel_after_another_is_no_step_of_one() -> None:
+    """14 launches of one kernel and 13 of another: all of them repeat, not each."""
+    step = check(find_step(sequence(("a" * 14 + "b" * 13) * 20)))
+    assert step.launches == 27
+    assert len(step.windows) == 19
+
+
+def test_numbers_read_for_a_log_make_no_step() -> None:
+    """The host reads 4 bytes after every fifth step, and the first steps compile."""
+    machine = Machine("simulate.py")
+    one = [f"k{i}" for i in range(40)]
+    for i in range(150):
+        machine.launch(f"start{i}", 400.0, 100)
+    for number in range(30):
+        for kernel in one:
+            machine.launch(kernel, 20.0, 100)
+        if number % 5 == 4:
+            machine.item()
+    step = check(find_step(machine.trace()))
+    assert step.launches == 40
+    assert len(step.windows) >= 28
+
+
+def test_a_period_is_not_left_for_a_multiple_that_differs_at_its_edges() -> None:
+    """60 long operations before 40 steps: a period of 13 steps forgives that they are others."""
+    one = [f"k{i}" for i in range(100)]
+    machine = Machine("simulate.py")
+    for at, kernel in enumerate([f"start{i}" for i in range(60)] + one * 40):
+        machine.launch(kernel, 400.0 if at < 60 else 20.0, 100)
+    assert find_step(machine.trace()).launches == 100
+
+
 def test_a_first_step_that_prepares_more_does_not_move_the_step() -> None:
     """An optimizer that makes its state in the first step."""
     step = "copyHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -445,3 +477,29 @@ def test_layers_before_a_head_are_no_steps_where_one_pass_was_recorded() -> None
         sequence("xyz" + "abcdefg" * 12 + "xabc"), source=recorded.source
     )
     assert find_step(steps).launches == 7
+
+
+def test_a_compiler_s_ranges_are_no_step() -> None:
+    """XLA opens a range for each kernel that it compiles and tunes."""
+    machine = Machine("scan.py")
+    for i in range(40):
+        with machine.mark(f"XlaCompileBackend:#module=fusion.{i}#"):
+            machine.launch(f"tried_{i}", 3000.0)
+    for _ in range(30):
+        for letter in "abcd":
+            machine.launch(letter, 500.0)
+    assert len(check(find_step(machine.trace())).ops) == 4
+
+
+def test_steps_between_two_loads() -> None:
+    """What was tuned before takes most of the time, and a new kernel ends the program."""
+    machine = Machine("fit.py")
+    for i in range(60):
+        machine.launch(f"tried_{i}", 400.0)
+    for _ in range(80):
+        for letter in "abc":
+            machine.loaded.add(letter)
+            machine.launch(letter, 50.0)
+    machine.launch("norm", 20.0)
+    step = check(find_step(machine.trace()))
+    assert (step.how, len(step.ops)) == ("repeats", 3)

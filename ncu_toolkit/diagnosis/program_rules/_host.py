@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model.program import Call
 
+#: Bytes a second.
+STAGED: Final = Threshold(
+    3e9, "a thread of the host copies 5 to 15 GB/s: what takes longer is more than a copy"
+)
 #: Microseconds.
 OTHER_WORK: Final = Threshold(
     200.0,
@@ -32,6 +37,17 @@ class Away:
     @property
     def us(self) -> float:
         return (self.end - self.start) / 1e3
+
+
+def staged(s: StepFacts, each: Away) -> bool:
+    """Whether XLA spent the time on the host's side of the copies that follow: it copies arrays of
+    NumPy into pinned memory, on the host, before it copies them to the GPU."""
+    at = s.gaps[each.gaps[-1]].before
+    if s.framework != "xla" or at < 0:
+        return False
+    to_device = takewhile(lambda op: op.kind != "kernel", s.ops[at:])
+    size = sum(op.size for op in to_device if op.path == "HtoD")
+    return size >= STAGED.value * each.us / 1e6
 
 
 def away(s: StepFacts) -> Iterator[Away]:

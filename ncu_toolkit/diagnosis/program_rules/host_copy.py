@@ -29,6 +29,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.program_rules._host import away, staged
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import host_link
 
@@ -58,8 +59,10 @@ def find(s: StepFacts) -> StepOutcome:
     ]
     # Copies of pinned memory can run beside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
-    gaps = s.idle("copy")
-    waited, ended = {s.gaps[at].call for at in gaps}, {s.gaps[at].before for at in gaps}
+    staging = [] if s.lacks("wall time", "host calls") else [e for e in away(s) if staged(s, e)]
+    waits = s.idle("copy")
+    gaps = sorted({*waits, *(at for each in staging for at in each.gaps)})
+    waited, ended = {s.gaps[at].call for at in waits}, {s.gaps[at].before for at in gaps}
     held = (
         copies
         if s.us(copies) > kernels
@@ -108,9 +111,12 @@ def find(s: StepFacts) -> StepOutcome:
         )
     else:
         which, sure = "between host and device", "medium"
-        advice = (
+        advice = s.advice(
             "Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
             "Copy both directions at a time, on two streams: the link takes both.",
+            xla=(
+                "Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied anew in each call.",
+            ),
         )
     return s.finding(
         f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)} with the waiting for copies, {units.si(size, 'B')}{rate}{beside}.",

@@ -33,6 +33,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK
 
 ID: Final = "host-sync"
 TITLE: Final = "Synchronisation inside the step"
@@ -96,11 +97,20 @@ def find(s: StepFacts) -> StepOutcome:
     words = {name.partition("::")[2] for name in named}
     instead = tuple(text for parts, text in _INSTEAD if words & set(parts))
     each = us / len(gaps)
+    # Where the host waits for longer than the GPU idles, it would be ahead of the GPU without that.
+    waited = sum(call.end - call.start for call in {*causes}) / 1e3
+    idle = s.idle("host late", "sync")
+    late = [at for at in s.idle("host late") if s.gaps[at].us < OTHER_WORK.value]
+    late = late if s.steady and waited >= s.idle_us(idle) else []
+    then = f", and for {units.duration(s.idle_us(late))} more until the host is ahead again" * bool(
+        late
+    )
     return s.finding(
-        f"The host waits for the GPU {units.counted(len(gaps), 'time')} in the {s.word}{by_text}. The GPU is idle for {s.of_step(us)} after that.",
+        f"The host waits for the GPU {units.counted(len(gaps), 'time')} in the {s.word}{by_text}. The GPU is idle for {s.of_step(us)} after that"
+        f"{then}.",
         "high" if s.steady else "medium",
-        us,
-        gaps=gaps,
+        us + s.idle_us(late),
+        gaps=sorted({*gaps, *late}),
         evidence=evidence,
         arithmetic=(
             f"{units.counted(len(gaps), 'gap')} of {units.duration(each)} on average: {units.duration(us)}. None is left if work is queued "

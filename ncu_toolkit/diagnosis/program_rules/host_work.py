@@ -33,7 +33,7 @@ import msgspec
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, Away, away
+from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, Away, away, staged
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "host-work"
@@ -46,7 +46,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("The trace does not show what the host did.", *missing)
     if not s.steady:
         return s.abstain("No step was found: the program's start is in the run too.", "step")
-    late = list(away(s))
+    late = [each for each in away(s) if not staged(s, each)]
     gaps = sorted({at for each in late for at in each.gaps})
     us = min(sum(each.us for each in late), s.idle_us(gaps))
     longest = max((each.us for each in late), default=0.0)

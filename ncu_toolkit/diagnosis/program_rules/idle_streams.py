@@ -28,12 +28,17 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "idle-streams"
+#: The cause of a step of one launch: what counters call it.
+GRID: Final = "grid-too-small"
 TITLE: Final = "Grids that do not fill the GPU"
 FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
 LONG: Final = Threshold(
@@ -81,6 +86,18 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(
             f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence
         )
+    if len(s.launches) == 1 and (only := s.launches[0]):
+        # nothing in the step could run beside it
+        found = s.finding(
+            f"{only.function or only.kernel}, 1 launch, {s.of_step(us)}: {units.counted(only.blocks, 'block')} for {sms} SMs leave the others "
+            "without work.",
+            "medium",
+            us - stays,
+            ops=small,
+            evidence=evidence,
+            advice=("Split the work into more and smaller blocks: at least one per SM.",),
+        )
+        return msgspec.structs.replace(found, rule=GRID, title=f"{title(GRID)} in {only.function}")
     return s.finding(
         f"{units.counted(len(small), 'launch', 'launches')} of fewer blocks than half of the {sms} SMs: {s.of_step(us)}. The other SMs "
         f"are idle meanwhile.",

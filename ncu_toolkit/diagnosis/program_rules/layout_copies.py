@@ -44,6 +44,11 @@ _IMAGES: Final = ("nchwtonhwc", "nhwctonchw")
 
 
 def find(s: StepFacts) -> StepOutcome:
+    if s.framework == "xla":
+        return s.abstain(
+            "XLA places copies and conversions itself. The trace does not show which the program asked for.",
+            "the program's operations",
+        )
     taken = {at for each in _patterns.attention(s) for at in each.between}
     taken |= set(_meant(s))
     places = [at for at in s.of_class("layout") if at not in taken]
