@@ -370,7 +370,8 @@ def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> 
     ]
     if not mine:
         return tried
-    return msgspec.structs.replace(tried, ceiling_us=together(mine, found.account))
+    ids = tuple(each.rule for each in mine)
+    return msgspec.structs.replace(tried, causes=ids, ceiling_us=together(mine, found.account))
 
 
 def winners(tried: Sequence[Tried], chosen: Sequence[TryVariant]) -> TryVariant | None:

@@ -171,6 +171,7 @@ def test_what_it_saves_at_most_by_the_findings() -> None:
     assert with_ceiling(tried[0], tf32, found).ceiling_us == pytest.approx(
         found.costly[0].ceiling_us
     )
+    assert with_ceiling(tried[0], tf32, found).causes == ("fp32-matmul",)
     assert with_ceiling(tried[0], variants(["channels-last"])[0], found).ceiling_us is None
 
 
