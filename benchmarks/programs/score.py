@@ -21,7 +21,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,6 +103,16 @@ BY_CLASS: Final[Mapping[str, tuple[str, ...]]] = {
     "collective": ("exposed-collectives",),
     "random": ("unfused-chain",),
 }
+#: What HTA's parts of a program's time may be taken for (hta.py), by what its documentation says of them: host
+#: wait, "the CPU not enqueuing kernels fast enough"; kernel wait, the overhead between kernels that CUDA graphs
+#: reduce. Written before its output was seen. Computation is the biggest kernel, "other" has no cause.
+BY_HTA: Final[Mapping[str, tuple[str, ...]]] = {
+    "host wait": ("launch-bound", "host-work", "host-sync", "allocation-in-step", "small-ops-loop"),
+    "kernel wait": ("launch-bound", "launch-overhead", "small-ops-loop"),
+    "other": (),
+    "memory": ("host-copy", "serial-copies", "layout-copies"),
+    "communication": ("exposed-collectives",),
+}
 #: A GPU that idles for more of the step counts as waiting for launches.
 IDLE: Final = 0.2
 #: A healthy program that is promised more of its step is a false alarm.
@@ -123,6 +133,8 @@ class RecordedProgram:
     label: Mapping[str, Any]
     times: Mapping[str, Any]
     result: TraceResult
+    hta: Mapping[str, float] = field(default_factory=dict)
+    """What HolisticTraceAnalysis says of the trace (hta.py)."""
 
     @property
     def found(self) -> ProgramDiagnosis:
@@ -187,6 +199,8 @@ def read(
 ) -> tuple[list[RecordedProgram], list[str]]:
     """The recorded programs of a half, and a sentence for each that does not count."""
     times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
+    theirs = folder / "hta.json"
+    hta = json.loads(theirs.read_text(encoding="utf-8")) if theirs.exists() else {}
     found, left_out = [], []
     for name, label in sorted(labels.items()):
         if half(name) != which:
@@ -203,7 +217,7 @@ def read(
             if programs.unreadable:
                 left_out.append(f"{name}: {programs.unreadable[0].error}")
                 continue
-            found.append(RecordedProgram(name, label, timed, programs.traces[0]))
+            found.append(RecordedProgram(name, label, timed, programs.traces[0], hta.get(name, {})))
     return found, left_out
 
 
@@ -275,11 +289,22 @@ def _ncu(program: RecordedProgram) -> Said:
     return [], 0.0, None
 
 
+def _hta(program: RecordedProgram) -> Said:
+    """HolisticTraceAnalysis: the largest part of the program's time."""
+    parts = program.hta
+    named = {name: frozenset(ids) for name, ids in BY_HTA.items()}
+    biggest, _, _ = _biggest(program)
+    named["largest"] = biggest[0] if biggest else frozenset()
+    ordered = sorted((name for name in parts if name in named), key=lambda name: -parts[name])
+    return [named[name] for name in ordered], parts[ordered[0]] if ordered else 0.0, None
+
+
 RIVALS: Final[dict[str, Callable[[RecordedProgram], Said]]] = {
     "ncu-toolkit": ours,
     "the biggest kernel": _biggest,
     "idle over 20 %": _idle,
     "Nsight Compute's rules on the biggest kernel": _ncu,
+    "HolisticTraceAnalysis": _hta,
 }
 
 
