@@ -344,11 +344,29 @@ def constant(given: Sequence[Case]) -> list[Case]:
 
 
 def alarms(
-    programs: Iterable[RecordedProgram],
+    programs: Iterable[RecordedProgram], says: Callable[[RecordedProgram], Said] = ours
 ) -> tuple[list[RecordedProgram], list[RecordedProgram]]:
-    """Healthy programs, and those of them whose first finding promises more than ALARM of the step."""
+    """Healthy programs, and those of them of whose step a diagnostician promises more than ALARM."""
     healthy = [each for each in programs if each.healthy]
-    return healthy, [each for each in healthy if ours(each)[1] > ALARM]
+    return healthy, [each for each in healthy if says(each)[1] > ALARM]
+
+
+def _generous(programs: Sequence[RecordedProgram]) -> str:
+    """How many healthy programs the rivals promise much, and how many causes their first word can be."""
+    told = []
+    for who, says in RIVALS.items():
+        if says is ours:
+            continue
+        named = [case.named[0] for case in cases(programs, says) if case.named]
+        if named:
+            many = statistics.fmean(map(len, named))
+            told.append(
+                f"{who} {len(alarms(programs, says)[1])}, for {many:.0f} causes in the mean"
+            )
+    return (
+        f"The rivals promise more than {ALARM:.0%} of so many healthy programs, and a first word of theirs "
+        f"counts for so many causes (ours for one): {'; '.join(told)}."
+    )
 
 
 def document(
@@ -397,6 +415,7 @@ def document(
         f"The label is a kernel's cause and no report is there: {len(blind)}, of which {whose} have the kernel named.",
         f"The saving achieved is within the ceiling: {below} of {len(held)} whose cause is first.",
         f"Healthy programs promised more than {ALARM:.0%}: {len(alarmed)} of {len(healthy)}.",
+        _generous(programs),
         *(
             f"{said}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
             for said, found in costs.items()
@@ -441,8 +460,11 @@ development half or into the sealed one, which is scored once. `make programs-sc
   step), it is the ceiling, and the interval begins at none.
 
 What can be done without this tool is in the table too: take the kernel with most time, call a GPU that
-idles for a fifth of the step launch-bound, or ask Nsight Compute's own rules about the biggest kernel,
-where a report is there.
+idles for a fifth of the step launch-bound, ask Nsight Compute's own rules about the biggest kernel, where
+a report is there, or give the same trace to [HolisticTraceAnalysis](https://github.com/facebookresearch/HolisticTraceAnalysis).
+These say no cause in our words, so what they say counts for each cause that it may mean: "host wait" for
+five, "the biggest kernel is this one" for all that can be wrong with a kernel. The rules for that were
+written before their output was seen (`BY_CLASS`, `BY_HTA` in `score.py`).
 
 <!-- scores -->
 <!-- end of scores -->

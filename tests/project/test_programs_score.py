@@ -11,11 +11,12 @@ import pytest
 from program_found import machine
 
 from benchmarks.field import half
-from benchmarks.programs import score
+from benchmarks.programs import hta, score
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
 from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.files import write_trace
+from ncu_toolkit.program.files import read_trace, write_trace
+from ncu_toolkit.program.step import find_step
 
 
 def _named(stem: str, which: str = "development") -> str:
@@ -102,6 +103,31 @@ def test_rivals_know_what_they_can(folder: Path) -> None:
     assert not idle[GPT].named
     (ncu,) = (name for name in score.RIVALS if name.startswith("Nsight"))
     assert not any(case.named for case in score.cases(programs, score.RIVALS[ncu])), "no report"
+
+
+def test_a_trace_is_one_of_pytorchs(tmp_path: Path) -> None:
+    """What hta.py writes is read back as the same work."""
+    trace = program_traces.gpt(steps=5, layers=2, parameters=6)
+    path = tmp_path / "gpt.json"
+    path.write_text(json.dumps(hta.kineto(trace)))
+    again = read_trace(path)
+    assert len(again.ops) == len(trace.ops)
+    assert find_step(again).launches == find_step(trace).launches
+    assert find_step(again).wall_us == pytest.approx(find_step(trace).wall_us, rel=1e-3)
+
+
+def test_the_largest_part_is_what_hta_says(folder: Path, tmp_path: Path) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    parts = {"host wait": 0.7, "kernel wait": 0.1, "largest": 0.15, "computation": 0.2}
+    (tmp_path / "hta.json").write_text(json.dumps({BOUND: parts, GPT: {"error": "not read"}}))
+    programs, _ = score.read(tmp_path, _labels(**{BOUND: {"cause": "host-sync"}}), "development")
+    said = {
+        case.name: case for case in score.cases(programs, score.RIVALS["HolisticTraceAnalysis"])
+    }
+    assert (said[BOUND].rank, said[BOUND].predicted) == (1, 0.7)
+    assert not said[GPT].named
+    assert "HolisticTraceAnalysis 0, for 5 causes" in score.document(programs)
 
 
 def test_a_kernel_of_ones_own_is_no_cause(tmp_path: Path) -> None:
