@@ -3,7 +3,7 @@
     python -m benchmarks.programs.score [--sealed] [--cases] [--recordings FOLDER] [--out docs/programs.md]
 
 Reads labels*.toml, and in FOLDER what record.py writes: NAME.before.ncu-trace, where there is one also
-NAME.before.ncu-rep (or .xz), and times.json: {NAME: {"before": {us: [...], recorded_us, seconds,
+NAME.before.ncu-rep and NAME.rules.ncu-rep (or .xz), what hta.py wrote, and times.json: {NAME: {"before": {us: [...], recorded_us, seconds,
 recorded_seconds, result, code, error}, "after": {...}}}, where `us` are steps that nobody recorded.
 "profile_seconds" beside them is what `ncu-toolkit profile` took. Needs no GPU. The sealed half is
 scored once.
@@ -28,6 +28,7 @@ from typing import Any, Final
 from benchmarks.field import half
 from benchmarks.field.scoring import VOID, Case, Said, row, update
 from benchmarks.programs.run import close
+from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.analysis.program import TraceResult, analyze_programs
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
 from ncu_toolkit.core.files import write_atomic
@@ -36,6 +37,7 @@ from ncu_toolkit.diagnosis.achieved import expected
 from ncu_toolkit.diagnosis.program import mended_us
 from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.explain.program import program_answer, step_kernels
+from ncu_toolkit.model import Profile
 from ncu_toolkit.model.program import ProgramDiagnosis
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -135,6 +137,8 @@ class RecordedProgram:
     result: TraceResult
     hta: Mapping[str, float] = field(default_factory=dict)
     """What HolisticTraceAnalysis says of the trace (hta.py)."""
+    stock: Profile | None = None
+    """The biggest kernel, with what Nsight Compute's own rules say; None where it was not recorded."""
 
     @property
     def found(self) -> ProgramDiagnosis:
@@ -217,8 +221,24 @@ def read(
             if programs.unreadable:
                 left_out.append(f"{name}: {programs.unreadable[0].error}")
                 continue
-            found.append(RecordedProgram(name, label, timed, programs.traces[0], hta.get(name, {})))
+            found.append(
+                RecordedProgram(
+                    name, label, timed, programs.traces[0], hta.get(name, {}), _stock(folder, name)
+                )
+            )
     return found, left_out
+
+
+def _stock(folder: Path, name: str) -> Profile | None:
+    """The profile of the biggest kernel that record.py --rules made."""
+    reports = sorted(folder.glob(f"{name}.rules.ncu-rep*"))[:1]
+    files = analyze(reports, Options(profiles=True), jobs=1).files if reports else ()
+    launches = [launch for file in files for launch in file.launches]
+    return max(
+        (launch.profile for launch in launches if launch.profile is not None),
+        key=lambda profile: profile.duration_us or 0.0,
+        default=None,
+    )
 
 
 def _share(program: RecordedProgram, us: float) -> float:
@@ -275,18 +295,10 @@ def _idle(program: RecordedProgram) -> Said:
 
 def _ncu(program: RecordedProgram) -> Said:
     """The largest estimates of Nsight Compute's rules for the kernel with most time."""
-    for kernel in step_kernels(program.found.step, program.found.account):
-        known = [
-            profile
-            for at, (profile, _) in program.result.known.items()
-            if program.found.step.trace.shapes[at].kernel == kernel.launch.kernel
-        ]
-        if known:
-            messages = calibrate.ncu_estimates(known[0])
-            saved = (messages[0].speedup or 0.0) / 100 if messages else 0.0
-            named = [frozenset(calibrate.ncu_means(message)) for message in messages]
-            return named, saved * kernel.share, None
-    return [], 0.0, None
+    messages = calibrate.ncu_estimates(program.stock) if program.stock else []
+    saved = (messages[0].speedup or 0.0) / 100 if messages else 0.0
+    named = [frozenset(calibrate.ncu_means(message)) for message in messages]
+    return named, saved * _biggest(program)[1], None
 
 
 def _hta(program: RecordedProgram) -> Said:
@@ -385,7 +397,11 @@ def document(
     lines = [
         "| who | programs | first | first two | skill | Spearman | in the interval | median error (points) | worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-        *(row(who, cases(programs, says)) for who, says in RIVALS.items()),
+        *(
+            row(who, given)
+            for who, says in RIVALS.items()
+            if (given := cases([p for p in programs if says is not _ncu or p.stock], says))
+        ),
         row("best constant", constant(mine)),
         row("ncu-toolkit, with the ceiling for what is expected", cases(programs, ceilings)),
     ]
@@ -416,6 +432,11 @@ def document(
         f"The saving achieved is within the ceiling: {below} of {len(held)} whose cause is first.",
         f"Healthy programs promised more than {ALARM:.0%}: {len(alarmed)} of {len(healthy)}.",
         _generous(programs),
+        *(
+            ("Of no program Nsight Compute's own rules were recorded (record.py --rules).",)
+            if not any(each.stock for each in programs)
+            else ()
+        ),
         *(
             f"{said}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
             for said, found in costs.items()
@@ -460,8 +481,7 @@ development half or into the sealed one, which is scored once. `make programs-sc
   step), it is the ceiling, and the interval begins at none.
 
 What can be done without this tool is in the table too: take the kernel with most time, call a GPU that
-idles for a fifth of the step launch-bound, ask Nsight Compute's own rules about the biggest kernel, where
-a report is there, or give the same trace to [HolisticTraceAnalysis](https://github.com/facebookresearch/HolisticTraceAnalysis).
+idles for a fifth of the step launch-bound, ask Nsight Compute's own rules about the biggest kernel, or give the same trace to [HolisticTraceAnalysis](https://github.com/facebookresearch/HolisticTraceAnalysis).
 These say no cause in our words, so what they say counts for each cause that it may mean: "host wait" for
 five, "the biggest kernel is this one" for all that can be wrong with a kernel. The rules for that were
 written before their output was seen (`BY_CLASS`, `BY_HTA` in `score.py`).

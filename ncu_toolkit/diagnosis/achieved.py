@@ -20,6 +20,8 @@ ENOUGH: Final = Threshold(
 CASES: Final[tuple[tuple[str, str, float], ...]] = (
     # generated
     ("allocation-in-step", "cuda_sph_fluid", 1.29),
+    ("atomic-contention", "numba_energy_sum", 1.04),
+    ("atomic-contention", "triton_image_histogram", 1.04),
     ("fp32-matmul", "nanogpt_fp32", 0.83),
     ("grid-too-small", "numba_rare_event", 1.00),
     ("host-copy", "jax_ridge_features", 1.00),
@@ -31,6 +33,7 @@ CASES: Final[tuple[tuple[str, str, float], ...]] = (
     ("launch-bound", "jax_nbody_eager", 1.01),
     ("shared-bank-conflict", "cuda_hadamard_pages", 0.99),
     ("uncoalesced-global-access", "hecbench_softmax", 1.10),
+    ("uncoalesced-global-access", "numba_galaxy_particles", 0.98),
     ("unfused-attention", "nanogpt_attention", 0.86),
     # end of generated
 )

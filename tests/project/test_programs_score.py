@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import diagnosis_cases
 import program_traces
 import pytest
 from program_found import machine
@@ -14,6 +16,7 @@ from benchmarks.field import half
 from benchmarks.programs import hta, score
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
 from ncu_toolkit.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.model import RuleMessage
 from ncu_toolkit.model.program import Trace
 from ncu_toolkit.program.files import read_trace, write_trace
 from ncu_toolkit.program.step import find_step
@@ -103,6 +106,23 @@ def test_rivals_know_what_they_can(folder: Path) -> None:
     assert not idle[GPT].named
     (ncu,) = (name for name in score.RIVALS if name.startswith("Nsight"))
     assert not any(case.named for case in score.cases(programs, score.RIVALS[ncu])), "no report"
+    text = score.document(programs)
+    assert f"| {ncu} |" not in text
+    assert "own rules were recorded" in text
+
+
+def test_ncus_own_rules_are_asked_about_the_biggest_kernel(folder: Path) -> None:
+    programs, _ = score.read(folder, _labels(), "development")
+    rules = (
+        RuleMessage("SOLBottleneck", "Memory", "", "optimization", 30.0, "global"),
+        RuleMessage("CPIStall", "Stall", "", "optimization", 60.0, "local"),
+    )
+    stock = replace(diagnosis_cases.build({}), rules=rules)
+    (gpt,) = (replace(each, stock=stock) for each in programs if each.name == GPT)
+    (ncu,) = (name for name in score.RIVALS if name.startswith("Nsight"))
+    _, saved, _ = score.RIVALS[ncu](gpt)
+    assert saved == pytest.approx(0.3 * score.RIVALS["the biggest kernel"](gpt)[1])
+    assert f"| {ncu} | 1 |" in score.document([gpt])
 
 
 def test_a_trace_is_one_of_pytorchs(tmp_path: Path) -> None:
