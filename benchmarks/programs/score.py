@@ -526,7 +526,8 @@ def main(arguments: list[str] | None = None) -> int:
         programs, left_out = read(given.recordings, read_labels(given.labels), which)
         tables = f"{document(programs, left_out, every=given.cases)}"
         if which == "development":
-            tables += "\n" + "\n".join(achieved.table(achieved.cases(programs))) + "\n"
+            shares = achieved.table(achieved.cases(programs))
+            tables += "\n".join(("", "### What fixes achieved", "", *shares, ""))
     except (OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_INPUT
