@@ -1,16 +1,27 @@
 """What switches gained on programs of benchmarks/programs, as tables, from docs/data/try.json: what
-benchmarks/programs/try_all.py wrote on a GPU, a row a program."""
+benchmarks/programs/try_all.py wrote on a GPU, a row a program.
+
+`python docs/switch_tables.py OUT/try.json` takes new results, and rewrites the tables of docs/try.md and
+docs/calibration.md."""
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+if __name__ == "__main__":  # the package of this checkout
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.field import half
+from benchmarks.programs import score
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.explain.trial import measured
@@ -21,6 +32,7 @@ _OUTCOMES = {
     "faster": "", "slower": "slower", "same": "no difference", "broke": "fails", "not applied": "changes nothing",
     "other step": "not comparable",
 }  # fmt: skip
+_TIMED = ("faster", "same", "slower")
 
 
 def rows() -> list[dict[str, Any]]:
@@ -80,28 +92,56 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def gains(name: str, trial: ProgramTrial) -> Iterator[tuple[tuple[str, ...], float]]:
+    """The causes that a switch is for, and the part of their ceiling that it saved; none of the
+    sealed half."""
+    if is_sealed(name):
+        return
+    for tried in trial.tried:
+        if len(tried.switches) == 1 and tried.ceiling_us and tried.outcome in _TIMED:
+            known = tried.causes or switches()[of_switch(tried)[0]].causes[:1]
+            yield known, (tried.before - tried.after) / tried.ceiling_us
+
+
+def is_sealed(name: str) -> bool:
+    return half(name) == "sealed" and (score.FOLDER / "pairs" / name).is_dir()
+
+
 def causes() -> str:
-    """Cases by cause: the part of the ceiling that was saved."""
-    parts: dict[str, list[float]] = defaultdict(list)
-    for _, trial in trials():
-        for tried in trial.tried:
-            if len(tried.switches) == 1 and tried.ceiling_us and tried.before_us and tried.after_us:
-                cause = switches()[of_switch(tried)[0]].causes[0]
-                if tried.outcome in ("faster", "same", "slower"):
-                    parts[cause].append((tried.before - tried.after) / tried.ceiling_us)
+    """By cause of a step, in how many programs it was found, and what of the ceiling was saved: by
+    mends of the development half's programs, and by switches."""
+    programs, _ = score.read(score.FOLDER / "recordings", score.labelled(), "development")
+    found = Counter(each.rule for program in programs for each in program.found.costly)
+    mended = score.shares_by_cause(score.cases(programs, score.ours))
+    by_switch: dict[str, list[float]] = defaultdict(list)
+    for name, trial in trials():
+        for ids, share in gains(name, trial):
+            by_switch[" + ".join(ids)].append(share)
     lines = [
-        "| cause | switch | cases | saved of the ceiling: lowest | median | highest |",
-        "|---|---|---:|---:|---:|---:|",
+        "| cause | found in | mended and timed | saved of the ceiling | switches timed | saved of the ceiling | to expect |",
+        "|---|---:|---:|---:|---:|---:|---|",
     ]
-    for cause, found in sorted(parts.items(), key=lambda each: (-len(each[1]), each[0])):
-        which = ", ".join(
-            f"`{each.id}`" for each in switches().values() if each.causes[:1] == (cause,)
+    for cause in sorted({*found, *mended, *by_switch}):
+        both = [mended.get(cause, []), by_switch.get(cause, [])]
+        cells = [f"{len(each) or ''} | {spread(each)}" for each in both]
+        count = len([*both[0], *both[1]])
+        to_expect = (
+            spread([*both[0], *both[1]])
+            if count >= score.ENOUGH
+            else f"not known ({count} of {score.ENOUGH} cases)"
         )
-        figures = [
-            units.percent(each, 2) for each in (min(found), statistics.median(found), max(found))
-        ]
-        lines.append(f"| {cause} | {which} | {len(found)} | {' | '.join(figures)} |")
+        lines.append(f"| {cause} | {found[cause] or ''} | {' | '.join(cells)} | {to_expect} |")
     return "\n".join(lines) + "\n"
+
+
+def spread(shares: Sequence[float]) -> str:
+    """`86 % (78 % to 94 %)`: median, lowest, highest."""
+    if not shares:
+        return ""
+    low, middle, high = (
+        units.percent(each, 2) for each in (min(shares), statistics.median(shares), max(shares))
+    )
+    return middle if len(shares) == 1 else f"{middle} ({low} to {high})"
 
 
 def sentence() -> str:
@@ -119,7 +159,7 @@ def sentence() -> str:
     rest = [f"{count[name]} {what}" for name, what in told.items() if count[name]]
     rest += [f"{differ} changed results beyond their word"] * bool(differ)
     return (
-        f"{len(trials())} programs on an {gpu}, {len(tried)} switches. {len(gain)} made their program faster, with "
+        f"{units.counted(len(trials()), 'program')} on an {gpu}, {units.counted(len(tried), 'switch', 'switches')}. {len(gain)} made their program faster, with "
         f"results that they may have{best}{''.join(f'; {each}' for each in rest)}.\n"
     )
 
@@ -140,5 +180,42 @@ def blocks() -> dict[str, str]:
     """The generated parts of docs/try.md by name."""
     known = {"switches": switch_table()}
     if DATA.is_file():
-        known |= {"sentence": sentence(), "try": table(), "causes": causes()}
+        known |= {"sentence": sentence(), "try": table()}
     return known
+
+
+def take(path: Path, into: Path = DATA) -> list[str]:
+    """Take what try_all.py wrote: its programs replace those of the same name, and those of the sealed
+    half go. Returns what each program without a trial says.
+
+    Raises OSError, ValueError, msgspec.ValidationError."""
+    new = json.loads(path.read_text(encoding="utf-8"))
+    old = json.loads(into.read_text(encoding="utf-8")) if into.is_file() else []
+    known = {row["name"]: row for row in (*old, *new) if "trial" in row}
+    kept = [
+        {key: row[key] for key in ("name", "switches", "trial")}
+        for row in known.values()
+        if not is_sealed(row["name"]) and msgspec.convert(row["trial"], ProgramTrial)
+    ]
+    into.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return [f"{row['name']}: {row['error']}" for row in new if "error" in row]
+
+
+def put(text: str, made: dict[str, str]) -> str:
+    """A document with its generated parts."""
+    for name, block in made.items():
+        marks = rf"(<!-- generated: {name} -->\n).*?(<!-- end: {name} -->)"
+        text = re.sub(marks, lambda m, block=block: m[1] + block + m[2], text, flags=re.DOTALL)
+    return text
+
+
+def main() -> None:
+    """`python docs/switch_tables.py OUT/try.json`: take a GPU's results into data and documents."""
+    print("\n".join(take(Path(sys.argv[1]))))
+    for name, made in (("try.md", blocks()), ("calibration.md", {"steps": causes()})):
+        page = DATA.parents[1] / name
+        page.write_text(put(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -174,6 +174,15 @@ def meant(cause: str) -> frozenset[str]:
     return frozenset(ids)
 
 
+def labelled(folder: Path = FOLDER) -> dict[str, Any]:
+    """Labels by program, of labels*.toml. Raises OSError, ValueError."""
+    return {
+        name: label
+        for path in sorted(folder.glob("labels*.toml"))
+        for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
+    }
+
+
 def read(
     folder: Path, labels: Mapping[str, Any], which: str
 ) -> tuple[list[RecordedProgram], list[str]]:
@@ -404,14 +413,18 @@ def document(
     return "\n".join(lines) + "\n"
 
 
-def shares(given: Sequence[Case]) -> list[str]:
-    """A table of the part of its ceiling that each cause's fixes achieved."""
-    by_cause: dict[str, list[float]] = {}
+def shares_by_cause(given: Sequence[Case]) -> dict[str, list[float]]:
+    """The part of its ceiling that each fix achieved, where our first cause is the label's."""
+    found: dict[str, list[float]] = {}
     for case in given:
         if case.rank == 1 and case.predicted:
-            by_cause.setdefault(next(iter(case.named[0])), []).append(
-                case.achieved / case.predicted
-            )
+            found.setdefault(next(iter(case.named[0])), []).append(case.achieved / case.predicted)
+    return found
+
+
+def shares(given: Sequence[Case]) -> list[str]:
+    """A table of the part of its ceiling that each cause's fixes achieved."""
+    by_cause = shares_by_cause(given)
     lines = [
         "| cause | programs | achieved over ceiling, median | least | most |",
         "|---|---:|---:|---:|---:|",
@@ -472,12 +485,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     which = "sealed" if given.sealed else "development"
     try:
-        labels = {
-            name: label
-            for path in sorted(given.labels.glob("labels*.toml"))
-            for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
-        }
-        programs, left_out = read(given.recordings, labels, which)
+        programs, left_out = read(given.recordings, labelled(given.labels), which)
         tables = f"{document(programs, left_out, every=given.cases)}"
     except (OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
