@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from ncu_toolkit.model.finding import Evidence, NoFinding
-from ncu_toolkit.model.profile import Device, Launch
+from ncu_toolkit.model.profile import Device, Evidence, Launch, NoFinding
 
 OpKind = Literal["kernel", "copy", "set"]
 CallKind = Literal["launch", "copy", "set", "sync", "allocate", "free", "graph", "load", "other"]

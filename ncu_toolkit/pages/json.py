@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core.safe import csv_rows, visible
-from ncu_toolkit.document.answer import MANY
 from ncu_toolkit.document.card import Card
+from ncu_toolkit.document.views import MANY
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import (
     Diagnosis,
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
     from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference
     from ncu_toolkit.analysis.program import Programs
-    from ncu_toolkit.document.views import Answer, Cell, RunView, Table
+    from ncu_toolkit.document.tables import Cell, Table
+    from ncu_toolkit.document.views import Answer, RunView
     from ncu_toolkit.explain.probed import Probed
     from ncu_toolkit.explain.program import Judged
     from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial
