@@ -159,7 +159,8 @@ def sentence() -> str:
     rest = [f"{count[name]} {what}" for name, what in told.items() if count[name]]
     rest += [f"{differ} changed results beyond their word"] * bool(differ)
     return (
-        f"{units.counted(len(trials()), 'program')} on an {gpu}, {units.counted(len(tried), 'switch', 'switches')}. {len(gain)} made their program faster, with "
+        f"{units.counted(len(trials()), 'program')} on an {gpu}, {units.counted(len(tried), 'switch', 'switches')}. "
+        f"{len(gain)} made their program faster, with "
         f"results that they may have{best}{''.join(f'; {each}' for each in rest)}.\n"
     )
 
