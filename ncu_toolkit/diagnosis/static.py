@@ -22,8 +22,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.kernel import sentence
-from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, OpenQuestion, StaticFinding
+from ncu_toolkit.diagnosis.rules import KernelFacts, OpenQuestion, StaticFinding, title
 from ncu_toolkit.hardware.specs import (
     MAX_BLOCK_THREADS,
     Occupancy,
@@ -36,11 +35,18 @@ from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Diagnosis, Location, Profile
 from ncu_toolkit.model.codec import document
-from ncu_toolkit.sass import branches, disassembly
+from ncu_toolkit.sass import branches, disassembly, opcodes
 from ncu_toolkit.sass.branches import Liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
-from ncu_toolkit.sass.disassembly import Function, SassInstruction, readable, without_padding
-from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE, parts
+from ncu_toolkit.sass.disassembly import readable
+from ncu_toolkit.sass.opcodes import (
+    LOCAL,
+    WARP_SIZE,
+    Function,
+    SassInstruction,
+    parts,
+    without_padding,
+)
 
 TIMEOUT: Final = 120  # seconds for one cuobjdump call
 #: Block sizes shown where a file does not say which it is launched with.
@@ -94,7 +100,7 @@ class KernelAnalysis:
     together."""
     findings: tuple[StaticFinding, ...]
     unknown: tuple[OpenQuestion, ...]
-    code: tuple[disassembly.SassInstruction, ...] = ()
+    code: tuple[opcodes.SassInstruction, ...] = ()
     live: tuple[int, ...] = ()
     """Live general registers a thread at each instruction of `code`."""
 
@@ -434,7 +440,7 @@ def _kernel(
     )
 
 
-def _place(instruction: disassembly.SassInstruction) -> Location:
+def _place(instruction: opcodes.SassInstruction) -> Location:
     file = instruction.file.replace("\\", "/").rsplit("/", 1)[-1]
     return Location(
         file, instruction.line, instruction.address, instruction.sass, 1.0, "live registers"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.core import workers
+from ncu_toolkit.core import cache, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
 THREADS = workers._threads
@@ -94,7 +94,7 @@ def test_the_collector_is_back_afterwards() -> None:
     import gc
 
     def work() -> None:
-        with workers.without_collector():
+        with cache.without_collector():
             assert not gc.isenabled()
             raise ValueError("x")
 
@@ -234,7 +234,7 @@ def test_what_the_machine_lacks_is_no_fault_of_the_file() -> None:
 _MAKER = """
 import sys, threading
 sys.path[:0] = [{tests!r}, {root!r}]
-from ncu_toolkit.core import workers
+from ncu_toolkit.core import cache, workers
 with workers.WorkerPool("test_workers:whoami", 600, str) as made:
     if {fork}:
         made.fork(1)
