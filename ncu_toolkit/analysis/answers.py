@@ -378,13 +378,16 @@ def comment(comparison: Comparison) -> Answer:
     itself = [each for pair in comparison.pairs if (each := pair.against_itself) is not None]
     noise = max(itself, default=None)
     if shown is not None and noise is not None:
-        cells = {"kernel": "A/A: old against itself", "change": f"up to {units.percent(noise, 2)}"}
+        cells = {
+            comparison.what: "A/A: old against itself",
+            "change": f"up to {units.percent(noise, 2)}",
+        }
         row = tuple(Cell(cells.get(column.label, "")) for column in shown.columns)
         shown = replace(shown, rows=(*shown.rows, row))
     return Answer(
-        headline=_first_line(comparison) or ("" if moved else "No kernel moved."),
+        headline=_first_line(comparison) or ("" if moved else f"No {comparison.what} moved."),
         kernels=shown,
-        rest=f"{counted(same, 'kernel')} did not move." if moved and same else "",
+        rest=f"{counted(same, comparison.what)} did not move." if moved and same else "",
         notes=tuple(_remarks(comparison)),
         verdict=_verdict(comparison),
     )
@@ -448,7 +451,9 @@ def _pairs(
 ) -> Table:
     apart = _apart([(pair.old, pair.new) for pair in pairs])
     rows = [*(_row(pair, words) for pair, words in zip(pairs, apart, strict=True)), *more]
-    return table("", _COLUMNS, rows if launches else [row._replace(launches="") for row in rows])
+    first = replace(_COLUMNS[0], label=pairs[0].old.what if pairs else "")
+    shown = rows if launches else [row._replace(launches="") for row in rows]
+    return table("", (first, *_COLUMNS[1:]), shown)
 
 
 def _row(pair: ComparedPair, apart: str = "") -> _Row:
@@ -540,10 +545,10 @@ def _verdict(comparison: Comparison) -> str:
         if comparison.unpaired:
             shell = by_hand(comparison)
             return f"No kernel is in both reports; --pair {shell} compares two by hand."
-        return "Nothing to compare: the reports have no kernel in common."
+        return f"Nothing to compare: both have no {comparison.what} in common."
     if comparison.failures:
         return f"{counted(len(comparison.failures), 'regression')}."
-    kernels, whole = counted(pairs, "kernel"), compared == pairs
+    kernels, whole = counted(pairs, comparison.what), compared == pairs
     found = f"{kernels} compared" if whole else f"{compared} of {kernels} could be compared"
     if not comparison.gates:
         return "" if whole else f"{found}."

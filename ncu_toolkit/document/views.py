@@ -398,6 +398,8 @@ class RunView:
     commands: tuple[Command, ...]
     files: tuple[Fact, ...]
     pages: tuple[PageView, ...]
+    step: str = ""
+    """The page of the program's step, whose kernels these are."""
 
 
 @dataclass(frozen=True)

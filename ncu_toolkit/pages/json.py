@@ -1,6 +1,6 @@
 """What commands found, for machines: a run, an analysis, programs and a comparison as JSON, an
 analysis and a program's kernels as CSV. Schemas of an analysis and of programs are
-schemas/analysis-1.json and schemas/program-1.json in the package."""
+schemas/analysis-1.json, program-1.json and trial-1.json in the package."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def launch_of_run(profile: Profile, found: Diagnosis, page: str) -> dict[str, An
 
 @cache
 def schema(name: str = "analysis") -> dict[str, Any]:
-    """The published JSON schema of an `analysis`, or of a `program`."""
+    """The published JSON schema of an `analysis`, a `program`, or a `trial`."""
     text = (
         resources.files("ncu_toolkit")
         .joinpath(f"schemas/{name}-{VERSION}.json")
@@ -231,9 +231,7 @@ def program_document(programs: Programs, top: int | None = None) -> str:
     )
 
 
-_TRIED: Final = (
-    "switches title outcome said before_us after_us noise_us p results compared ceiling_us keep"
-)
+_TRIED: Final = "switches title outcome said before_us after_us noise_us p results compared causes ceiling_us keep"
 
 
 def trial_document(trial: ProgramTrial) -> str:

@@ -86,7 +86,7 @@ def run_summary(book: Book) -> RunView:
         else visible(run.title),
         visible(run.created),
         run.live,
-        (*_step(run), *header(book)),
+        tuple(header(book)),
         program,
         answered,
         savings(alike, card_pages),
@@ -107,13 +107,8 @@ def run_summary(book: Book) -> RunView:
             for name in run.report_files
         ),
         (),
+        STEP_PAGE if run.step else "",
     )
-
-
-def _step(run: Run) -> tuple[Fact, ...]:
-    """The way to the page of the program's step."""
-    words = Cell("where the step's time goes", href=STEP_PAGE)
-    return (Fact("Program", words),) if run.step else ()
 
 
 def page_names(book: Book) -> dict[int, str]:
