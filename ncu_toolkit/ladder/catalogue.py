@@ -20,6 +20,7 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, did_you_mean
+from ncu_toolkit.core.shares import grouped
 from ncu_toolkit.ladder.expressions import FUNCTIONS, check_syntax
 from ncu_toolkit.ladder.rung import (
     DTYPES,
@@ -290,9 +291,7 @@ def load_families(root: Path | None = None) -> dict[str, Family]:
     Raises InputProblem: a file name that is not NN_name.cu, or one rung name in two places."""
     files = rung_files(root)
     _check_names(files)
-    families: dict[str, list[Path]] = {}
-    for path in files:
-        families.setdefault(path.parent.name, []).append(path)
+    families = grouped(files, lambda path: path.parent.name)
     return {name: Family(name, tuple(paths)) for name, paths in families.items()}
 
 
