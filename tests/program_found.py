@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from program_traces import Machine
 
-from ncu_toolkit.model.finding import Advice, Evidence, NoFinding
+from ncu_toolkit.model.profile import Advice, Evidence, NoFinding
 from ncu_toolkit.model.program import (
     Account,
     AccountPart,

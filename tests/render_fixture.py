@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ncu_toolkit.document.views import Fact, FindingView, PageView, Table
+from ncu_toolkit.document.tables import Table
+from ncu_toolkit.document.views import Fact, FindingView, PageView
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import (
     Context,

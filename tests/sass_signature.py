@@ -11,7 +11,7 @@ import msgspec
 from ncu_toolkit.build.nvcc import BuiltCubin
 from ncu_toolkit.ladder.rung import SassExpectation
 from ncu_toolkit.model.profile import matches_opcode
-from ncu_toolkit.sass.disassembly import Function
+from ncu_toolkit.sass.opcodes import Function
 
 
 class Code(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -46,13 +46,17 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False, fused=
 words = torch.randint(WORDS, (BATCH, LENGTH + 1), device="cuda")
 
 
+losses = []
+
+
 def step(_: int) -> None:
     logits = model(words[:, :-1])
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, WORDS), words[:, 1:].reshape(-1))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    losses.append(loss.detach())
 
 
 mark = torch.cuda.nvtx.range if "nvtx" in sys.argv else None
-steps.run(step, torch.cuda.synchronize, mark=mark)
+steps.run(step, torch.cuda.synchronize, mark=mark, result=lambda: losses[-1])

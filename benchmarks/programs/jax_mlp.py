@@ -26,4 +26,4 @@ def step(_: int) -> None:
     weights = update(weights)
 
 
-steps.run(step, lambda: jax.block_until_ready(weights), 30)
+steps.run(step, lambda: jax.block_until_ready(weights), 30, result=lambda: loss(weights))

@@ -1,4 +1,7 @@
-"""Images from DataLoader workers, copied from pageable memory, through a small CNN with autocast."""
+"""Images from DataLoader workers, copied from pageable memory, through a small CNN with autocast. A
+second argument says how many workers."""
+
+import sys
 
 import steps
 import torch
@@ -20,7 +23,9 @@ if __name__ == "__main__":
         torch.nn.Flatten(), torch.nn.Linear(2048, 10),
     ).cuda()  # fmt: skip
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
-    batches = iter(torch.utils.data.DataLoader(Images(), batch_size=64, num_workers=4))
+    workers = int(sys.argv[2]) if len(sys.argv) > 2 else 4
+    batches = iter(torch.utils.data.DataLoader(Images(), batch_size=64, num_workers=workers))
+    losses = []
 
     def step(_: int) -> None:
         images, labels = next(batches)
@@ -29,6 +34,6 @@ if __name__ == "__main__":
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        loss.item()
+        losses.append(loss.item())
 
-    steps.run(step, torch.cuda.synchronize, 24)
+    steps.run(step, torch.cuda.synchronize, 24, result=lambda: losses[-1])

@@ -17,13 +17,17 @@ def folded(x, out):
         out[at] = x[at] + x[at + x.size // 2]
 
 
+last = given
+
+
 def step(_: int) -> None:
+    global last
     x = cuda.to_device(given)
     while x.size > 256:
         out = cuda.device_array(x.size // 2, numpy.float32)
         folded[(x.size // 2 + 255) // 256, 256](x, out)
         x = out
-    x.copy_to_host()
+    last = x.copy_to_host()
 
 
-steps.run(step, cuda.synchronize, 20)
+steps.run(step, cuda.synchronize, 20, result=lambda: last.sum())

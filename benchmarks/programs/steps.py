@@ -9,10 +9,14 @@ from collections.abc import Callable
 
 
 def run(
-    step: Callable[[int], object], wait: Callable[[], object], steps: int = 20, mark: object = None
+    step: Callable[[int], object],
+    wait: Callable[[], object],
+    steps: int = 20,
+    mark: object = None,
+    result: Callable[[], object] | None = None,
 ) -> None:
     """Run `steps` steps (or as many as the first argument says), each timed until `wait` returns.
-    `mark` makes a context for each, as an NVTX range."""
+    `mark` makes a context for each, as an NVTX range; `result` gives a number to print."""
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else steps
     times = []
     for number in range(steps):
@@ -26,9 +30,7 @@ def run(
         times.append(time.perf_counter() - began)
     steady = sorted(times[len(times) // 3 :])
     name = sys.argv[0].rpartition("/")[2]
-    print(
-        json.dumps(
-            {"program": name, "steps": steps, "us": round(steady[len(steady) // 2] * 1e6, 1)}
-        ),
-        flush=True,
-    )
+    said = {"program": name, "steps": steps, "us": round(steady[len(steady) // 2] * 1e6, 1)}
+    if result is not None:
+        said["result"] = float(result())  # type: ignore[arg-type]
+    print(json.dumps(said), flush=True)

@@ -1,173 +1,258 @@
-"""Try the switches that apply to small whole programs, for the table of docs/try.md.
+"""Try the switches that apply to small whole programs, for the tables of docs/try.md.
 
 python try_all.py OUT [--seconds S] [NAME ...]
 
-Writes OUT/try.json, the trial of each program, and OUT/reports.tar.xz, their traces. Programs run one
-after another, those that matter most first, until S seconds are over.
-Compilers' caches are filled first, all at once, since the first run of a compiled program takes a
-minute."""
+Writes OUT/try.json, the trial of each program, after each program, and OUT/reports.tar.xz, their
+traces. `python docs/switch_tables.py OUT/try.json` takes it into the documents.
+
+Programs hold a GPU one at a time, those that matter most first, until S seconds are over; with several
+GPUs, each has programs of its own. Before that all run at once, for what needs to be done once:
+compiled code, builds, and the modules that a program will import. Later runs import these before their
+turn, so that a GPU waits for no import. Programs are of the development half, or this folder's own."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.gpu import recorder
-from ncu_toolkit.gpu.trying import ProgramRunner, TryJob, TryRun, TryVariant, try_program, variants
+from ncu_toolkit.gpu.trying import (
+    ProgramRunner,
+    TryJob,
+    TryRun,
+    TryVariant,
+    _Started,
+    try_program,
+    variants,
+)
 
 HERE = Path(__file__).resolve().parent
-#: Runs a side, and the switches that apply or might; those first that matter most.
-PROGRAMS: dict[str, tuple[int, str]] = {
-    "torch_charlm_train": (2, "tf32 bf16-autocast"),
-    "cuda_barrier_options": (5, "fast-math max-registers:32"),
-    "torch_ddim_convnext": (3, "channels-last cudnn-benchmark"),
-    "gpt_train.py 10": (2, "tf32 fused-optimizer compile"),
-    "torch_llm_decode": (2, "cuda-graphs"),
-    "torch_vit_finetune": (3, "fused-optimizer"),
-    "triton_batch_columns": (3, "triton-warps:4 triton-warps:16"),
-    "numba_nbody_tiles": (3, "numba-block:128"),
-    "torch_augment_loader": (2, "loader-workers"),
-    "cupy_kmeans": (5, "tf32"),
-    "torch_resnet_infer": (3, "channels-last cudnn-benchmark"),
-    "jax_transformer_scan": (3, "tf32"),
-    "torch_kalman_tracks": (2, "compile"),
-    "torch_recsys_ctr": (2, "fused-optimizer pinned-copies"),
-    "cuda_stencil_seven": (5, "max-registers:64 fast-math"),
-    "torch_segment_empty_cache": (2, "async-allocator expandable-segments"),
-    "torch_rl_cartpole": (2, "cuda-graphs"),
-    "loader.py": (2, "pinned-copies batch-size"),
-    "triton_mlp_surrogate": (3, "triton-warps:8 triton-stages:4"),
-    "numba_energy_sum": (3, "numba-block:128"),
-    "torch_bert_pretrain": (2, "sdpa-cudnn"),
-    "decode.py 40": (2, "cuda-graphs"),
-}
-#: Switches whose first run compiles.
-COMPILE = ("compile", "cuda-graphs")
+RUNS = 5
+#: Runs that import ahead of the one that has the GPU.
+AHEAD = 4
+#: By name: the program's words, and switches that apply, or might; none for what `--all` takes. A name
+#: without a file is a pair's; NAME=VALUE changes a constant of it, and words with a dash go to nvcc.
+PROGRAMS: dict[str, tuple[str, str]] = {
+    "gpt_train": ("gpt_train.py 10", "tf32 fused-optimizer optimizer-foreach compile"),
+    "torch_resnet_infer": ("", "channels-last cudnn-benchmark"),
+    "torch_kalman_tracks": ("BLOCKS=3", "compile"),
+    "cuda_spin_chain": ("-G", ""),
+    "convnet": ("convnet.py 12", "channels-last cudnn-benchmark bf16-autocast"),
+    "decode": ("decode.py 24", "cuda-graphs"),
+    "triton_norm": ("triton_norm.py 40", "triton-warps:8 triton-warps:16"),
+    "torch_segment_empty_cache": (
+        "WARMUP=2 BLOCKS=2 STEPS_PER_BLOCK=4", "async-allocator expandable-segments",
+    ),
+    "cuda_stencil_seven": ("", "fast-math max-registers:64"),
+    "cupy_heat": ("cupy_heat.py 60", "tf32"),
+    "loader": ("loader.py 16 0", "loader-workers pinned-copies batch-size"),
+    "numba_nbody_tiles": ("", "numba-block:256"),
+    "torch_gpt_bf16": ("LAYERS=2 BLOCKS=2", "sdpa-cudnn"),
+    "numba_energy_sum": ("", "numba-block:128 numba-block:512"),
+    "jax_mlp": ("jax_mlp.py 30", "tf32"),
+    "cuda_hadamard_pages": ("", "max-registers:32 fast-math"),
+    "triton_image_histogram": ("BLOCKS=2", "triton-warps:8 triton-stages:4"),
+    "cuda_ensemble_lorenz": ("", "fast-math"),
+    "cupy_event_sort": ("", "tf32"),
+    "torch_bert_pretrain": ("BLOCKS=2", "compile"),
+    "numba_fold": ("numba_fold.py 20", "numba-block:512"),
+}  # fmt: skip
+#: What is compiled when all run at once: these switches, and those that are likely to stay together.
+COMPILED = ("compile", "cuda-graphs")
+TOGETHER = {"gpt_train": "tf32 fused-optimizer compile"}
 
 
 def job_of(name: str, folder: Path) -> TryJob:
-    words = name.split()
-    source = HERE / words[0]
-    if not source.suffix:
+    words = PROGRAMS[name][0].split()
+    source = HERE / words.pop(0) if words and Path(words[0]).suffix else None
+    if source is None:
         source = next(iter((HERE / "pairs" / name).glob("before.*")))
     if source.suffix == ".py":
-        return TryJob((sys.executable, str(source), *words[1:]), timeout=60)
+        changed = [str(HERE / "short.py")] if any("=" in word for word in words) else []
+        return TryJob((sys.executable, *changed, str(source), *words), timeout=60)
     made = str(folder / f"{name}.app")
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    build = (nvcc, "-O3", "-std=c++17", "-arch=native", "-o", made, str(source))
+    build = (nvcc, "-O3", "-std=c++17", "-arch=native", *words, "-o", made, str(source))
     return TryJob((made,), build, timeout=60)
 
 
 class Bounded(ProgramRunner):
-    """Ends the rounds when the time is over, as Ctrl-C does."""
+    """Runs on one GPU, and ends the rounds when the time is over, as Ctrl-C does."""
 
     until = float("inf")
+    gpu = ""
 
     def __call__(self, variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
         if time.monotonic() > self.until:
             raise KeyboardInterrupt
         return super().__call__(variant, following)
 
+    def _start(self, variant: TryVariant, asked: recorder.RecordOptions, *, wait: bool) -> _Started:
+        here = {"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {}
+        return super()._start(variant, replace(asked, environment=here), wait=wait)
 
-def warm(task: tuple[str, TryVariant, Path]) -> str:
-    """Fill compilers' caches by one run with a switch that compiles; what it took."""
-    name, variant, folder = task
-    began = time.monotonic()
-    with ProgramRunner(job_of(name, folder), Path(tempfile.mkdtemp(dir=folder)), ahead=0) as run:
-        run.sampled = False
+
+class Programs:
+    """The programs that are left, and what is known of each; `rows` is what is written."""
+
+    def __init__(self, names: list[str], out: Path, folder: Path, seconds: float) -> None:
+        self.began = time.monotonic()
+        self.until = self.began + seconds - 12  # to pack what was measured
+        self.left, self.out, self.folder = names, out, folder
+        self.runners: dict[str, Bounded] = {}
+        self.rows: list[dict[str, object]] = []
+        self.lock = threading.Lock()
+
+    def tell(self, line: str) -> None:
+        print(f"[{time.monotonic() - self.began:5.0f} s] {line}", flush=True)
+
+    def runner(self, name: str, ahead: int = 0) -> Bounded:
+        return Bounded(job_of(name, self.folder), Path(tempfile.mkdtemp(dir=self.folder)), ahead)
+
+    def warm(self, task: tuple[str, TryVariant, str]) -> None:
+        """One run of a program beside others, by which its real runs are quicker."""
+        name, variant, gpu = task
+        began, kept = time.monotonic(), self.runners[name]
+        run = self.runner(name)
+        run.sampled, run.gpu = False, gpu
         try:
-            found = run(variant)
-            said = found.problem or f"step of {found.us} us"
+            if run.job.build:
+                run._command(variant)
+                said = "built"
+            else:
+                found = run(variant)
+                said = found.problem or f"step of {found.us} us"
         except (ToolkitError, OSError) as error:
             said = str(error)
-    return f"warm {name} with {variant.label}: {time.monotonic() - began:.0f} s, {said}"
+        with self.lock:
+            kept.built.update(run.built)
+            kept.parts = max(kept.parts, run.parts, key=len)
+        self.tell(
+            f"{name} with {variant.label or 'nothing'}: {time.monotonic() - began:.0f} s, {said}"
+        )
+
+    def warm_all(self, gpus: Sequence[str]) -> None:
+        tasks, cycle = [], itertools.cycle(gpus)
+        for name in self.left:
+            self.runners[name] = self.runner(name, AHEAD)
+            built = bool(self.runners[name].job.build)
+            words = PROGRAMS[name][1].split()
+            if built and not words:
+                words = [each.id for each in switches().values() if each.build]
+            chosen = [
+                each
+                for each in variants(words, built=built)
+                if built or any(switch.id in COMPILED for switch, _ in each.on)
+            ]
+            if name in TOGETHER:
+                both = variants(TOGETHER[name].split())
+                chosen.append(TryVariant(tuple(pair for each in both for pair in each.on)))
+            tasks += [(name, each, next(cycle)) for each in [*chosen, TryVariant()]]
+        tasks.sort(key=lambda task: not task[1].on)  # what compiles takes longest
+        with ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0)) - 2)) as pool:
+            list(pool.map(self.warm, tasks))
+        self.tell("all ran once")
+
+    def take(self, gpu: str) -> tuple[str, Bounded] | None:
+        """The next program for a GPU, whose first runs import what they need and wait for their turn."""
+        with self.lock:
+            if not self.left or time.monotonic() > self.until - 8:
+                return None
+            name = self.left.pop(0)
+        run = self.runners.pop(name)
+        run.gpu, run.sampled = gpu, run.sampled and gpu in ("", "0")
+        if not run.job.build:
+            run.imports = True
+            first = variants(PROGRAMS[name][1].split())[:1]
+            soon = [(TryVariant(), recorder.RecordOptions())]
+            soon += [(each, recorder.RecordOptions(calls=())) for each in (TryVariant(), *first)]
+            run.waiting += [run._start(each, how, wait=True) for each, how in soon]
+        return name, run
+
+    def lane(self, gpu: str, each: float) -> None:
+        """Programs one after another on one GPU."""
+        taken = self.take(gpu)
+        while taken is not None:
+            following = self.take(gpu)
+            self.one(*taken, each)
+            taken = following
+
+    def one(self, name: str, run: Bounded, each: float) -> None:
+        start = time.monotonic()
+        if start > self.until - 4:
+            run.__exit__()
+            with self.lock:
+                self.left.append(name)
+            return
+        row: dict[str, object] = {"name": name, "switches": PROGRAMS[name][1] or "--all"}
+        run.until = min(self.until, start + each)
+        asked, at = PROGRAMS[name][1].split(), self.out / "reports" / name
+        try:
+            trial, _ = try_program(
+                run.job, asked, at, runs=RUNS, runner=run,
+                tell=lambda line: self.tell(f"{name}: {line}"),
+            )  # fmt: skip
+            row["trial"] = msgspec.to_builtins(msgspec.structs.replace(trial, program=name))
+        except (ToolkitError, OSError, KeyboardInterrupt) as error:
+            row["error"] = f"{type(error).__name__}: {error}"
+        row["seconds"] = round(time.monotonic() - start, 1)
+        with self.lock:
+            self.rows.append(row)
+            text = json.dumps(self.rows, indent=1, ensure_ascii=False)
+            (self.out / "try.json").write_text(text, encoding="utf-8")
+        self.tell(f"{name}: done, {row['seconds']} s {row.get('error', '')}")
+
+
+def gpus() -> list[str]:
+    """Each GPU's number; one empty word for a machine with one."""
+    smi = shutil.which("nvidia-smi")
+    listed = subprocess.run([smi, "-L"], capture_output=True, text=True).stdout if smi else ""
+    count = sum(line.startswith("GPU ") for line in listed.splitlines())
+    return [str(at) for at in range(count)] if count > 1 else [""]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS_LEFT", 350)))
-    parser.add_argument("--each", type=float, default=55.0, help="seconds of a program at most")
+    parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS_LEFT", 470)))
+    parser.add_argument("--each", type=float, default=120.0, help="seconds of a program at most")
     asked = parser.parse_args()
-    began, out = time.monotonic(), asked.out
-    until = began + asked.seconds - 12  # to pack what was measured
-    out.mkdir(parents=True, exist_ok=True)
+    asked.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
     folder = Path(tempfile.mkdtemp(prefix="try-all-"))
-    names = asked.names or [*PROGRAMS]
+    programs = Programs(asked.names or [*PROGRAMS], asked.out, folder, asked.seconds)
     print(f"recorder: {recorder.built()}", flush=True)
-
-    tasks = [
-        (name, variant, folder)
-        for name in names
-        for variant in variants([each for each in PROGRAMS[name][1].split() if each in COMPILE])
-    ]
-    with ThreadPoolExecutor(10) as pool:
-        for line in pool.map(warm, tasks):
-            print(line, flush=True)
-    print(f"caches are filled after {time.monotonic() - began:.0f} s", flush=True)
-
-    rows: list[dict[str, object]] = []
-    left = [*names]
-    prepared: dict[str, Bounded] = {}
-
-    def prepare(name: str) -> Bounded:
-        """A program's runner, whose first run imports what it needs and waits for its turn."""
-        if name not in prepared:
-            made = Bounded(job_of(name, folder), Path(tempfile.mkdtemp(dir=folder)), ahead=4)
-            if not made.job.build:
-                made.imports = True
-                made.waiting.append(made._start(TryVariant(), recorder.RecordOptions(), wait=True))
-            prepared[name] = made
-        return prepared.pop(name)
-
-    while left and time.monotonic() < until - 8:
-        name = left.pop(0)
-        start = time.monotonic()
-        runs, switches = PROGRAMS[name]
-        row: dict[str, object] = {"name": name, "switches": switches}
-
-        def tell(line: str, name: str = name) -> None:
-            print(f"[{time.monotonic() - began:5.0f} s] {name}: {line}", flush=True)
-
-        try:
-            run = prepare(name)
-            run.until = min(until, start + asked.each)
-            if left:
-                prepared[left[0]] = prepare(left[0])
-            trial, trace = try_program(
-                run.job, switches.split(), out / "reports", runs=runs, runner=run, tell=tell
-            )
-            row |= {"trial": msgspec.to_builtins(trial), "folder": trace.parent.name}
-        except (ToolkitError, OSError, KeyboardInterrupt) as error:
-            row["error"] = f"{type(error).__name__}: {error}"
-        row["seconds"] = round(time.monotonic() - start, 1)
-        rows.append(row)
-        text = json.dumps(rows, indent=1, ensure_ascii=False)
-        (out / "try.json").write_text(text, encoding="utf-8")
-        tell(f"done, {row['seconds']} s {row.get('error', '')}")
-    for each in prepared.values():
-        each.__exit__(None, None, None)
-    if (out / "reports").is_dir():
-        with tarfile.open(out / "reports.tar.xz", "w:xz", preset=1) as packed:
-            packed.add(out / "reports", "reports")
-        shutil.rmtree(out / "reports")
-    print(f"not reached: {', '.join(left) or 'none'}; {time.monotonic() - began:.0f} s", flush=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    lanes = gpus()
+    try:
+        programs.warm_all(lanes)
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            list(pool.map(lambda gpu: programs.lane(gpu, asked.each), lanes))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if (asked.out / "reports").is_dir():
+        with tarfile.open(asked.out / "reports.tar.xz", "w:xz", preset=1) as packed:
+            packed.add(asked.out / "reports", "reports")
+        shutil.rmtree(asked.out / "reports")
+    programs.tell(f"not reached: {', '.join(programs.left) or 'none'}")
 
 
 if __name__ == "__main__":

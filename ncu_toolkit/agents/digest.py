@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.document.answer import CARDS
-from ncu_toolkit.document.views import Answer
+from ncu_toolkit.document.views import CARDS, Answer
 
 #: Bytes of UTF-8 counted as one token. Tokenizers make one of about four bytes of English, and of
 #: fewer bytes of code and figures.

@@ -20,8 +20,7 @@ from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.files import may_be_trace
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.document.answer import TOP
-from ncu_toolkit.document.views import Answer
+from ncu_toolkit.document.views import TOP, Answer
 from ncu_toolkit.model import Finding
 
 if TYPE_CHECKING:

@@ -18,11 +18,12 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ncu_toolkit.core import patterns, shares, units, workers
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, partly
+from ncu_toolkit.core import cache, patterns, shares, units, workers
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
 from ncu_toolkit.report import ncu_action, reader
+from ncu_toolkit.report.reader import partly
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.chain import Chain, ChainLink
@@ -135,7 +136,7 @@ _PACKED: Final = "_packed"
 @lru_cache(maxsize=64)
 def _whole(packed: bytes) -> tuple[Diagnosis, Card]:
     """Verdict and card of a launch as they were packed."""
-    with workers.without_collector():
+    with cache.without_collector():
         found: tuple[Diagnosis, Card] = pickle.loads(zlib.decompress(packed))
     return found
 
@@ -458,7 +459,7 @@ def prepare() -> None:
 def _unpacked(packed: Packed) -> FileResult:
     """The file with its launches, in file order; each part goes when it is unpacked."""
     launches: list[LaunchResult] = []
-    with workers.without_collector():
+    with cache.without_collector():
         while packed.parts:
             launches += pickle.loads(packed.parts.pop())
     launches.sort(key=lambda launch: launch.place)
@@ -587,7 +588,7 @@ def read_part(
 
 
 def _pickled(launches: Sequence[LaunchResult]) -> bytes:
-    with workers.without_collector():
+    with cache.without_collector():
         return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL)
 
 
@@ -621,11 +622,12 @@ def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> Fil
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
     """A profile's verdict. Causes that were ruled out are kept only with the whole profile."""
-    from ncu_toolkit.diagnosis import chain, needs
+    from ncu_toolkit.diagnosis import chain
     from ncu_toolkit.diagnosis.engine import diagnose
     from ncu_toolkit.explain.verdict import card
 
-    profile = needs.apply(profile, options.needs)
+    for each in options.needs:
+        profile = each.applied(profile)
     diagnosis = diagnose(profile)
     launch, origin, context = profile.launch, profile.origin, profile.context
     whole = (
@@ -675,6 +677,6 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
 
 def with_tables(profile: Profile, tables: bytes) -> Profile:
     """The whole profile of a launch whose tables were kept pickled (`Options.packed`)."""
-    with workers.without_collector():
+    with cache.without_collector():
         instructions, sources = pickle.loads(tables)
     return replace(profile, instructions=instructions, sources=sources)

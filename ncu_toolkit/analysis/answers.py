@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ntpath
-import os
 import re
 import statistics
 from collections import Counter
@@ -13,21 +12,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult
 from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import partly
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.diagnosis.chain import chained
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.answer import CARDS, MANY, TOP, Kind, answer
-from ncu_toolkit.document.card import NAME, factor_text, kernel_name
-from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
+from ncu_toolkit.document.card import NAME, kernel_name
+from ncu_toolkit.document.tables import Cell, Spec, Table, Tone, table
+from ncu_toolkit.document.views import CARDS, MANY, TOP, Answer, Kind, answer, told_apart
 from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Finding, Location
+from ncu_toolkit.report.reader import partly
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Side
     from ncu_toolkit.analysis.reported import ReportedProgram
-    from ncu_toolkit.diagnosis.chain import Chain
     from ncu_toolkit.explain.differences import PredictedGain
     from ncu_toolkit.model.program import StepFinding
 
@@ -40,8 +39,6 @@ _SHARES_ONLY: Final = "Times depend on the GPU, so only shares and ratios are co
 #: Longest name of a kernel in a command that is to be copied.
 _LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Part of a chain's bytes that is handed on from which that is what fusing saves; below it, launches.
-_HANDED: Final = 0.1
 #: Pairs of one problem that are named.
 _NAMED: Final = 3
 #: What names in a comparison's table may be cut to: two of them, so that both can be told.
@@ -130,16 +127,6 @@ def _inside(launch: LaunchResult) -> Table:
     return table(f"Launches in the {kernel_name(launch.function)}", columns, found[:TOP], note)
 
 
-def told_apart(paths: Sequence[str]) -> dict[str, str]:
-    """What to call each of several files: its path below their common folder, safe to show."""
-    places = {path: os.path.abspath(path) for path in paths}
-    above = os.path.commonpath([os.path.dirname(place) for place in places.values()] or ["/"])
-    return {
-        path: visible(os.path.relpath(place, above)) if len(places) > 1 else ""
-        for path, place in places.items()
-    }
-
-
 def unmatched(analysis: Analysis, which: str = "") -> str:
     """A line with the kernels that there are, where --kernel matches none of them; else empty."""
     names = [kernel_name(name) for file in analysis.files for name in file.kernels]
@@ -157,25 +144,6 @@ def _chained(analysis: Analysis) -> Iterable[str]:
         for file in analysis.files
         for found, launches in file.chains
     )
-
-
-def chained(found: Iterable[tuple[Chain, tuple[str, str]]]) -> Iterable[str]:
-    """As `_chained`, of chains with the names of their first and last kernel."""
-    for chain, names in sorted(found, key=lambda each: each[0].fused_us - each[0].now_us):
-        now, fused = units.duration(chain.now_us), units.duration(chain.fused_us)
-        factor = factor_text(chain.now_us / chain.fused_us)
-        ends = dict.fromkeys(map(kernel_name, names))
-        what = f"{chain.launches} launches of one NVTX range ({' to '.join(ends)}) take {now} with the pauses between them"
-        if chain.handed >= _HANDED:
-            yield (
-                f"{what}. If each reads what the one before wrote, {units.percent(chain.handed, 2)} of their bytes need not move, and one fused "
-                f"launch would take about {fused} ({factor}): torch.compile, jax.jit, cupy.fuse, or a kernel for all steps."
-            )
-        else:
-            yield (
-                f"{what}, most of which is starting and ending. A single launch for all of it would take about "
-                f"{fused} ({factor}). A CUDA graph saves the pauses alone."
-            )
 
 
 def digest(analysis: Analysis, top: int | None = None) -> Answer:
@@ -410,13 +378,16 @@ def comment(comparison: Comparison) -> Answer:
     itself = [each for pair in comparison.pairs if (each := pair.against_itself) is not None]
     noise = max(itself, default=None)
     if shown is not None and noise is not None:
-        cells = {"kernel": "A/A: old against itself", "change": f"up to {units.percent(noise, 2)}"}
+        cells = {
+            comparison.what: "A/A: old against itself",
+            "change": f"up to {units.percent(noise, 2)}",
+        }
         row = tuple(Cell(cells.get(column.label, "")) for column in shown.columns)
         shown = replace(shown, rows=(*shown.rows, row))
     return Answer(
-        headline=_first_line(comparison) or ("" if moved else "No kernel moved."),
+        headline=_first_line(comparison) or ("" if moved else f"No {comparison.what} moved."),
         kernels=shown,
-        rest=f"{counted(same, 'kernel')} did not move." if moved and same else "",
+        rest=f"{counted(same, comparison.what)} did not move." if moved and same else "",
         notes=tuple(_remarks(comparison)),
         verdict=_verdict(comparison),
     )
@@ -480,7 +451,9 @@ def _pairs(
 ) -> Table:
     apart = _apart([(pair.old, pair.new) for pair in pairs])
     rows = [*(_row(pair, words) for pair, words in zip(pairs, apart, strict=True)), *more]
-    return table("", _COLUMNS, rows if launches else [row._replace(launches="") for row in rows])
+    first = replace(_COLUMNS[0], label=pairs[0].old.what if pairs else "")
+    shown = rows if launches else [row._replace(launches="") for row in rows]
+    return table("", (first, *_COLUMNS[1:]), shown)
 
 
 def _row(pair: ComparedPair, apart: str = "") -> _Row:
@@ -572,10 +545,10 @@ def _verdict(comparison: Comparison) -> str:
         if comparison.unpaired:
             shell = by_hand(comparison)
             return f"No kernel is in both reports; --pair {shell} compares two by hand."
-        return "Nothing to compare: the reports have no kernel in common."
+        return f"Nothing to compare: both have no {comparison.what} in common."
     if comparison.failures:
         return f"{counted(len(comparison.failures), 'regression')}."
-    kernels, whole = counted(pairs, "kernel"), compared == pairs
+    kernels, whole = counted(pairs, comparison.what), compared == pairs
     found = f"{kernels} compared" if whole else f"{compared} of {kernels} could be compared"
     if not comparison.gates:
         return "" if whole else f"{found}."

@@ -81,6 +81,8 @@ class Side:
     """What each profile lacks where they were read with `Options.packed`."""
     place: tuple[int, ...] = ()
     """Of the first launch in its report."""
+    what: str = "kernel"
+    """What was timed, in a word."""
 
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
@@ -220,6 +222,12 @@ class Comparison:
     remarks: tuple[str, ...] = field(default=())
     unmatched: str = ""
     """What a filter of kernels did not find, where nothing is left to pair because of that."""
+
+    @property
+    def what(self) -> str:
+        """What is compared, in a word: `kernel`, or `step` of programs."""
+        sides = (*(pair.old for pair in self.pairs), *self.alone_old, *self.alone_new)
+        return next((side.what for side in sides), "kernel")
 
     @cached_property
     def likely(self) -> tuple[str, str] | None:

@@ -23,7 +23,6 @@ from ncu_toolkit.analysis.analyze import (
     find_reports,
 )
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
-from ncu_toolkit.analysis.answers import told_apart
 from ncu_toolkit.analysis.trial import load_trial
 from ncu_toolkit.core import units, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
@@ -31,9 +30,8 @@ from ncu_toolkit.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.program import diagnose_program, with_trial
-from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import kernel_name
-from ncu_toolkit.document.views import Answer
+from ncu_toolkit.document.views import CARDS, TOP, Answer, told_apart
 from ncu_toolkit.explain.program import Known, program_answer
 from ncu_toolkit.explain.trial import told
 from ncu_toolkit.model import Diagnosis, Launch, Profile

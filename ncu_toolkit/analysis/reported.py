@@ -13,8 +13,8 @@ import msgspec
 
 from ncu_toolkit.analysis.analyze import Analysis, LaunchResult, typical
 from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.diagnosis.program_rules import step_rules
-from ncu_toolkit.document.answer import MANY
+from ncu_toolkit.diagnosis.rules import step_rules
+from ncu_toolkit.document.views import MANY
 from ncu_toolkit.explain.program import Judged
 from ncu_toolkit.model import Device, Diagnosis, Launch
 from ncu_toolkit.model.program import Lack, ProgramDiagnosis, StepFinding, Trace

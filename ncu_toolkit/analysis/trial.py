@@ -246,6 +246,14 @@ def trial_path(trace: Path) -> Path:
     return trace.with_name(trace.name + SUFFIX)
 
 
+def find_trials(path: Path) -> list[Path]:
+    """The files of trials that a path means: itself, what lies beside a trace, or in a folder."""
+    if path.is_dir():
+        return sorted(path.rglob(f"*{SUFFIX}"))
+    each = path if path.suffix == ".json" else trial_path(path)
+    return [each] if each.is_file() else []
+
+
 def save_trial(trial: ProgramTrial, path: Path) -> None:
     """Write a trial. Raises as `write_atomic`."""
     text = json.dumps(
@@ -261,8 +269,11 @@ def load_trial(trace: Path) -> ProgramTrial | None:
         InputProblem: the file is damaged, or of a later release.
     """
     path = trial_path(trace)
-    if not path.is_file():
-        return None
+    return read_trial(path) if path.is_file() else None
+
+
+def read_trial(path: Path) -> ProgramTrial:
+    """A trial by its file. Raises as `load_trial`."""
     found = files.read_json(path)
     if isinstance(found, dict) and found.get("version", 0) > _VERSION:
         raise InputProblem(f"'{path}' was written by a later release", "Use that release")
@@ -270,5 +281,6 @@ def load_trial(trace: Path) -> ProgramTrial | None:
         return msgspec.convert(found, ProgramTrial)
     except msgspec.ValidationError as error:
         raise InputProblem(
-            f"'{path}' does not hold the result of a try: {error}", "Remove it, and try again"
+            f"'{path}' does not hold the result of a try: {error}",
+            "Name a file that `ncu-toolkit try` wrote, or try again",
         ) from None

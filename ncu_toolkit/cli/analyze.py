@@ -22,9 +22,9 @@ from ncu_toolkit.core.errors import (
     EXIT_OK,
     EnvironmentProblem,
     UsageProblem,
-    partly,
 )
 from ncu_toolkit.core.files import may_be_trace, named_like_traces
+from ncu_toolkit.report.reader import partly
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.program import Programs
@@ -210,9 +210,9 @@ def _show(
 
 def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
     """Write a page for each trace: the file `output`, or one in that folder."""
-    from ncu_toolkit.analysis.answers import told_apart
     from ncu_toolkit.core.files import make_folder
     from ncu_toolkit.core.safe import slug
+    from ncu_toolkit.document.views import told_apart
     from ncu_toolkit.pages.program_view import write_program_page
 
     if len(programs.found) == 1 and (output is None or output.suffix.lower() in (".html", ".htm")):

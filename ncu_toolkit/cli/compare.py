@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from ncu_toolkit.analysis import answers, gate
+from ncu_toolkit.analysis import answers, gate, trial
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
 from ncu_toolkit.cli._common import shown_as
 from ncu_toolkit.cli._options import Output, argument, formats, option, options
@@ -42,7 +42,8 @@ def command(
     old: str, new: str | None, baseline: str | None, kernel: str, named: tuple[str, ...], gates: tuple[str, ...], form: str, comment: bool,
     output: Path | None, timeout: float,
 ) -> None:  # fmt: skip
-    """Compare two reports. Each is a file, a folder of reports or runs, or the name of a baseline.
+    """Compare two reports. Each is a file, a folder of reports or runs, or the name of a baseline. Or
+    compare two trials of `try`: their folders, or traces; the step as it is and with each switch.
 
     Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
@@ -88,7 +89,7 @@ def command(
         raise InputProblem(found.unmatched, "The pattern is matched against demangled names")
     if not found.pairs:
         raise InputProblem(
-            f"'{old}' and '{new}' have no kernel in common",
+            f"'{old}' and '{new}' have no {found.what} in common",
             f"Kernels are paired by name. Name two with --pair {answers.by_hand(found)}, or check --kernel",
         )
     if not found.comparable:
@@ -127,9 +128,18 @@ def _read(
     texts: tuple[str, str], kernel: str, timeout: float
 ) -> tuple[tuple[gate.Sides, gate.Sides], tuple[gate.Sides, gate.Sides], str]:
     """Launches of both sides, their unprofiled timings, and what --kernel did not find; raises
-    InputProblem where a file cannot be read. Both are read at once, and a file of both sides
-    once."""
+    InputProblem where a file cannot be read, or one side alone is a trial. Both are read at once, and
+    a file of both sides once."""
     paths = [baselines.resolve(text) for text in texts]
+    tried = [bool(trial.find_trials(path)) and not _reports(path) for path in paths]
+    if all(tried):
+        return ({}, {}), (baselines.timings_of(paths[0]), baselines.timings_of(paths[1])), ""
+    if any(tried):
+        one, other = texts if tried[0] else texts[::-1]
+        raise InputProblem(
+            f"'{one}' holds steps that `try` timed, and '{other}' holds none",
+            "Compare two trials, or two reports",
+        )
     old, new = ({} if kernel else baselines.timings_of(path) for path in paths)
     options = Options(kernel=kernel, profiles=True, packed=True)
     every = baselines.read(paths, options, timeout=timeout)
@@ -142,6 +152,10 @@ def _read(
         parts = (answers.unmatched(side, label) for side, label in zip(sides, labels, strict=True))
         unmatched = "; ".join(filter(None, parts))
     return (gate.sides_of(sides[0]), gate.sides_of(sides[1])), (old, new), unmatched
+
+
+def _reports(path: Path) -> list[Path]:
+    return find_reports([path])[0] if path.is_dir() else []
 
 
 def _side_in(every: Analysis, wanted: set[Path]) -> Analysis:

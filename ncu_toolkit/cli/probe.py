@@ -29,8 +29,8 @@ from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import short_name
+from ncu_toolkit.document.views import CARDS, TOP
 from ncu_toolkit.explain.probed import Probed, answer_of
 from ncu_toolkit.gpu import cuda, selection, trace
 from ncu_toolkit.model import Context, Profile

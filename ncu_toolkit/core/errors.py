@@ -78,11 +78,6 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f"Did you mean '{near[0]}'?" if near else ""
 
 
-def partly(path: Path | str) -> str:
-    """The command that reads what is left of a report, for a remedy that any command may give."""
-    return f"`ncu-toolkit analyze {shell_word(str(path))} --allow-partial` shows what is left of it"
-
-
 def extra(name: str) -> str:
     """The command that installs an extra of this package, from where the package came from."""
     clone = Path(__file__).resolve().parents[2]

@@ -178,3 +178,8 @@ def quantity(value: float | None, unit: str) -> str:
     if unit in _WHOLE and float(value).is_integer():
         return f"{count(value)}{THIN_SPACE}{unit}"
     return f"{significant(value)}{THIN_SPACE}{unit}"
+
+
+def compact(value: float) -> str:
+    """A count with three digits and a prefix: 134 M; small ones in full."""
+    return count(value) if abs(value) < 10_000 else si(value, "").rstrip()

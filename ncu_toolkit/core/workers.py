@@ -35,21 +35,6 @@ class Done:
     where: str = ""
 
 
-@contextlib.contextmanager
-def without_collector(last: bool = False) -> Iterator[None]:
-    """Turn the cycle collector off for work that makes many objects and no cycles: it took a third
-    of the time of reading a report. `last`: nothing follows, so nothing is collected either."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if last:
-            gc.freeze()
-        if was:
-            gc.enable()
-
-
 def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least: int = 1) -> None:
     """Call `work` with each item in forks of this process; only what it writes to disk remains.
 

@@ -12,16 +12,18 @@ READS times as much, and is a condition to be told with the gain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
+from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.rules import launch_overhead
 from ncu_toolkit.diagnosis.thresholds import CHAIN
 from ncu_toolkit.diagnosis.time_model import FLOOR_US, RESOURCES
+from ncu_toolkit.document.card import factor_text, kernel_name
 from ncu_toolkit.model import Profile
 
 #: Most inputs of a step, each as large as its output: a select has three. A launch that reads more
@@ -29,6 +31,8 @@ from ncu_toolkit.model import Profile
 READS: Final = 3.0
 #: The least of what a launch wrote that the next one reads.
 TAKEN: Final = 0.5
+#: Part of a chain's bytes that is handed on from which that is what fusing saves; below it, launches.
+_HANDED: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -150,3 +154,22 @@ def _fused(first: int, run: Sequence[ChainLink], given: Sequence[float]) -> Chai
     return Chain(
         first, first + len(run) - 1, now, min(now, fused), 2 * sum(given) / moved if moved else 0.0
     )
+
+
+def chained(found: Iterable[tuple[Chain, tuple[str, str]]]) -> Iterable[str]:
+    """A sentence for each chain, given with the names of its first and last kernel; the largest saving first."""
+    for chain, names in sorted(found, key=lambda each: each[0].fused_us - each[0].now_us):
+        now, fused = units.duration(chain.now_us), units.duration(chain.fused_us)
+        factor = factor_text(chain.now_us / chain.fused_us)
+        ends = dict.fromkeys(map(kernel_name, names))
+        what = f"{chain.launches} launches of one NVTX range ({' to '.join(ends)}) take {now} with the pauses between them"
+        if chain.handed >= _HANDED:
+            yield (
+                f"{what}. If each reads what the one before wrote, {units.percent(chain.handed, 2)} of their bytes need not move, and one fused "
+                f"launch would take about {fused} ({factor}): torch.compile, jax.jit, cupy.fuse, or a kernel for all steps."
+            )
+        else:
+            yield (
+                f"{what}, most of which is starting and ending. A single launch for all of it would take about "
+                f"{fused} ({factor}). A CUDA graph saves the pauses alone."
+            )

@@ -11,10 +11,18 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.units import LEAST_GAIN, percent
-from ncu_toolkit.diagnosis import figures, kernel, needs, time_model
+from ncu_toolkit.diagnosis import figures, kernel, time_model
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, Kernel, sections_to_collect
-from ncu_toolkit.diagnosis.rules import Rule, Specificity, load_rules, unknown
-from ncu_toolkit.diagnosis.rules._code import CERTAINTIES, KernelFacts, OpenQuestion, StaticFinding
+from ncu_toolkit.diagnosis.rules import (
+    CERTAINTIES,
+    KernelFacts,
+    OpenQuestion,
+    Rule,
+    Specificity,
+    StaticFinding,
+    load_rules,
+    unknown,
+)
 from ncu_toolkit.diagnosis.thresholds import BUSY, FILLED, NEAR, SATURATED, STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import (
     ACHIEVABLE,
@@ -29,13 +37,16 @@ from ncu_toolkit.diagnosis.time_model import (
     TimeModel,
 )
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
-from ncu_toolkit.model.finding import Advice
+from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.sass import attribution
 
 IMPOSSIBLE: Final = "Skipped, because the report's figures contradict each other"
 #: A shortfall of the stall stack against the profiler's own total that is worth a note (36 of 297
 #: public kernels differ by more).
 RESIDUAL: Final = 0.02
+#: Every byte that a kernel needs passes between L2 and an SM once at least; what is counted there
+#: was never less than the compulsory bytes in 255 recorded launches. Twentieth for rounding.
+NEEDED: Final = 0.95
 
 
 def diagnose(profile: Profile) -> Diagnosis:
@@ -54,7 +65,7 @@ def diagnose(profile: Profile) -> Diagnosis:
         return Diagnosis(
             (unknown.together(Kernel.of(profile)),), (), {}, tuple(_contradictory(profile))
         )
-    given, profile = profile, needs.believed(profile)
+    given, profile = profile, believed(profile)
     k = Kernel.of(profile)
     findings: list[Finding] = []
     considered: list[NoFinding] = []
@@ -75,12 +86,12 @@ def diagnose(profile: Profile) -> Diagnosis:
     findings = [_for_caller(f, profile) for f in _headed(ranked(findings), k, untested)]
     return Diagnosis(
         tuple(
-            _questioned(needs.assumed(profile, _bounded(_stated(finding), k.model)), profile)
+            _questioned(assumed(profile, _bounded(_stated(finding), k.model)), profile)
             for finding in findings
         ),
         tuple(each for each in considered if each.bottleneck != findings[0].bottleneck),
         k.model.bounds_us(),
-        (*_contradictory(profile), *needs.notes(given, profile), *_notes(k)),
+        (*_contradictory(profile), *notes_on_needs(given, profile), *_notes(k)),
         _headroom(findings[0], k.model),
     )
 
@@ -543,3 +554,55 @@ def _causes(k: Kernel, reason: str, kind: str) -> bool:
     samples tell."""
     known = reason != "barrier" or attribution.waits(k.profile, reason)
     return bool(known) and k.blame(reason, kind) > 0.5
+
+
+def believed(profile: Profile) -> Profile:
+    """The profile without compulsory bytes that it cannot need: more than its SMs exchanged with
+    L2. A ladder's are known."""
+    context, moved = profile.context, figures.value(profile, "l2_bytes")
+    needed = context.compulsory_bytes if context and not profile.rung else None
+    if context is None or needed is None or moved is None or moved >= NEEDED * needed:
+        return profile
+    return replace(profile, context=replace(context, compulsory_bytes=None))
+
+
+def notes_on_needs(given: Profile, used: Profile) -> list[str]:
+    """What the bytes that were given mean for a launch that is no ladder's. `used` is what
+    `believed` made of it."""
+    needed = given.context.compulsory_bytes if given.context else None
+    if needed is None or given.rung:
+        return []
+    if used is not given:
+        moved = units.si(figures.value(given, "l2_bytes") or 0.0, "B")
+        return [
+            (
+                f"--needs is ignored: it says {units.si(needed, 'B')}, but this launch moved only {moved} between L2 and the SMs. "
+                "Correct --needs."
+            )
+        ]
+    moved_by_dram = figures.value(given, "dram_bytes")
+    if moved_by_dram is None:
+        return []
+    ratio = units.ratio(moved_by_dram / needed)
+    return [
+        (
+            f"This launch needs {units.si(needed, 'B')} (--needs). Device memory moved {units.si(moved_by_dram, 'B')}, {ratio} as "
+            "much."
+        )
+    ]
+
+
+def assumed(profile: Profile, finding: Finding) -> Finding:
+    """A good verdict at a roof with what it takes for granted: where nobody said what the kernel
+    needs, that the work which fills the roof is needed."""
+    roof, context = load_rules()[finding.bottleneck].ROOF, profile.context
+    if not finding.good or roof is None or profile.rung:
+        return finding
+    rests_on = roof.rests_on
+    if context and (context.compulsory_bytes if rests_on == "bytes" else context.flops):
+        return finding
+    what = "bytes" if rests_on == "bytes" else "operations"
+    return replace(
+        finding,
+        summary=f"{finding.summary} This assumes that all these {what} are needed; --needs {rests_on}=… sets the true number.",
+    )

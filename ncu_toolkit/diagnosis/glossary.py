@@ -18,7 +18,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import capital
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules.reference import page, rules
-from ncu_toolkit.document.glossary import Definition, Definitions
+from ncu_toolkit.document.tables import Definition, Definitions
 from ncu_toolkit.metrics import registry
 
 #: Groups in the order of the page, with their headings.

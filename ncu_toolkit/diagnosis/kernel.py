@@ -36,7 +36,7 @@ from ncu_toolkit.model import (
     NoFinding,
     Profile,
 )
-from ncu_toolkit.model.finding import Advice
+from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 

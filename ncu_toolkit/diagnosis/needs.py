@@ -7,25 +7,19 @@ without them it is assumed that the work done is the work needed."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from ncu_toolkit.core import patterns, units
+from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.ladder import expressions
-from ncu_toolkit.model import Finding, Profile
+from ncu_toolkit.model import Profile
 from ncu_toolkit.model.profile import positive
 
 #: What --needs takes, for messages.
 SYNTAX: Final = "[KERNEL:]bytes=N,flops=N"
 _NEEDS: Final = re.compile(r"(?:(?P<kernel>.*?):\s*)?(?P<figures>(?:bytes|flops)\s*=.*)", re.DOTALL)
 _NEXT: Final = re.compile(r",(?=\s*(?:bytes|flops)\s*=)")
-#: Every byte that a kernel needs passes between L2 and an SM once at least; what is counted there
-#: was never less than the compulsory bytes in 255 recorded launches. Twentieth for rounding.
-LEAST: Final = 0.95
 
 
 @dataclass(frozen=True)
@@ -41,6 +35,12 @@ class Needs:
         """Whether they are of a kernel with this demangled name; UsageProblem where the search takes
         too long."""
         return not self.kernel or patterns.found(self.kernel, kernel, "--needs")
+
+    def applied(self, profile: Profile) -> Profile:
+        """The profile with what is said of its kernel here; the last that gives a figure counts."""
+        if not self.covers(profile.launch.kernel):
+            return profile
+        return profile.needs(bytes=self.bytes, flops=self.flops)
 
     def __str__(self) -> str:
         """As --needs takes it."""
@@ -89,64 +89,3 @@ def _figure(name: str, expression: str) -> float:
             f"--needs: {error}",
             "Give the bytes or operations that one launch needs at the least, or leave it out",
         ) from None
-
-
-def apply(profile: Profile, needs: Iterable[Needs]) -> Profile:
-    """The profile with what `needs` say of its kernel. Where several do, the last one that gives a
-    figure counts."""
-    for each in needs:
-        if each.covers(profile.launch.kernel):
-            profile = profile.needs(bytes=each.bytes, flops=each.flops)
-    return profile
-
-
-def believed(profile: Profile) -> Profile:
-    """The profile without compulsory bytes that it cannot need: more than its SMs exchanged with
-    L2. A ladder's are known."""
-    context, moved = profile.context, figures.value(profile, "l2_bytes")
-    needed = context.compulsory_bytes if context and not profile.rung else None
-    if context is None or needed is None or moved is None or moved >= LEAST * needed:
-        return profile
-    return replace(profile, context=replace(context, compulsory_bytes=None))
-
-
-def notes(given: Profile, used: Profile) -> list[str]:
-    """What the bytes that were given mean for a launch that is no ladder's. `used` is what
-    `believed` made of it."""
-    needed = given.context.compulsory_bytes if given.context else None
-    if needed is None or given.rung:
-        return []
-    if used is not given:
-        moved = units.si(figures.value(given, "l2_bytes") or 0.0, "B")
-        return [
-            (
-                f"--needs is ignored: it says {units.si(needed, 'B')}, but this launch moved only {moved} between L2 and the SMs. "
-                "Correct --needs."
-            )
-        ]
-    moved_by_dram = figures.value(given, "dram_bytes")
-    if moved_by_dram is None:
-        return []
-    ratio = units.ratio(moved_by_dram / needed)
-    return [
-        (
-            f"This launch needs {units.si(needed, 'B')} (--needs). Device memory moved {units.si(moved_by_dram, 'B')}, {ratio} as "
-            "much."
-        )
-    ]
-
-
-def assumed(profile: Profile, finding: Finding) -> Finding:
-    """A good verdict at a roof with what it takes for granted: where nobody said what the kernel
-    needs, that the work which fills the roof is needed."""
-    roof, context = load_rules()[finding.bottleneck].ROOF, profile.context
-    if not finding.good or roof is None or profile.rung:
-        return finding
-    rests_on = roof.rests_on
-    if context and (context.compulsory_bytes if rests_on == "bytes" else context.flops):
-        return finding
-    what = "bytes" if rests_on == "bytes" else "operations"
-    return replace(
-        finding,
-        summary=f"{finding.summary} This assumes that all these {what} are needed; --needs {rests_on}=… sets the true number.",
-    )

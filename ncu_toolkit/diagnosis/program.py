@@ -19,11 +19,10 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.program_rules import step_rules
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
 from ncu_toolkit.diagnosis.program_rules.idle_streams import ID as SMALL_GRIDS
-from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.diagnosis.rules import step_rules, title
 from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile

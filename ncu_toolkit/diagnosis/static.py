@@ -23,13 +23,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.kernel import sentence
-from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    OpenQuestion,
-    StaticFinding,
-    locations,
-)
+from ncu_toolkit.diagnosis.rules import KernelFacts, OpenQuestion, StaticFinding, locations, title
 from ncu_toolkit.hardware.specs import (
     MAX_BLOCK_THREADS,
     Occupancy,
@@ -42,11 +36,18 @@ from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Diagnosis, Location, Profile
 from ncu_toolkit.model.codec import document, to_plain
-from ncu_toolkit.sass import branches, disassembly
+from ncu_toolkit.sass import branches, disassembly, opcodes
 from ncu_toolkit.sass.branches import Liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
-from ncu_toolkit.sass.disassembly import Function, SassInstruction, readable, without_padding
-from ncu_toolkit.sass.opcodes import LOCAL, WARP_SIZE, parts
+from ncu_toolkit.sass.disassembly import readable
+from ncu_toolkit.sass.opcodes import (
+    LOCAL,
+    WARP_SIZE,
+    Function,
+    SassInstruction,
+    parts,
+    without_padding,
+)
 
 TIMEOUT: Final = 120  # seconds for one cuobjdump call
 #: Block sizes shown where a file does not say which it is launched with.
@@ -100,7 +101,7 @@ class KernelAnalysis:
     together."""
     findings: tuple[StaticFinding, ...]
     unknown: tuple[OpenQuestion, ...]
-    code: tuple[disassembly.SassInstruction, ...] = ()
+    code: tuple[opcodes.SassInstruction, ...] = ()
     live: tuple[int, ...] = ()
     """Live general registers a thread at each instruction of `code`."""
 

@@ -1,147 +1,30 @@
-"""What is shown, as plain values: all formatting is decided here and in the builders, so that HTML,
-terminal, Markdown and JSON cannot disagree.
-
-A `Cell` carries the text people read and the value that machines sort by and export, in the
-column's unit."""
+"""What is shown of launches, runs and programs, as plain values: charts, pages, and the answer to a
+command with its headline, table of kernels, cards, notes. Text is safe to show; writers escape for
+their own markup."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.pictures import (
+from ncu_toolkit.document.card import (
     BarKind,
     BarMark,
     BarRow,
-    Course,
+    Card,
     Icicle,
     RoofPicture,
     Savings,
+    State,
+    in_the_middle,
+    kernel_name,
+    short_gain,
 )
-
-Item = TypeVar("Item")
-Tone = Literal["", "good", "bad", "warn", "muted", "strong"]
-
-
-def _make_visible(view: object, *fields: str) -> None:
-    """No view holds control or invisible characters, wherever its text came from."""
-    for field_name in fields:
-        value = getattr(view, field_name)
-        shown = visible(value)
-        if shown is not value:
-            object.__setattr__(view, field_name, shown)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One value as shown. `missing` cells say in `title` why there is nothing."""
-
-    text: str
-    value: float | str | None = None
-    title: str = ""
-    href: str = ""
-    tone: Tone = ""
-    bar: float | None = None
-    """Fraction (0-1) drawn as a bar behind the number."""
-    missing: bool = False
-    badges: tuple[tuple[str, str], ...] = ()
-    """Short marks after the text, each with its explanation."""
-    code: bool = False
-    plain: str = ""
-    """What stands in place of the text where nothing can be pointed at for the title."""
-    course: Course | None = None
-    """What pages draw in place of the text."""
-
-    def __post_init__(self) -> None:
-        _make_visible(self, "text", "title")
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: `unit` is that of the cells' values, `title` explains the heading."""
-
-    key: str
-    label: str = ""
-    """The heading; the key where it is empty."""
-    title: str = ""
-    unit: str = ""
-    numeric: bool = True
-    code: bool = False
-    gives_way: int = 0
-    """When it is left out on a narrow terminal: 1 first, 0 never."""
-    shortest: int = 0
-    """Characters to which its text may be cut once all columns that give way before it are left out;
-    0 for not at all. Code that gives way is cut before."""
-    name: bool = False
-    """Holds names of kernels: they are cut so that they differ."""
-
-    def __post_init__(self) -> None:
-        if not self.label:
-            object.__setattr__(self, "label", self.key)
-        _make_visible(self, "label", "title")
-
-
-@dataclass(frozen=True)
-class Spec(Column, Generic[Item]):
-    """A column that knows an item's cell; `table` makes a table of items from several."""
-
-    cell: Callable[[Item], Cell | str] = field(kw_only=True)
-
-    @property
-    def column(self) -> Column:
-        """The column alone, which can be pickled."""
-        return Column(**{each.name: getattr(self, each.name) for each in fields(Column)})
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with its caption; the first column names the row. `sortable` tables get sorting,
-    copying and a CSV."""
-
-    key: str
-    caption: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    sortable: bool = False
-    note: str = ""
-    variants: frozenset[int] = frozenset()
-    """Rows that hang beside the one above."""
-
-    def __post_init__(self) -> None:
-        _make_visible(self, "caption", "note")
-
-    def part(self, start: int, end: int | None = None) -> Table:
-        """The table with some of its rows; only tables without variants have parts."""
-        return replace(self, rows=self.rows[start:end])
-
-    def only(self, chosen: Callable[[int, Column], bool]) -> Table:
-        """The table with the chosen columns, each given with its place."""
-        kept = [at for at, column in enumerate(self.columns) if chosen(at, column)]
-        return replace(
-            self,
-            columns=tuple(self.columns[at] for at in kept),
-            rows=tuple(tuple(row[at] for at in kept) for row in self.rows),
-        )
-
-
-def table(
-    caption: str, specs: Sequence[Spec[Item]], items: Iterable[Item], note: str = "", key: str = ""
-) -> Table:
-    """A table of items. Without a `key`, by which pages know it, a column that is empty in every row
-    is left out."""
-    rows = tuple(tuple(_cell(spec.cell(item)) for spec in specs) for item in items)
-    whole = Table(key, caption, tuple(spec.column for spec in specs), rows, note=note)
-    return whole.only(lambda at, _: bool(key) or not rows or any(row[at].text for row in rows))
-
-
-def _cell(shown: Cell | str) -> Cell:
-    return Cell(shown) if isinstance(shown, str) else shown
+from ncu_toolkit.document.tables import Cell, Spec, Table, Tone, make_visible, table
 
 
 @dataclass(frozen=True)
@@ -381,7 +264,7 @@ class Command:
     text: str
 
     def __post_init__(self) -> None:
-        _make_visible(self, "what")
+        make_visible(self, "what")
 
 
 @dataclass(frozen=True)
@@ -515,6 +398,8 @@ class RunView:
     commands: tuple[Command, ...]
     files: tuple[Fact, ...]
     pages: tuple[PageView, ...]
+    step: str = ""
+    """The page of the program's step, whose kernels these are."""
 
 
 @dataclass(frozen=True)
@@ -546,60 +431,177 @@ class ProgramView:
     """Of launches that a report tells more of."""
 
 
-@lru_cache(maxsize=1 << 13)  # half of a report's cells are labels and headings
-def text(
-    value: str, title: str = "", *, href: str = "", tone: Tone = "", code: bool = False
-) -> Cell:
-    """A cell of untrusted text."""
-    shown = visible(value)
-    return Cell(shown, shown, title, href, tone, code=code)
-
-
 def shown_size(size: str) -> str:
     """A problem's size: long numbers in groups of three digits."""
     return units.count(int(size)) if size.isdecimal() and len(size) > 5 else visible(size, 24)
 
 
-def missing(why: str, plain: str = "") -> Cell:
-    """`n/a`, with the reason on hover; `plain` takes its place where nothing can be pointed at."""
-    return Cell(units.NOT_AVAILABLE, None, why, tone="muted", missing=True, plain=plain)
+#: How a card's state is coloured.
+TONES: Final[dict[State, Tone]] = {
+    "slow": "bad", "roof": "good", "unknown": "warn", "incomplete": "warn", "together": "strong"
+}  # fmt: skip
+#: Kernels in the table where nothing else is asked for, and those whose cards are shown.
+TOP: Final = 15
+CARDS: Final = 3
+#: Launches from which on a report can tell of a program (analysis/reported.py asks for more).
+MANY: Final = 20
+_FILE: Final = 40
 
 
-@lru_cache(maxsize=1 << 13, typed=True)  # 1 and 1.0 are written differently
-def number(
-    value: float | None, unit: str, why: str = "", *, title: str = "", bar: float | None = None
-) -> Cell:
-    """A cell of a number in one of the registry's units; `why` is said where there is none."""
-    if value is None or not math.isfinite(value):
-        return missing(why or "no value")
-    part = None if bar is None else min(1.0, max(0.0, bar))
-    return Cell(units.quantity(value, unit), value, title, bar=part)
+@dataclass(frozen=True)
+class Kind:
+    """Launches alike, with the card of the one that stands for them. Times are in microseconds."""
+
+    card: Card
+    launches: int = 1
+    total_us: float | None = None
+    agreeing: int = 1
+    """Launches with the same verdict as the card's."""
 
 
-def without_empty(table: Table) -> Table:
-    """The table without columns in which no row says anything: all are empty, or n/a."""
-    rows = table.rows
-    return table.only(
-        lambda at, _: (
-            not rows or any(r[at].text not in ("", "–") and not r[at].missing for r in rows)
+class Whole(NamedTuple):
+    """All that was launched: launches, kernels, and their time in microseconds."""
+
+    launches: int
+    kernels: int
+    total_us: float
+
+
+def answer(
+    kinds: Sequence[Kind],
+    notes: Sequence[str] = (),
+    top: int = TOP,
+    cards: int = CARDS,
+    next_command: str = "",
+    whole: Whole | None = None,
+    flags: bool = True,
+) -> Answer:
+    """The answer to kinds of launches, those with most time first; `top` bounds the table.
+
+    Args:
+        whole: what the kinds are the first of; themselves where it is None.
+        flags: name options of the command line for what is left out.
+    """
+    whole = whole or Whole(
+        sum(kind.launches for kind in kinds),
+        len(kinds),
+        sum(kind.total_us or 0.0 for kind in kinds),
+    )
+    total = whole.total_us
+    left = whole.kernels - min(top, len(kinds))
+    rest = ""
+    if left:
+        time = units.duration(total - sum(kind.total_us or 0.0 for kind in kinds[:top]))
+        kernels = "1 more kernel takes" if left == 1 else f"{left} more kernels take"
+        rest = (
+            f"{kernels} {time}; --top {whole.kernels} shows all." if flags else f"{kernels} {time}."
         )
+    shown = min(top, cards)
+    if len(kinds) > shown > 0:
+        rest = f"{rest} The cards below are of the first {shown}.".lstrip()
+    return Answer(
+        _headline(kinds, whole) if kinds or not notes else "",
+        _kernels(kinds, total, top) if len(kinds) > 1 else None,
+        rest,
+        tuple(kind.card for kind in kinds[:shown]),
+        tuple(_ran(kind, total) for kind in kinds[:shown]) if len(kinds) > 1 else (),
+        notes=tuple(notes),
+        next=next_command,
     )
 
 
-def plain_table(
-    key: str,
-    caption: str,
-    labels: Sequence[str | tuple[str, str]],
-    rows: Sequence[Sequence[Cell]],
-    *,
-    numeric: Sequence[int] = (),
-    note: str = "",
-) -> Table:
-    """A table from labels (or pairs of label and explanation); `numeric` are the indices of number
-    columns."""
-    pairs = [(label, "") if isinstance(label, str) else label for label in labels]
-    columns = tuple(
-        Column(label.lower(), label, title, "", i in numeric)
-        for i, (label, title) in enumerate(pairs)
+def _headline(kinds: Sequence[Kind], whole: Whole) -> str:
+    """What the cards do not say: how many launches and kernels there are. Empty for one launch."""
+    launches, total = whole.launches, whole.total_us
+    if not kinds:
+        return "No launch to diagnose."
+    if launches == 1:
+        return ""
+    if whole.kernels == 1:
+        return (
+            f"{kinds[0].card.kernel}: {launches} launches, {units.duration(total)} in total. The card shows a typical one: "
+            "shorter ones take less than half of the time."
+        )
+    gpus = list(dict.fromkeys(kind.card.gpu for kind in kinds if kind.card.gpu))
+    where = "" if not gpus else f" on {gpus[0]}" if len(gpus) == 1 else f" on {len(gpus)} GPUs"
+    what = f"{launches} launches of {whole.kernels} kernels"
+    if any(kind.card.state == "together" for kind in kinds):
+        what = f"{launches} results of {whole.kernels} kinds"
+    return f"{what}, {units.duration(total)}{where}"
+
+
+def _ran(kind: Kind, total: float) -> str:
+    """`13 launches, this one 322 µs, 78 % of the time`."""
+    parts = [f"{kind.launches} launches", f"this one {kind.card.time}"]
+    said = parts if kind.launches > 1 else [kind.card.time] if kind.card.time_us is not None else []
+    share = _share(kind, total)
+    return ", ".join([*said, f"{share} of the time"] if share else said)
+
+
+def _share(kind: Kind, total: float) -> str:
+    """A kernel's part of the time of all; empty where it is not known."""
+    return units.percent(kind.total_us / total, 2) if kind.total_us is not None and total else ""
+
+
+def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
+    def verdict(kind: Kind) -> Cell:
+        agree = f" ({kind.agreeing} of {kind.launches})" if kind.agreeing != kind.launches else ""
+        return Cell(kind.card.title + agree, tone=TONES[kind.card.state])
+
+    def file(kind: Kind) -> str:
+        return in_the_middle(
+            kind.card.file.removesuffix(".ncu-rep").removesuffix(".ncu-repz"), _FILE
+        )
+
+    grids = dict(zip(map(id, kinds), apart(kinds), strict=True))
+
+    columns: tuple[Spec[Kind], ...] = (
+        Spec(
+            "kernel",
+            cell=lambda kind: kernel_name(kind.card.kernel),
+            numeric=False,
+            code=True,
+            name=True,
+        ),
+        Spec("grid", cell=lambda kind: grids[id(kind)], numeric=False, gives_way=6),
+        Spec("file", cell=file, numeric=False, code=True, gives_way=5, shortest=16),
+        Spec("launches", cell=lambda kind: str(kind.launches), gives_way=2),
+        Spec("time", cell=lambda kind: duration(kind.total_us)),
+        Spec("share", cell=lambda kind: _share(kind, total) or units.NOT_AVAILABLE, gives_way=3),
+        Spec("verdict", cell=verdict, numeric=False, gives_way=7, shortest=12),
+        Spec("gain", cell=lambda kind: Cell(short_gain(kind.card), tone="strong")),
+        Spec("hottest line", cell=_hottest, numeric=False, code=True, gives_way=4),
     )
-    return Table(key, caption, columns, tuple(tuple(row) for row in rows), note=note)
+    return table("", columns, kinds[:top])
+
+
+def apart(kinds: Sequence[Kind]) -> list[str]:
+    """The grid of each kind where another of its report has the same name, with the block where grids
+    are the same too."""
+    names = [(kind.card.kernel, kind.card.file) for kind in kinds]
+    shapes = [kind.card.shape.removeprefix("grid ").split(", ") for kind in kinds]
+    found = []
+    for name, shape in zip(names, shapes, strict=True):
+        same = [other for known, other in zip(names, shapes, strict=True) if known == name]
+        most = next((most for most in (1, 2) if len({tuple(x[:most]) for x in same}) > 1), 0)
+        found.append(", ".join(shape[:most]))
+    return found
+
+
+def _hottest(kind: Kind) -> str:
+    return kind.card.where[0].short if kind.card.where else "–"
+
+
+def duration(microseconds: float | None) -> str:
+    """A time, or `n/a`."""
+    return units.NOT_AVAILABLE if microseconds is None else units.duration(microseconds)
+
+
+def told_apart(paths: Sequence[str]) -> dict[str, str]:
+    """What to call each of several files: its path below their common folder, safe to show."""
+    places = {path: os.path.abspath(path) for path in paths}
+    above = os.path.commonpath([os.path.dirname(place) for place in places.values()] or ["/"])
+    return {
+        path: visible(os.path.relpath(place, above)) if len(places) > 1 else ""
+        for path, place in places.items()
+    }

@@ -10,8 +10,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis.figures import small
-from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules._code import Certainty, StaticFinding
+from ncu_toolkit.diagnosis.rules import Certainty, StaticFinding, title
 from ncu_toolkit.diagnosis.static import (
     Checked,
     KernelAnalysis,
@@ -21,23 +20,9 @@ from ncu_toolkit.diagnosis.static import (
     checked,
     code_of,
 )
-from ncu_toolkit.document.card import NAME, Card, CodeLine, kernel_name
-from ncu_toolkit.document.pictures import BarKind, BarRow, Segment
-from ncu_toolkit.document.views import (
-    Answer,
-    BarChart,
-    Cell,
-    Fact,
-    Listing,
-    Spec,
-    StepChart,
-    Table,
-    Tone,
-    missing,
-    number,
-    table,
-    text,
-)
+from ncu_toolkit.document.card import NAME, BarKind, BarRow, Card, CodeLine, Segment, kernel_name
+from ncu_toolkit.document.tables import Cell, Spec, Table, Tone, missing, number, table, text
+from ncu_toolkit.document.views import Answer, BarChart, Fact, Listing, StepChart
 from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.explain.verdict import CODE, sentences
 from ncu_toolkit.ladder.catalogue import split

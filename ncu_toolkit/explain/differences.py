@@ -21,9 +21,18 @@ from ncu_toolkit.diagnosis import compare, figures
 from ncu_toolkit.diagnosis.compare import Change, TimeCause, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.document.card import MOST, Card, kernel_name, whole_percent
-from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Segment
-from ncu_toolkit.document.views import BarChart, Cell, Listing, Spec, Table, Tone, table
+from ncu_toolkit.document.card import (
+    MOST,
+    BarKind,
+    BarMark,
+    BarRow,
+    Card,
+    Segment,
+    kernel_name,
+    whole_percent,
+)
+from ncu_toolkit.document.tables import Cell, Spec, Table, Tone, table
+from ncu_toolkit.document.views import BarChart, Listing
 from ncu_toolkit.explain.verdict import CODE, extents
 from ncu_toolkit.ladder.catalogue import split
 from ncu_toolkit.model import Profile

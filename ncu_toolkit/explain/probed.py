@@ -10,12 +10,11 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.regime import Told, agrees, fill_of, profile_of
-from ncu_toolkit.diagnosis.rules import load_rules, title
-from ncu_toolkit.diagnosis.rules._code import StaticFinding
+from ncu_toolkit.diagnosis.rules import StaticFinding, load_rules, title
 from ncu_toolkit.diagnosis.static import KernelAnalysis
-from ncu_toolkit.document.answer import Kind, Whole, answer
 from ncu_toolkit.document.card import Card, kernel_name, whole_percent
-from ncu_toolkit.document.views import Answer, Spec, Table, table
+from ncu_toolkit.document.tables import Spec, Table, table
+from ncu_toolkit.document.views import Answer, Kind, Whole, answer
 from ncu_toolkit.explain.code import places
 from ncu_toolkit.explain.verdict import card as card_of_launch
 from ncu_toolkit.explain.verdict import sentences

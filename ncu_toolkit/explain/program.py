@@ -14,7 +14,6 @@ from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.kernel import authored, made_by
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.answer import CARDS, TOP
 from ncu_toolkit.document.card import (
     NAME,
     Card,
@@ -23,10 +22,11 @@ from ncu_toolkit.document.card import (
     factor_text,
     in_the_middle,
 )
-from ncu_toolkit.document.views import Answer, Cell, Spec, Table, table
+from ncu_toolkit.document.tables import Cell, Spec, Table, table
+from ncu_toolkit.document.views import CARDS, TOP, Answer
 from ncu_toolkit.explain.verdict import extents
 from ncu_toolkit.model import Diagnosis, Launch, Profile
-from ncu_toolkit.model.finding import Advice, shown_step
+from ncu_toolkit.model.profile import Advice, shown_step
 from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.choice import groups
 from ncu_toolkit.program.classes import kernel_class

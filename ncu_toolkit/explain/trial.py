@@ -10,7 +10,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.switches import Switch, switches
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.views import Answer, Cell, Spec, Table, Tone, table
+from ncu_toolkit.document.tables import Cell, Spec, Table, Tone, table
+from ncu_toolkit.document.views import Answer
 from ncu_toolkit.model.program import ProgramTrial, Results, Tried, TryOutcome
 
 _OUTCOMES: Final[dict[TryOutcome, tuple[str, Tone]]] = {

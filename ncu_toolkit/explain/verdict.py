@@ -13,7 +13,7 @@ from typing import Any, Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import LEAST_GAIN
-from ncu_toolkit.diagnosis import figures, kernel, needs, regime
+from ncu_toolkit.diagnosis import engine, figures, kernel, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, missing
 from ncu_toolkit.diagnosis.rules import load_rules, title, unknown
@@ -32,10 +32,10 @@ from ncu_toolkit.document.card import (
     range_text,
     whole_percent,
 )
-from ncu_toolkit.explain import busy
-from ncu_toolkit.explain.busy import Use, resource_name
+from ncu_toolkit.explain import sections
+from ncu_toolkit.explain.sections import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
-from ncu_toolkit.model.finding import Advice, shown_step
+from ncu_toolkit.model.profile import Advice, shown_step
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.opcodes import READS_ONLY
@@ -81,7 +81,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     finding, launch = diagnosis.primary, profile.launch
     state = _state(profile, finding)
     unit = launch.workload if state == "together" else ""
-    used = busy.uses(profile, diagnosis.bounds)
+    used = sections.uses(profile, diagnosis.bounds)
     bars = _bars(used, finding, state) if launch.complete else ()
     room = diagnosis.headroom if state in ("slow", "unknown") else None
     if room is not None and any(bar.limit and bar.resource == room.resource for bar in bars):
@@ -97,7 +97,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         shape=_shape(profile),
         **_named(state, finding, unit),
         bars=bars,
-        basis=busy.basis(profile, {bar.resource: used[bar.resource] for bar in bars}),
+        basis=sections.basis(profile, {bar.resource: used[bar.resource] for bar in bars}),
         waits=_waits(profile),
         roof=resource_name(room.resource) if room else "",
         headroom=room.factor if room else None,
@@ -513,9 +513,9 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
         first, *others = profile.contradictions
         more = f" (and {len(others)} more)" if others else ""
         return f"The report contradicts itself: {visible(first, CODE)}{more}."
-    used = needs.believed(profile)
+    used = engine.believed(profile)
     if used is not profile:
-        return "".join(needs.notes(profile, used))
+        return "".join(engine.notes_on_needs(profile, used))
     if profile.launch.workload:
         return ""
     rows = profile.instructions

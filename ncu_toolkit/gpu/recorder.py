@@ -23,9 +23,8 @@ from typing import Any, Final
 import numpy
 
 from ncu_toolkit import __version__
-from ncu_toolkit.core.cache import cache_folder, keep
+from ncu_toolkit.core.cache import cache_folder, keep, without_collector
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
 from ncu_toolkit.program.builder import TraceBuilder

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, program_run, recorder
 from ncu_toolkit.gpu.runner import Session
@@ -201,8 +201,10 @@ def profile_step(
         try:
             trace = recorder.read_recording(raw, name)
         except UsageProblem as error:
-            ended = f"; it ended with exit code {code}" if code else ""
-            raise UsageProblem(f"{error.message}{ended}", error.remedy) from None
+            if not code:
+                raise
+            ended = f"{error.message}; it ended with exit code {code}"
+            raise UsageProblem(ended, f"What it printed may say why. {error.remedy}") from None
         symbols = recorder.symbols(raw)
     step = find_step(trace)
     account = account_of(step)
@@ -244,7 +246,7 @@ def profile_step(
                 f"under ncu the program launched none of the {len(chosen)} kernels that were chosen",
                 error.remedy,
             )
-        except EnvironmentProblem as error:
+        except ToolkitError as error:
             problem = error
     return StepRun(
         folder,

@@ -370,7 +370,8 @@ def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> 
     ]
     if not mine:
         return tried
-    return msgspec.structs.replace(tried, ceiling_us=together(mine, found.account))
+    ids = tuple(each.rule for each in mine)
+    return msgspec.structs.replace(tried, causes=ids, ceiling_us=together(mine, found.account))
 
 
 def winners(tried: Sequence[Tried], chosen: Sequence[TryVariant]) -> TryVariant | None:
@@ -418,6 +419,8 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         self.ahead = (2 if cores >= _CORES else 0) if ahead is None else ahead
         self.waiting: list[_Started] = []
         self.imports = False
+        self.parts: tuple[str, ...] = ()
+        """What the first run imported of its frameworks: others import it before their turn."""
 
     def __call__(self, variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
         return self.recorded(variant, _LIGHT, following)[0]
@@ -475,7 +478,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         command = self._command(variant)
         self.count += 1
         folder = (self.folder / str(self.count)).resolve()
-        variables: dict[str, str] = {}
+        variables = dict(asked.environment)
         for switch, _ in variant.on:
             variables.update(switch.environment)
         environment = recorder.prepared(command, folder, replace(asked, environment=variables))
@@ -483,6 +486,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         hooked = [(switch, value) for switch, value in variant.on if switch.hooks]
         plan = {
             "kernel": self.job.kernel,
+            "parts": self.parts,
             "switches": [{"id": s.id, "value": value, "path": str(s.path)} for s, value in hooked],
         }
         (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
@@ -510,7 +514,8 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         for each in coming[:1]:  # it runs while this one's recording is read
             _let(each)
         printed, complaint = (_read(folder / name) for name in ("printed", "complained"))
-        applied, unable, modules = _facts(folder)
+        applied, unable, modules, parts = _facts(folder)
+        self.parts = self.parts or parts
         self.imports = self.imports or bool(modules)
         state = cuda.combined(states)
         found = TryRun(
@@ -651,18 +656,22 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def _facts(folder: Path) -> tuple[frozenset[str], tuple[tuple[str, str], ...], frozenset[str]]:
-    """What inside/switching.py wrote: switches that changed something, why others did not, and the
-    modules that were imported."""
-    applied, unable, modules = set(), [], set()
+def _facts(
+    folder: Path,
+) -> tuple[frozenset[str], tuple[tuple[str, str], ...], frozenset[str], tuple[str, ...]]:
+    """What inside/switching.py wrote: switches that changed something, why others did not, the
+    frameworks that were imported, and their parts in the order of import."""
+    applied, unable, modules, parts = set(), [], set(), ()
     for path in sorted(folder.glob("*.switches")):
         for line in _read(path).splitlines():
             with contextlib.suppress(ValueError):
                 fact = json.loads(line)
                 if "module" in fact:
                     modules.add(fact["module"])
+                elif "parts" in fact:
+                    parts = max(parts, tuple(fact["parts"]), key=len)
                 elif "applied" in fact:
                     applied.add(fact["switch"])
                 else:
                     unable.append((fact["switch"], fact["cannot"]))
-    return frozenset(applied), tuple(unable), frozenset(modules)
+    return frozenset(applied), tuple(unable), frozenset(modules), parts

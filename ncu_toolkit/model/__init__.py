@@ -1,23 +1,21 @@
 """The values that flow between stages, frozen: report file -> Profile -> Diagnosis -> view."""
 
-from ncu_toolkit.model.finding import (
+from ncu_toolkit.model.profile import (
+    SCHEMA_VERSION,
     Comparison,
+    Context,
+    Device,
     Diagnosis,
     Evidence,
     Finding,
-    Headroom,
-    Location,
-    NoFinding,
-)
-from ncu_toolkit.model.profile import (
-    SCHEMA_VERSION,
-    Context,
-    Device,
     Frame,
+    Headroom,
     Instruction,
     InstructionMix,
     Launch,
+    Location,
     MachineCode,
+    NoFinding,
     Origin,
     Presence,
     Profile,

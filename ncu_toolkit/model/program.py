@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from ncu_toolkit.model.finding import Evidence, NoFinding
-from ncu_toolkit.model.profile import Device, Launch
+from ncu_toolkit.model.profile import Device, Evidence, Launch, NoFinding
 
 OpKind = Literal["kernel", "copy", "set"]
 CallKind = Literal["launch", "copy", "set", "sync", "allocate", "free", "graph", "load", "other"]
@@ -284,8 +283,10 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     results: Results = "not compared"
     compared: str = ""
     """How what the program prints differs, a sentence."""
+    causes: tuple[str, ...] = ()
+    """Ids of the findings that it is for."""
     ceiling_us: float | None = None
-    """What it saves at most by the findings that it is for; None where none was made."""
+    """What it saves at most by these; None where none was made."""
     keep: tuple[str, ...] = ()
     """The lines that make it permanent."""
 

@@ -18,22 +18,21 @@ from ncu_toolkit.diagnosis.calibrate import (
     ncu_estimates,
     pairs,
 )
-from ncu_toolkit.document.views import (
+from ncu_toolkit.document.tables import (
     Cell,
-    Chart,
     Spec,
     Table,
     Tone,
     missing,
     number,
     plain_table,
-    shown_size,
     table,
     text,
 )
+from ncu_toolkit.document.views import Chart, shown_size
+from ncu_toolkit.explain.sections import cause, cause_cell, verdict_cell
 from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, Entry
-from ncu_toolkit.pages.page_tables import cause, cause_cell, verdict_cell
 
 HEADINGS: Final = (
     "family", "slow", "fast", "size", "cause that the step removes", "rank", "predicted %", "achieved %", "off by", "ncu rank", "ncu %", "ncu off by",
@@ -234,7 +233,7 @@ _COLUMNS: Final[tuple[Spec[_Case], ...]] = (
     Spec("size", "Size", "of the problem", numeric=False, cell=lambda of: text(f"{shown_size(of.case.pair.size)} {of.case.pair.dtype}")),
     Spec("removes", "Removes", "the cause that the step's header says it removes", numeric=False, cell=lambda of: cause_cell(of.case.pair.cause)),
     Spec("rank", "Found at", "rank of that cause among the findings on the slower rung", cell=_found_at),
-    Spec("verdict", "Verdict", "the verdict on the slower rung", numeric=False, cell=lambda of: verdict_cell(of.entry.book, of.case.pair.main)),
+    Spec("verdict", "Verdict", "the verdict on the slower rung", numeric=False, cell=lambda of: verdict_cell(of.entry.book.card(of.case.pair.main))),
     Spec("predicted", "Predicted", "the speedup if only this is fixed, from the slower rung's profile", cell=_predicted),
     Spec("achieved", "Achieved", "speedup of the next rung, timed or profiled", cell=_achieved),
     Spec("error", "Off by, points", "difference of the two, as shares of the earlier time", cell=_off_by),

@@ -9,12 +9,12 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.core.units import LEAST_GAIN
+from ncu_toolkit.core.units import LEAST_GAIN, compact
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.compare import of_all
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.document.views import (
+from ncu_toolkit.document.tables import (
     Cell,
     Spec,
     Table,
@@ -24,12 +24,12 @@ from ncu_toolkit.document.views import (
     text,
     without_empty,
 )
-from ncu_toolkit.explain.sections import fact_cell
+from ncu_toolkit.explain.sections import cause, fact_cell, verdict_cell
 from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Timing, matches_opcode
 from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Entry, Ladder, achieved
-from ncu_toolkit.pages.page_tables import cause, compact, limiter_words, verdict_cell
+from ncu_toolkit.pages.unit_folds import limiter_words
 
 NOT_PROFILED: Final = "this rung was not profiled at this size"
 NOT_TIMED: Final = "this rung was not timed at this size"
@@ -156,7 +156,7 @@ def _top_stall(entry: Entry) -> Cell:
 
 
 def _bottleneck(entry: Entry) -> Cell:
-    return verdict_cell(entry.book, entry.main) if entry.main else missing(NOT_PROFILED)
+    return verdict_cell(entry.book.card(entry.main)) if entry.main else missing(NOT_PROFILED)
 
 
 def next_step(entry: Entry) -> Entry | None:

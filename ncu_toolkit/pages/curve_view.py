@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import plot_text, slug, visible
-from ncu_toolkit.document.views import Cell, Chart, missing, number, plain_table, shown_size, text
+from ncu_toolkit.document.tables import Cell, missing, number, plain_table, text
+from ncu_toolkit.document.views import Chart, shown_size
 from ncu_toolkit.model import Timing
 from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, problem_of

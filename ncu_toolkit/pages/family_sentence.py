@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.time_model import NOISE
+from ncu_toolkit.explain.sections import cause
 from ncu_toolkit.pages.book import Entry, Ladder, problem_of
-from ncu_toolkit.pages.page_tables import cause
 from ncu_toolkit.pages.roofline import DeviceRoof, RoofName, best
 
 #: Measured rates that a kernel may go beyond: what memory copies, or a library's product reaches.

@@ -11,27 +11,15 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.document.pictures import BarKind, BarMark, BarRow, Segment
-from ncu_toolkit.document.views import (
-    BarChart,
-    Cell,
-    Chart,
-    DefectPair,
-    FamilyView,
-    Panel,
-    Table,
-    missing,
-    number,
-    plain_table,
-    shown_size,
-    text,
-)
+from ncu_toolkit.document.card import BarKind, BarMark, BarRow, Segment
+from ncu_toolkit.document.tables import Cell, Table, missing, number, plain_table, text
+from ncu_toolkit.document.views import BarChart, Chart, DefectPair, FamilyView, Panel, shown_size
+from ncu_toolkit.explain.sections import cause
 from ncu_toolkit.pages import charts, tune_view
 from ncu_toolkit.pages.book import Book, Entry, Ladder, problem_of
 from ncu_toolkit.pages.columns import NOT_TIMED, ladder_table
 from ncu_toolkit.pages.curve_view import library_curve
 from ncu_toolkit.pages.family_sentence import rate_text, roof_name, sentence
-from ncu_toolkit.pages.page_tables import cause
 from ncu_toolkit.pages.roofline import Spot, roofline
 
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from ncu_toolkit import __version__
 from ncu_toolkit.analysis.analyze import Analysis
+from ncu_toolkit.core.cache import without_collector
 from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.core.safe import slug
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.core.workers import default_jobs, forked, without_collector
+from ncu_toolkit.core.workers import default_jobs, forked
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.document.views import Answer
@@ -22,7 +23,7 @@ from ncu_toolkit.model import Device, Profile
 from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.pages import json as json_out
 from ncu_toolkit.pages.book import Book, book_for, open_book
-from ncu_toolkit.pages.hotspots import sources_of
+from ncu_toolkit.pages.code_folds import sources_of
 from ncu_toolkit.pages.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.pages.page_view import Neighbours, page_view
 from ncu_toolkit.pages.run_view import FILTER, page_names, run_summary, run_view, with_neighbours

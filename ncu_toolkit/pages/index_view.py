@@ -8,7 +8,8 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.document.views import Cell, Column, Fact, Table, number, text
+from ncu_toolkit.document.tables import Cell, Column, Table, number, text
+from ncu_toolkit.document.views import Fact
 from ncu_toolkit.ladder.problems import families, problem_for
 from ncu_toolkit.pages.book import Book, Ladder
 from ncu_toolkit.pages.family_sentence import against_library, rate_text, short_sentence

@@ -1,6 +1,6 @@
 """What commands found, for machines: a run, an analysis, programs and a comparison as JSON, an
 analysis and a program's kernels as CSV. Schemas of an analysis and of programs are
-schemas/analysis-1.json and schemas/program-1.json in the package."""
+schemas/analysis-1.json, program-1.json and trial-1.json in the package."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core.safe import csv_rows, visible
-from ncu_toolkit.document.answer import MANY
 from ncu_toolkit.document.card import Card
+from ncu_toolkit.document.views import MANY
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import (
     Diagnosis,
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
     from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference
     from ncu_toolkit.analysis.program import Programs
-    from ncu_toolkit.document.views import Answer, Cell, RunView, Table
+    from ncu_toolkit.document.tables import Cell, Table
+    from ncu_toolkit.document.views import Answer, RunView
     from ncu_toolkit.explain.probed import Probed
     from ncu_toolkit.explain.program import Judged
     from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial
@@ -162,7 +163,7 @@ def launch_of_run(profile: Profile, found: Diagnosis, page: str) -> dict[str, An
 
 @cache
 def schema(name: str = "analysis") -> dict[str, Any]:
-    """The published JSON schema of an `analysis`, or of a `program`."""
+    """The published JSON schema of an `analysis`, a `program`, or a `trial`."""
     text = (
         resources.files("ncu_toolkit")
         .joinpath(f"schemas/{name}-{VERSION}.json")
@@ -230,9 +231,7 @@ def program_document(programs: Programs, top: int | None = None) -> str:
     )
 
 
-_TRIED: Final = (
-    "switches title outcome said before_us after_us noise_us p results compared ceiling_us keep"
-)
+_TRIED: Final = "switches title outcome said before_us after_us noise_us p results compared causes ceiling_us keep"
 
 
 def trial_document(trial: ProgramTrial) -> str:

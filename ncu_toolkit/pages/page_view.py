@@ -15,46 +15,58 @@ from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import expectations, figures
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.views import (
+from ncu_toolkit.document.tables import (
     Cell,
+    Spec,
+    Table,
+    Tone,
+    missing,
+    number,
+    table,
+    text,
+    without_empty,
+)
+from ncu_toolkit.document.views import (
     Command,
     Fact,
     FindingView,
     Fold,
     PageView,
     Question,
-    Spec,
-    Table,
-    Tone,
-    missing,
-    number,
     shown_size,
-    table,
-    text,
-    without_empty,
 )
-from ncu_toolkit.explain.busy import resource_name, uses
 from ncu_toolkit.explain.code import registers, static_parts
-from ncu_toolkit.explain.sections import fact_cell, over_time, roof_plot, spec
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Frame, Location, NoFinding, Profile
-from ncu_toolkit.model.finding import shown_step
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages.book import Book, Entry, problem_of
-from ncu_toolkit.pages.columns import NOT_TIMED, energy_cell, rate_cell
-from ncu_toolkit.pages.hotspots import code_fold
-from ncu_toolkit.pages.memory_view import memory_fold
-from ncu_toolkit.pages.page_tables import (
+from ncu_toolkit.explain.sections import (
     cause,
     cause_cell,
+    fact_cell,
+    fact_label,
     gain_cell,
-    instruction_fold,
-    metrics_table,
-    occupancy_fold,
-    rules_table,
-    stall_fold,
+    over_time,
+    resource_name,
+    roof_plot,
+    spec,
+    uses,
 )
+from ncu_toolkit.metrics.registry import REGISTRY
+from ncu_toolkit.model import (
+    Diagnosis,
+    Evidence,
+    Finding,
+    Frame,
+    Location,
+    NoFinding,
+    Profile,
+    RuleMessage,
+)
+from ncu_toolkit.model.profile import shown_step
+from ncu_toolkit.model.run import Run
+from ncu_toolkit.pages.book import Book, Entry, problem_of
+from ncu_toolkit.pages.code_folds import code_fold, instruction_fold, stall_fold
+from ncu_toolkit.pages.columns import NOT_TIMED, energy_cell, rate_cell
 from ncu_toolkit.pages.step_view import step_fold
 from ncu_toolkit.pages.tune_view import differs
+from ncu_toolkit.pages.unit_folds import memory_fold, occupancy_fold
 
 Neighbours = tuple[Cell | None, Cell | None]
 
@@ -570,3 +582,38 @@ def opening(run: Run, name: str) -> tuple[Command, ...]:
     unpack = f"xz --decompress --keep {shlex.quote(visible(name))}"
     what = f"Unpack the report (this keeps the packed one), and {what}"
     return (Command(what, f"{unpack}\n{opened}"),)
+
+
+def rules_table(profile: Profile) -> Table:
+    """Nsight Compute's own rule messages as the report holds them."""
+
+    def message(rule: RuleMessage) -> Cell:
+        return text(
+            " ".join(f"{rule.title}: {rule.text}".split() if rule.title else rule.text.split())
+        )
+
+    def gain(rule: RuleMessage) -> Cell:
+        part = rule.speedup / 100 if rule.speedup is not None else None
+        return number(part, "fraction", "the rule gives no estimate")
+
+    specs: list[Spec[RuleMessage]] = [
+        spec("Rule", lambda rule: text(rule.rule), words=True),
+        spec("Message", message, words=True),
+        spec("Kind", lambda rule: text(rule.kind), words=True),
+        spec("Estimate", gain, "Nsight Compute's estimated gain"),
+        spec("Scope", lambda rule: text(rule.scope or "–"), words=True),
+    ]
+    ranked = sorted(profile.rules, key=lambda rule: -(rule.speedup or 0.0))
+    return table("Messages of Nsight Compute's own rules", specs, ranked, key="rules")
+
+
+def metrics_table(profile: Profile) -> Table:
+    """Every registry metric with its value or the reason why there is none."""
+    specs: list[Spec[str]] = [
+        spec("Figure", fact_label, words=True),
+        spec("Value", lambda name: fact_cell(profile, name, meaning=False)),
+        spec(
+            "Nsight Compute's name", lambda name: text(REGISTRY[name].ncu[0], code=True), words=True
+        ),
+    ]
+    return table("All figures read from the report", specs, list(REGISTRY), key="metrics")

@@ -13,28 +13,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.cache import without_collector
 from ncu_toolkit.core.files import make_folder, write_atomic
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.program import part_saved
-from ncu_toolkit.document.card import in_the_middle, whole_percent
-from ncu_toolkit.document.pictures import BarKind, BarRow, Icicle, Segment, Tile
-from ncu_toolkit.document.views import (
-    BarChart,
-    Cell,
-    Fact,
-    FindingView,
-    Fold,
-    ProgramView,
-    Spec,
-    Table,
-    number,
-    table,
-    text,
+from ncu_toolkit.document.card import (
+    BarKind,
+    BarRow,
+    Icicle,
+    Segment,
+    Tile,
+    in_the_middle,
+    whole_percent,
 )
+from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text
+from ncu_toolkit.document.views import BarChart, Fact, FindingView, Fold, ProgramView
 from ncu_toolkit.explain.program import (
     Known,
     headline,
@@ -46,7 +42,7 @@ from ncu_toolkit.explain.program import (
     saving,
     steps_of,
 )
-from ncu_toolkit.explain.sections import spec
+from ncu_toolkit.explain.sections import gain_cell, spec, verdict_cell
 from ncu_toolkit.model import Launch, NoFinding
 from ncu_toolkit.model.program import (
     AccountPart,
@@ -58,7 +54,6 @@ from ncu_toolkit.model.program import (
 )
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.page_tables import gain_cell, verdict_cell
 from ncu_toolkit.pages.page_view import evidence_table, page_view
 from ncu_toolkit.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.choice import LaunchGroup, groups
@@ -506,7 +501,9 @@ def _launches(
     unreported = none("no report of this kernel")
 
     def verdict(group: LaunchGroup) -> Cell:
-        return verdict_cell(book, known[group.shape][0]) if group.shape in known else unreported
+        return (
+            verdict_cell(book.card(known[group.shape][0])) if group.shape in known else unreported
+        )
 
     def gain(group: LaunchGroup) -> Cell:
         return gain_cell(known[group.shape][1].primary) if group.shape in known else unreported

@@ -9,34 +9,22 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ncu_toolkit.analysis import reported
-from ncu_toolkit.analysis.answers import chained, told_apart
 from ncu_toolkit.analysis.reported import ReportedLaunch
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
-from ncu_toolkit.document.answer import CARDS, MANY, Kind, answer
+from ncu_toolkit.diagnosis.chain import chained
 from ncu_toolkit.document.card import Card, kernel_name
-from ncu_toolkit.document.views import (
-    Answer,
-    Cell,
-    Column,
-    Fact,
-    RunView,
-    Table,
-    missing,
-    number,
-    plain_table,
-    text,
-)
+from ncu_toolkit.document.tables import Cell, Column, Table, missing, number, plain_table, text
+from ncu_toolkit.document.views import CARDS, MANY, Answer, Fact, Kind, RunView, answer, told_apart
 from ncu_toolkit.explain.program import program_answer
-from ncu_toolkit.explain.sections import fact_cell, saved_us, savings
+from ncu_toolkit.explain.sections import fact_cell, gain_cell, saved_us, savings, verdict_cell
 from ncu_toolkit.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.model import Presence, Profile
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, book_for
 from ncu_toolkit.pages.calibration import calibration, predictions
 from ncu_toolkit.pages.family_view import family_view
-from ncu_toolkit.pages.page_tables import gain_cell, verdict_cell
 from ncu_toolkit.pages.page_view import (
     Neighbours,
     beside,
@@ -98,7 +86,7 @@ def run_summary(book: Book) -> RunView:
         else visible(run.title),
         visible(run.created),
         run.live,
-        (*_step(run), *header(book)),
+        tuple(header(book)),
         program,
         answered,
         savings(alike, card_pages),
@@ -119,13 +107,8 @@ def run_summary(book: Book) -> RunView:
             for name in run.report_files
         ),
         (),
+        STEP_PAGE if run.step else "",
     )
-
-
-def _step(run: Run) -> tuple[Fact, ...]:
-    """The way to the page of the program's step."""
-    words = Cell("where the step's time goes", href=STEP_PAGE)
-    return (Fact("Program", words),) if run.step else ()
 
 
 def page_names(book: Book) -> dict[int, str]:
@@ -365,7 +348,7 @@ def _kind(
     page = linked.get(id(profile), "")
     yield Cell(name, visible(launch.function), visible(launch.kernel, 1000), page, code=True)
     yield number(whole if times else None, "us", why, title=f"each {spread}")
-    yield verdict_cell(book, profile)
+    yield verdict_cell(book.card(profile))
     yield (
         gain_cell(book.diagnosis(profile).primary)
         if launch.complete

@@ -13,12 +13,12 @@ from ncu_toolkit.diagnosis.compare import stall_cycles
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.steps import StepExplanation
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.document.views import Cell, Fact, Fold, Table, missing, number, text
+from ncu_toolkit.document.tables import Cell, Table, missing, number, text
+from ncu_toolkit.document.views import Fact, Fold
 from ncu_toolkit.explain.differences import diff
-from ncu_toolkit.explain.sections import by_fact, change
+from ncu_toolkit.explain.sections import by_fact, cause, cause_cell, change
 from ncu_toolkit.pages.book import Entry, achieved
 from ncu_toolkit.pages.columns import NOT_TIMED, rung_link
-from ncu_toolkit.pages.page_tables import cause, cause_cell
 
 #: Figures whose change a step's table shows, where both sides have them.
 _MOVED: Final = (

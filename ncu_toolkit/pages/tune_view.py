@@ -14,7 +14,8 @@ from ncu_toolkit.core import files, units
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import plot_text, slug, visible
 from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.document.views import Answer, Chart, number, plain_table, shown_size, text
+from ncu_toolkit.document.tables import number, plain_table, text
+from ncu_toolkit.document.views import Answer, Chart, shown_size
 from ncu_toolkit.gpu import tuned
 from ncu_toolkit.gpu.halving import KIND, Search, Trial, fallen
 from ncu_toolkit.model.codec import from_plain, open_document

@@ -29,17 +29,8 @@ from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.core.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.document.card import whole_percent
-from ncu_toolkit.document.glossary import Definition, Definitions
-from ncu_toolkit.document.views import (
-    Answer,
-    Cell,
-    Chart,
-    Column,
-    Fact,
-    ProgramView,
-    RunView,
-    Table,
-)
+from ncu_toolkit.document.tables import Cell, Column, Definition, Definitions, Table
+from ncu_toolkit.document.views import Answer, Chart, Fact, ProgramView, RunView
 from ncu_toolkit.render.pictures import course, icicle, roofline, stairs
 
 FOLDER: Final = "assets"

@@ -11,7 +11,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import markdown as md
 from ncu_toolkit.core.safe import markdown_code as code
 from ncu_toolkit.document.card import Card
-from ncu_toolkit.document.views import Answer, Listing, Table
+from ncu_toolkit.document.tables import Table
+from ncu_toolkit.document.views import Answer, Listing
 
 #: Lines of a listing that a pull request shows.
 _LISTED: Final = 60

@@ -10,8 +10,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from ncu_toolkit.core import units
-from ncu_toolkit.document.card import whole_percent
-from ncu_toolkit.document.pictures import Course, Icicle, Reach, RoofPicture, Tile
+from ncu_toolkit.document.card import Course, Icicle, Reach, RoofPicture, Tile, whole_percent
 from ncu_toolkit.document.views import StepChart
 
 #: A roofline's size, and the room around its plot, in pixels.

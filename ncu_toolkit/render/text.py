@@ -14,7 +14,6 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from ncu_toolkit.core import units
-from ncu_toolkit.document.answer import TONES
 from ncu_toolkit.document.card import (
     Card,
     CodeLine,
@@ -24,7 +23,8 @@ from ncu_toolkit.document.card import (
     in_the_middle,
     whole_percent,
 )
-from ncu_toolkit.document.views import Answer, Cell, Listing, RunView, Table, Trend
+from ncu_toolkit.document.tables import Cell, Table
+from ncu_toolkit.document.views import TONES, Answer, Listing, RunView, Trend
 
 #: Columns of text that goes to no terminal, and the most that a card takes of a wide one.
 WIDTH: Final = 100

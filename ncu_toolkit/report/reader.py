@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core import cache, units, workers
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, partly
-from ncu_toolkit.core.workers import without_collector
+from ncu_toolkit.core.cache import without_collector
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.core.safe import shell_word
 from ncu_toolkit.model import Frame, Launch, MachineCode, Origin, Profile
 from ncu_toolkit.report import cubin, framing, integrity, messages, ncu_action, ncu_source
 from ncu_toolkit.report.framing import Framing, Malformed
@@ -455,3 +456,8 @@ def _of_every_launch(
         for sentence, names in one.items()
     }
     return dict.fromkeys(range(launches), shared) if shared else {}
+
+
+def partly(path: Path | str) -> str:
+    """The command that reads what is left of a report, for a remedy that any command may give."""
+    return f"`ncu-toolkit analyze {shell_word(str(path))} --allow-partial` shows what is left of it"

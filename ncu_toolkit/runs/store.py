@@ -24,11 +24,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ncu_toolkit.core import files
+from ncu_toolkit.core.cache import without_collector
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import write_atomic as write_atomic  # used as store.write_atomic
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.shares import grouped
-from ncu_toolkit.core.workers import without_collector
 from ncu_toolkit.diagnosis import needs
 from ncu_toolkit.ladder.catalogue import find_rung, load_families
 from ncu_toolkit.ladder.expressions import evaluate_int
@@ -393,8 +393,9 @@ def _with_needs(
     folder: Path, profiles: Sequence[Profile], texts: Iterable[str]
 ) -> tuple[Profile, ...]:
     try:
-        given = tuple(map(needs.parse, texts))
-        return tuple(needs.apply(profile, given) for profile in profiles)
+        for said in map(needs.parse, texts):
+            profiles = tuple(map(said.applied, profiles))
+        return tuple(profiles)
     except UsageProblem as error:
         raise InputProblem(
             f"'{folder / MANIFEST}': {error.message}", "The manifest was edited. Make the run again"

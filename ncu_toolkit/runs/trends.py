@@ -16,19 +16,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.document.card import NAME, factor_text, kernel_name, short_name
-from ncu_toolkit.document.pictures import Course
-from ncu_toolkit.document.views import (
-    Answer,
-    Cell,
-    Column,
-    Spec,
-    Table,
-    Tone,
-    Trend,
-    TrendPoint,
-    table,
-)
+from ncu_toolkit.document.card import NAME, Course, factor_text, kernel_name, short_name
+from ncu_toolkit.document.tables import Cell, Column, Spec, Table, Tone, table
+from ncu_toolkit.document.views import Answer, Trend, TrendPoint
 from ncu_toolkit.runs.history import History
 
 #: Runs that a sparkline shows.

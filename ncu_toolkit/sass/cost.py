@@ -33,7 +33,7 @@ from ncu_toolkit.sass.opcodes import (
 )
 
 if TYPE_CHECKING:
-    from ncu_toolkit.sass.disassembly import Function, SassInstruction
+    from ncu_toolkit.sass.opcodes import Function, SassInstruction
 
 #: Warp instructions an SM issues a cycle: one a scheduler (CUDA C++ Programming Guide,
 #: "Multiprocessor Level", CC 7.0 on).

@@ -11,16 +11,15 @@ import hashlib
 import re
 import subprocess
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import cache_folder, replace_file
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.sass.opcodes import CodeRow, base, flops
+from ncu_toolkit.sass.opcodes import Function, SassInstruction, without_padding
 
 TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes under one
 
@@ -29,59 +28,6 @@ _LABEL = re.compile(r"^([.$\w@]+):\s*$")
 _LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P[T\d]+)\s+)?([A-Z][\w.]*)\s*(.*)$")
 _TARGET = re.compile(r"\.L_[\w$]+")
-
-
-@dataclass(frozen=True)
-class SassInstruction:
-    """One instruction. `file` and `line` are the innermost source position, or "" and 0."""
-
-    address: int
-    opcode: str
-    """Mnemonic with modifiers: `LDG.E.128`."""
-    operands: str = ""
-    predicate: str = ""
-    """`@P0`, `@!P1`; "" where always executed."""
-    file: str = ""
-    line: int = 0
-    targets: tuple[int, ...] = ()
-    """Addresses a branch may jump to; for a call, the callee."""
-
-    @cached_property
-    def base(self) -> str:
-        return base(self.opcode)
-
-    @cached_property
-    def modifiers(self) -> tuple[str, ...]:
-        return tuple(self.opcode.split(".")[1:])
-
-    @property
-    def flops(self) -> float:
-        """Operations of one thread; 0 where the mnemonic does not say (see opcodes.flops)."""
-        return flops(self.opcode, self.operands) or 0.0
-
-    @property
-    def sass(self) -> str:
-        """As a disassembler prints it."""
-        return " ".join(part for part in (self.predicate, self.opcode, self.operands) if part)
-
-
-@dataclass(frozen=True)
-class Function:
-    """One function's instructions in address order, without the padding after its last one."""
-
-    name: str
-    instructions: tuple[SassInstruction, ...]
-
-    @cached_property
-    def lines(self) -> tuple[CodeRow, ...]:
-        return tuple(CodeRow(i.address, i.opcode, i.sass) for i in self.instructions)
-
-    @cached_property
-    def targets(self) -> dict[int, tuple[int, ...]]:
-        """Indices of the instructions that each branch, call or BSSY names, by its own."""
-        index = {i.address: n for n, i in enumerate(self.instructions)}
-        named = ((n, i.targets) for n, i in enumerate(self.instructions) if i.targets)
-        return {n: tuple(index[t] for t in found if t in index) for n, found in named}
 
 
 def disassemble(cubin: Path) -> tuple[Function, ...]:
@@ -184,20 +130,6 @@ def _function(name: str, lines: Iterable[str]) -> Function:
             )
         )
     return Function(name, tuple(without_padding(instructions)))
-
-
-def without_padding(instructions: Sequence[SassInstruction]) -> Sequence[SassInstruction]:
-    """Without the NOPs, and the branch to itself before them, that pad a function's end."""
-    end = len(instructions)
-    while end and instructions[end - 1].base == "NOP":
-        end -= 1
-    if (
-        end
-        and instructions[end - 1].base == "BRA"
-        and instructions[end - 1].targets == (instructions[end - 1].address,)
-    ):
-        end -= 1
-    return instructions[:end]
 
 
 @lru_cache(maxsize=1)

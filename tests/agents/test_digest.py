@@ -18,7 +18,8 @@ from ncu_toolkit.agents.tools import analysed
 from ncu_toolkit.analysis import answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.document.views import Answer, Cell, Column, Listing, Table
+from ncu_toolkit.document.tables import Cell, Column, Table
+from ncu_toolkit.document.views import Answer, Listing
 
 BUDGETS = (digest.LEAST, 800, 2000, digest.DEFAULT, digest.MOST)
 

@@ -46,7 +46,7 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.diagnosis import rules
 from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.document.views import Table
+from ncu_toolkit.document.tables import Table
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Finding
 from ncu_toolkit.pages import json as documents

@@ -18,12 +18,13 @@ from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
 from ncu_toolkit.analysis.gate import Side
 from ncu_toolkit.cli import main
-from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem, partly
+from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.document.card import cut_apart
 from ncu_toolkit.explain import differences
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages import html
 from ncu_toolkit.render.text import Fitted, plain_text
+from ncu_toolkit.report.reader import partly
 
 TRANSPOSE = recorded.ROOT / "ncu_toolkit/data/recordings/h200-transpose/profile.ncu-rep.xz"
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
+import jsonschema
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from program_found import small
 
 from ncu_toolkit.analysis.trial import save_trial, trial_path
 from ncu_toolkit.cli import cli
+from ncu_toolkit.core.errors import GateFailed, InputProblem
 from ncu_toolkit.gpu import trying
-from ncu_toolkit.model.program import ProgramTrial, Tried
+from ncu_toolkit.model.program import ProgramTrial, Results, Tried, TryOutcome
+from ncu_toolkit.pages import json as json_pages
 from ncu_toolkit.program.files import write_trace
 from ncu_toolkit.runs import history
 from ncu_toolkit.runs.intake import rows_of_trial
@@ -65,6 +71,16 @@ def test_other_formats(asked: list[tuple[trying.TryJob, Sequence[str]]], tmp_pat
     found = json.loads((tmp_path / "a.json").read_text())
     assert found["schema"] == "ncu-toolkit/trial"
     assert found["tried"][0]["after"] == 17900.0
+    schema = json_pages.schema("trial")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(found, schema)
+    switch = schema["properties"]["tried"]["items"]
+    assert set(found) == set(schema["required"])
+    assert set(found["tried"][0]) == set(switch["required"])
+    assert set(switch["properties"]["outcome"]["enum"]) == set(get_args(TryOutcome))
+    assert set(switch["properties"]["results"]["enum"]) == set(get_args(Results))
+    again = CliRunner().invoke(cli, ["compare", *[str(tmp_path / "a.json")] * 2])
+    assert "step with tf32" in again.output  # the document is a trial too
     done = run("tf32", "--format", "html", "-o", str(tmp_path / "a.html"), "--", "python")
     assert done.exit_code == 0, done.output
     assert "2.60×" in (tmp_path / "a.html").read_text()
@@ -117,3 +133,41 @@ def test_the_history_has_the_step_with_and_without(
     assert rows[1].spread == 0.0
     pytest.importorskip("duckdb")
     history.add(rows)
+
+
+def test_two_trials_are_compared(tmp_path: Path) -> None:
+    """By folder or trace: the step as it is and with each switch, tested as kernels are."""
+
+    def made(name: str, trial: ProgramTrial) -> Path:
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "program.ncu-trace"
+        write_trace(small().step.trace, path)
+        save_trial(trial, trial_path(path))
+        return path
+
+    def compared(*words: object) -> Result:
+        return CliRunner().invoke(cli, ["compare", *map(str, words)])
+
+    times = (46600.0, 46610.0, 46620.0, 46590.0, 46580.0)
+    old = msgspec.structs.replace(TRIAL, before_us=times)
+    one = made("one", old)
+    other = made("two", msgspec.structs.replace(old, before_us=tuple(1.1 * each for each in times)))
+    found = compared(one.parent, other)
+    assert found.exit_code == 0, found.output
+    assert re.search(r"^step +46.6.ms +51.3.ms +\+10.0.%", found.output, re.MULTILINE)
+    assert re.search(r"^step with tf32 +17.9.ms +17.9.ms +=", found.output, re.MULTILINE)
+    assert "kernel" not in found.output
+    failed = compared(one, other, "--fail-on", "time>5%")
+    assert isinstance(failed.exception, GateFailed)
+    assert "regression: step: time>5%" in failed.output
+    assert "2 steps compared: no regression" in compared(one, one, "--fail-on", "time>5%").output
+    elsewhere = made("three", msgspec.structs.replace(old, gpu="Another GPU"))
+    undecided = compared(one, elsewhere, "--fail-on", "time>5%")
+    assert isinstance(undecided.exception, InputProblem)
+    assert "other GPU" in compared(one, elsewhere).output
+    (tmp_path / "none").mkdir()
+    assert "holds none" in str(compared(one, tmp_path / "none").exception)
+    both = compared(tmp_path, one)
+    assert "several trials of 'train.py' are there" in str(both.exception)
+    trial_path(other).write_text("{")
+    assert isinstance(compared(one, other).exception, InputProblem)

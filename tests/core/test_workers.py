@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.core import workers
+from ncu_toolkit.core import cache, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
 THREADS = workers._threads
@@ -51,6 +51,22 @@ def test_what_is_not_worth_a_fork_is_done_here(
     assert len(list(tmp_path.iterdir())) == count
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_threads_of_numpy_do_not_count() -> None:
+    """A fork ends those of its OpenBLAS; any other thread stays."""
+    code = (
+        "import threading, numpy\n"
+        "from ncu_toolkit.core.workers import _threads\n"
+        "print(_threads())\n"
+        "stop = threading.Event(); threading.Thread(target=stop.wait).start()\n"
+        "print(_threads()); stop.set()\n"
+    )
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.split() == ["1", "2"]
+
+
 @pytest.mark.slow
 def test_errors_come_back() -> None:
     def refuse(n: int) -> None:
@@ -78,7 +94,7 @@ def test_the_collector_is_back_afterwards() -> None:
     import gc
 
     def work() -> None:
-        with workers.without_collector():
+        with cache.without_collector():
             assert not gc.isenabled()
             raise ValueError("x")
 
@@ -218,7 +234,7 @@ def test_what_the_machine_lacks_is_no_fault_of_the_file() -> None:
 _MAKER = """
 import sys, threading
 sys.path[:0] = [{tests!r}, {root!r}]
-from ncu_toolkit.core import workers
+from ncu_toolkit.core import cache, workers
 with workers.WorkerPool("test_workers:whoami", 600, str) as made:
     if {fork}:
         made.fork(1)

@@ -12,7 +12,7 @@ import pytest
 from ncu_toolkit.diagnosis.engine import diagnose, nearest
 from ncu_toolkit.diagnosis.kernel import Kernel, language
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._access import loads_in_flight
+from ncu_toolkit.diagnosis.rules._launch import loads_in_flight
 from ncu_toolkit.diagnosis.rules.shared_instruction_pressure import patch_side
 from ncu_toolkit.model import Finding, Instruction
 

@@ -13,9 +13,9 @@ import recorded
 
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.explain.sections import gain_cell
 from ncu_toolkit.hardware.specs import occupancy, what_if_registers
 from ncu_toolkit.model import Finding
-from ncu_toolkit.pages.page_tables import gain_cell
 from ncu_toolkit.sass import attribution
 
 

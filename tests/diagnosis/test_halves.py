@@ -9,7 +9,7 @@ import diagnosis_cases as cases
 import pytest
 
 from ncu_toolkit.diagnosis.kernel import Kernel
-from ncu_toolkit.diagnosis.rules._arithmetic import is_widening, widened
+from ncu_toolkit.diagnosis.rules._launch import is_widening, widened
 
 
 @pytest.mark.parametrize(

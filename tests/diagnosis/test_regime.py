@@ -14,7 +14,7 @@ from ncu_toolkit.cli._common import shown_as
 from ncu_toolkit.cli.probe import confirmations
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.document.answer import Kind, answer
+from ncu_toolkit.document.views import Kind, answer
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.gpu import trace
 from ncu_toolkit.model import Device

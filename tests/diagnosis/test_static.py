@@ -17,8 +17,7 @@ from ncu_toolkit.cli import cli
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
-from ncu_toolkit.diagnosis.rules import Rule, load_rules
-from ncu_toolkit.diagnosis.rules._code import KernelFacts
+from ncu_toolkit.diagnosis.rules import KernelFacts, Rule, load_rules
 from ncu_toolkit.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
 from ncu_toolkit.hardware import specs
 from ncu_toolkit.hardware.specs import SPECS
@@ -29,7 +28,7 @@ from ncu_toolkit.sass.cost import (
     regions_of,
     unit_cycles,
 )
-from ncu_toolkit.sass.disassembly import Function, SassInstruction
+from ncu_toolkit.sass.opcodes import Function, SassInstruction
 
 
 def have(tool: str) -> bool:

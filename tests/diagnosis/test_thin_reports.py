@@ -12,7 +12,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._access import warp_latency
+from ncu_toolkit.diagnosis.rules._launch import warp_latency
 from ncu_toolkit.model import Diagnosis
 
 #: What the speed-of-light section does not hold: `--set basic` has it, the launch and the

@@ -21,11 +21,11 @@ import recorded
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.engine import _headroom, diagnose
 from ncu_toolkit.diagnosis.rules import fp32_pipe, load_rules, tensor_pipe
+from ncu_toolkit.explain.sections import gain_cell
 from ncu_toolkit.explain.verdict import WORDS, card
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Diagnosis, Finding, Profile
 from ncu_toolkit.pages.json import diagnosis as as_json
-from ncu_toolkit.pages.page_tables import gain_cell
 
 FOLDER = cases.CASES / "verdicts"
 FILES = sorted(FOLDER.glob("*.json"))

@@ -16,15 +16,14 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.document.answer import Kind, answer
 from ncu_toolkit.document.card import CLOSE, Card, UnitBar
-from ncu_toolkit.explain import busy
-from ncu_toolkit.explain.busy import Use, uses
+from ncu_toolkit.document.views import Kind, answer
+from ncu_toolkit.explain import sections
+from ncu_toolkit.explain.sections import Use, uses
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Diagnosis, Finding, Presence, Profile, Reading
 from ncu_toolkit.pages import json as documents
-from ncu_toolkit.pages.memory_view import memory_view
-from ncu_toolkit.pages.page_tables import traffic_table
+from ncu_toolkit.pages.unit_folds import memory_view, traffic_table
 from ncu_toolkit.render import html, markdown
 from ncu_toolkit.render.text import lines, plain_text
 
@@ -191,15 +190,15 @@ def test_a_launch_too_short_for_a_counter_says_so() -> None:
     profile = with_readings(l1_throughput=4.03, issue_active=0.01)
     used = uses(profile, {})
     assert "l1" not in used
-    assert "403\u2009%, is left out: the launch is too short" in busy.basis(profile, used)
+    assert "403\u2009%, is left out: the launch is too short" in sections.basis(profile, used)
 
 
 def test_sms_without_work_are_named() -> None:
     profile = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=400.0)
-    said = busy.basis(profile, uses(profile, {}))
+    said = sections.basis(profile, uses(profile, {}))
     assert said == "Units in SMs: of the 40\u2009% of the time in which SMs had work."
     whole = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=990.0)
-    assert busy.basis(whole, uses(whole, {})) == ""
+    assert sections.basis(whole, uses(whole, {})) == ""
 
 
 def test_every_writer_shows_the_measured_figure() -> None:

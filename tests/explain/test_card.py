@@ -26,8 +26,8 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.document.answer import Kind, answer
 from ncu_toolkit.document.card import NAME, Card, UnitBar, Wait, kernel_name, short_name
+from ncu_toolkit.document.views import Kind, answer
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
 from ncu_toolkit.model import (
@@ -40,7 +40,7 @@ from ncu_toolkit.model import (
     Profile,
     Reading,
 )
-from ncu_toolkit.model.finding import Advice
+from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.pages import json as documents
 from ncu_toolkit.render import html as pages
 from ncu_toolkit.render import markdown

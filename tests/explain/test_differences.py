@@ -17,7 +17,8 @@ from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.document.views import Answer, Table
+from ncu_toolkit.document.tables import Table
+from ncu_toolkit.document.views import Answer
 from ncu_toolkit.explain import differences, sections
 from ncu_toolkit.explain.verdict import card
 from ncu_toolkit.model import Profile

@@ -14,7 +14,7 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.views import Answer
 from ncu_toolkit.explain import program as explain
 from ncu_toolkit.model import Launch, NoFinding
-from ncu_toolkit.model.finding import Advice
+from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.model.program import (
     Account,
     AccountPart,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ncu_toolkit.build import toolchain
 from ncu_toolkit.cli.doctor import command
 from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EnvironmentProblem
 from ncu_toolkit.gpu import collect, doctor
+from ncu_toolkit.report import ncu_action
 
 
 def by_name(checks: tuple[doctor.MachineCheck, ...]) -> dict[str, doctor.MachineCheck]:
@@ -99,6 +101,17 @@ def test_an_ncu_newer_than_the_module_is_a_warning(monkeypatch: pytest.MonkeyPat
     assert "upgrade" in check.remedy
     monkeypatch.setattr(collect, "find_ncu", lambda: collect.Ncu("/x/ncu", "2022.1.0.0"))
     assert doctor._versions().state == "ok"
+
+
+def test_a_log_says_that_only_reports_need_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", none)
+    monkeypatch.setattr(ncu_action, "bundled", list)
+    assert doctor.versions()["ncu-report"] == "not found, which only reports need"
+    monkeypatch.setattr(ncu_action, "bundled", lambda: [Path("python")])
+    assert doctor.versions()["ncu-report"] == "bundled with Nsight Compute"
 
 
 def test_a_check_that_breaks_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import fake_programs
 import pytest
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
@@ -16,7 +17,6 @@ from ncu_toolkit.gpu import recorder
 from ncu_toolkit.gpu.recorder import FIELDS, RecordOptions, read_recording, record
 from ncu_toolkit.model.program import Trace
 
-TESTS = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 #: What the fake makes in a step: launches, and host calls by kind.
 LAUNCHES, CALLS = 3, {"copy": 1, "launch": 3, "set": 1, "sync": 1}
@@ -27,20 +27,7 @@ Recorded = Callable[..., tuple[int, Path]]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fake library and the native program."""
-    folder = tmp_path_factory.mktemp("fake")
-    cc = ["cc", "-O1", "-Wall", "-Wextra", "-Werror"]
-    library = [
-        *cc,
-        "-shared",
-        "-fPIC",
-        str(TESTS / "fake_cupti.c"),
-        "-o",
-        str(folder / "libcupti.so.13"),
-    ]
-    program = [*cc, str(TESTS / "fake_cuda_program.c"), "-o", str(folder / "app"), "-ldl"]
-    for words in (library, program):
-        subprocess.run(words, check=True, timeout=60)
-    return folder
+    return fake_programs.build(tmp_path_factory.mktemp("fake"))
 
 
 @pytest.fixture

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fake_programs
 import msgspec
 import program_traces
 import pytest
-import report_files
 from click.testing import CliRunner
 
 import ncu_toolkit
 from ncu_toolkit.cli import cli, profile
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import cuda, program_run, recorder
-from ncu_toolkit.gpu.step_run import picks, selection
+from ncu_toolkit.gpu.step_run import picks, seconds_for, selection
 from ncu_toolkit.model.program import Step, Trace
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.step import find_step
@@ -117,19 +118,7 @@ class Played:
 @pytest.fixture
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Step) -> Played:
     found = Played(tmp_path, step.trace, [])
-    (tmp_path / "base.ncu-rep").write_bytes(report_files.first_launches(2))
-    ncu = tmp_path / "ncu"
-    ncu.write_text(
-        f"#!{sys.executable}\nimport pathlib, shutil, sys\n"
-        "words, here = sys.argv[1:], pathlib.Path(__file__).parent\n"
-        "if words == ['--version']: print('Version 2025.3.1.0 (build 1)'); sys.exit()\n"
-        "(here / 'words').write_text('\\n'.join(words))\n"
-        "if (here / 'says').is_file(): print((here / 'says').read_text()); sys.exit(1)\n"
-        "shutil.copyfile(here / 'base.ncu-rep', words[words.index('--export') + 1])\n"
-        "print('==PROF== Profiling \"naive\": 0%....100% - 14 passes')\n"
-    )
-    ncu.chmod(0o755)
-    monkeypatch.setenv("NCU", str(ncu))
+    monkeypatch.setenv("NCU", str(fake_programs.write_ncu(tmp_path)))
 
     def record(command: Sequence[str], folder: Path, asked: recorder.RecordOptions) -> int:
         found.recorded.append((list(command), asked))
@@ -166,7 +155,70 @@ def test_a_program_is_recorded_and_then_profiled(played: Played) -> None:
     assert "ms" in done.output
     assert "ncu-toolkit analyze" in done.output
     assert "--kernel-name" not in done.output
-    assert "kernels were not launched under ncu as they were" in " ".join(done.output.split())
+    said = " ".join(done.output.split())
+    assert "kernels were not launched under ncu as they were" in said
+    assert re.search(r"Recording took 0 s, and profiling \d+ s for 2 launches\.", said)
+    reports = played.folder / "reports"
+    assert f'href="./{run.name}/step.html"' in (reports / "index.html").read_text()
+    assert 'href="./step.html"' in (run / "index.html").read_text()
+    trial = re.search(r"ncu-toolkit try [\w-]+", done.output)
+    assert trial
+    switch = trial[0].split()[-1]
+    assert f"<span>try</span> <span>{switch}</span>" in (run / "step.html").read_text()
+
+
+def test_launches_follow_from_the_programs_own_time(step: Step) -> None:
+    for alone in (0.0, 3.0, 12.0, 60.0):
+        recorded = alone + 1
+        whole = recorded + 1.1 * alone + 3 + seconds_for(recorded) + 5
+        assert 1.5 < seconds_for(recorded) < whole <= 3 * alone + 30
+    account = account_of(step)
+    chosen = [picks(step, account, 24, seconds) for seconds in (0.1, 5, 15, 1000)]
+    launches = [selection(step, each, {}).expected for each in chosen]
+    assert launches == sorted(launches)
+    assert len(chosen[0]) == len(set(chosen[0])) >= 1
+    assert launches[2] <= 10 < launches[3]
+    assert set(chosen[1]) < set(chosen[3]) == set(picks(step, account, 24))
+
+
+def test_long_kernels_cost_more() -> None:
+    machine = program_traces.Machine("long.py")
+    for _ in range(6):
+        machine.launch("long", 2e6, 64, line="long.py:3")
+        machine.launch("short", 1.9e6, 64, line="long.py:4")
+        machine.sync()
+    step = find_step(machine.trace())
+    account = account_of(step)
+    assert len(picks(step, account, 24)) == 2
+    assert len(picks(step, account, 24, 40)) == 1  # 16 passes of 2 s
+
+
+def test_progress_is_shown_on_a_terminal_only(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "launch 1 of" not in profiled(played).output
+    shown: list[str] = []
+
+    @contextlib.contextmanager
+    def line() -> Iterator[Callable[[str], None]]:
+        yield shown.append
+
+    monkeypatch.setattr(profile, "one_line", line)
+    (played.folder / "ncu").write_text(
+        (played.folder / "ncu").read_text() + "import time; time.sleep(0.3)\n"
+    )
+    ncu = played.folder / "ncu"
+    ncu.write_text(ncu.read_text().replace("14 passes')", "14 passes', flush=True)"))
+    assert profiled(played, "--launches", "3").exit_code == 0
+    assert any(re.fullmatch(r"launch \d of \d: naive", each) for each in shown)
+
+
+def test_the_next_command_names_the_report_where_it_lies(played: Played) -> None:
+    done = profiled(played, "--launch-count", "2")
+    assert done.exit_code == 0, done.output
+    (run,) = (played.folder / "reports").glob("*train*")
+    assert "compare profile.ncu-rep" not in done.output
+    assert f"compare {run}/profile.ncu-rep after.ncu-rep" in done.output
 
 
 def test_choosing_launches_looks_for_no_step(

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,9 @@ def ran(tmp_path: Path) -> Ran:
             {"id": each.id, "value": value or next(iter(each.values), ""), "path": str(each.path)}
             for each in chosen
         ]
-        (tmp_path / "plan.json").write_text(json.dumps({"kernel": kernel, "switches": on}))
+        (tmp_path / "plan.json").write_text(
+            json.dumps({"kernel": kernel, "parts": [], "switches": on})
+        )
         done = subprocess.run(
             [sys.executable, "-c", script],
             env={**os.environ, "PYTHONPATH": f"{START}:{tmp_path}", "NCU_TOOLKIT_SWITCHES": str(tmp_path)},
@@ -118,11 +121,32 @@ def why(facts: list[dict[str, Any]]) -> str:
 
 
 def test_frameworks_are_noted(ran: Ran) -> None:
-    assert ran("import torch, json") == ("", [{"module": "torch"}])
-    assert ran("import json") == (
-        "",
-        [{"module": "torch"}],
-    )  # of the run before, in the same folder
+    known = [{"module": "torch"}, {"parts": ["torch"]}]
+    assert ran("import torch, json") == ("", known)
+    assert ran("import json") == ("", known)  # of the run before, in the same folder
+
+
+def test_parts_are_imported_before_the_turn(tmp_path: Path) -> None:
+    """Also where one framework imports another: nothing is left to import once it is its turn."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("import triton\nready = True")
+    (tmp_path / "torch" / "late.py").write_text("import torch\nassert torch.ready")
+    (tmp_path / "torch" / "broken.py").write_text("raise SystemExit(4)")
+    (tmp_path / "triton.py").write_text("")
+    log = tmp_path / "log"
+    script = f"import torch, sys; open({str(log)!r}, 'w').write(str('torch.late' in sys.modules))"
+    plan = {"kernel": "", "parts": ["torch.broken", "torch.late", "jax.late"], "switches": []}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "wait").touch()
+    environment = {**os.environ, "PYTHONPATH": f"{START}:{tmp_path}"}
+    environment["NCU_TOOLKIT_SWITCHES"] = str(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", script], env=environment) as process:
+        time.sleep(0.4)
+        assert not log.exists()
+        (tmp_path / "wait").unlink()
+        assert process.wait(20) == 0
+    assert log.read_text() == "True"
+    assert not list(tmp_path.glob("*.error"))
 
 
 def test_nothing_changes_without_a_switch(ran: Ran) -> None:

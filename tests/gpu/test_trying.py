@@ -171,6 +171,7 @@ def test_what_it_saves_at_most_by_the_findings() -> None:
     assert with_ceiling(tried[0], tf32, found).ceiling_us == pytest.approx(
         found.costly[0].ceiling_us
     )
+    assert with_ceiling(tried[0], tf32, found).causes == ("fp32-matmul",)
     assert with_ceiling(tried[0], variants(["channels-last"])[0], found).ceiling_us is None
 
 
@@ -276,7 +277,7 @@ def test_a_program_from_start_to_end(
     app = runner(str(made / "app"), "30")
     trial, trace = try_program(app.job, ["tf32"], tmp_path / "reports", runs=2, runner=app)
     (tried,) = trial.tried
-    assert tried.outcome in ("same", "faster", "slower")  # steps of a microsecond, in turn
+    assert tried.outcome in ("same", "faster", "slower", "other step")  # steps of a microsecond
     assert len(tried.before_us) == len(tried.after_us) == 2
     assert trial.gpu == "NVIDIA H200"
     assert load_trial(trace) == trial

@@ -15,8 +15,7 @@ from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import branches, disassembly
-from ncu_toolkit.sass.disassembly import Function
-from ncu_toolkit.sass.opcodes import registers
+from ncu_toolkit.sass.opcodes import Function, registers
 
 
 def span(first: int, count: int) -> set[int]:

@@ -27,7 +27,7 @@ from ncu_toolkit.model import (
     StallStack,
     Timing,
 )
-from ncu_toolkit.model.codec import document, from_plain, open_document, to_plain
+from ncu_toolkit.model.codec import document, from_plain, open_document, plain_json, to_plain
 from ncu_toolkit.model.run import Run
 
 names = st.text(max_size=12)
@@ -143,6 +143,8 @@ def test_profiles_survive(profile: Profile) -> None:
     assert same(back, profile)
     assert type(back.launch.grid) is tuple
     assert all(type(reading.presence) is Presence for reading in back.readings.values())
+    slowly = json.dumps(document("profiles", [profile]), ensure_ascii=False, allow_nan=False)
+    assert plain_json("profiles", [profile]) == slowly
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,8 +14,7 @@ from benchmarks.field import half
 from benchmarks.field.scoring import Case
 from benchmarks.programs import score
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
-from ncu_toolkit.diagnosis.program_rules import step_rules
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.model.program import Trace
 from ncu_toolkit.program.files import write_trace
 

@@ -449,7 +449,7 @@ def test_a_section_is_one_entry(copy: Path) -> None:
     )
     path = copy / "ncu_toolkit" / "pages" / "page_view.py"
     text = path.read_text(encoding="utf-8")
-    before, imported = "    yield _considered(diagnosis)\n", "from ncu_toolkit.explain.busy"
+    before, imported = "    yield _considered(diagnosis)\n", "from ncu_toolkit.explain.code"
     assert text.count(before) == text.count(imported) == 1
     text = text.replace(before, before + textwrap.indent(body, "    "))
     needed = "from ncu_toolkit.explain.sections import by_fact\n"

@@ -11,7 +11,7 @@ import render_fixture
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.card import CodeLine
 from ncu_toolkit.model import Finding, Instruction, Location
-from ncu_toolkit.pages.hotspots import hot_spots
+from ncu_toolkit.pages.code_folds import hot_spots
 
 
 def finding(address: int) -> Finding:

@@ -19,7 +19,8 @@ from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.core import units
 from ncu_toolkit.document.card import short_gain
-from ncu_toolkit.document.views import Answer, Chart, plain_table, text
+from ncu_toolkit.document.tables import plain_table, text
+from ncu_toolkit.document.views import Answer, Chart
 from ncu_toolkit.pages.book import open_book
 from ncu_toolkit.pages.html import write_analysis, write_answer, write_run
 

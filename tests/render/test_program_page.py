@@ -15,7 +15,7 @@ from render_hostile import EVIL
 
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.document.pictures import Tile
+from ncu_toolkit.document.card import Tile
 from ncu_toolkit.explain.program import program_answer, saving
 from ncu_toolkit.model.program import ProgramDiagnosis
 from ncu_toolkit.pages.program_view import COLOURS, program_view, write_program_page

@@ -15,28 +15,27 @@ import render_fixture
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.document.card import UnitBar
-from ncu_toolkit.document.views import Table
-from ncu_toolkit.explain.busy import Use
+from ncu_toolkit.document.tables import Table
+from ncu_toolkit.explain.sections import Use, gain_cell
 from ncu_toolkit.hardware.specs import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.model import Evidence, Presence, Reading
 from ncu_toolkit.model.run import Ceilings
 from ncu_toolkit.pages.book import Book, open_book
+from ncu_toolkit.pages.code_folds import stall_table
 from ncu_toolkit.pages.columns import COLUMNS
 from ncu_toolkit.pages.family_view import _cached, family_view
 from ncu_toolkit.pages.html import write_run
-from ncu_toolkit.pages.memory_view import memory_view
-from ncu_toolkit.pages.page_tables import (
-    _all_fit,
-    _what_if,
-    gain_cell,
-    occupancy_fold,
-    occupancy_table,
-    stall_table,
-    traffic_table,
-)
 from ncu_toolkit.pages.page_view import _bounds, commands, evidence_table, opening
 from ncu_toolkit.pages.roofline import Spot, _crosses, roofline, roofs
 from ncu_toolkit.pages.run_view import run_view
+from ncu_toolkit.pages.unit_folds import (
+    _all_fit,
+    _what_if,
+    memory_view,
+    occupancy_fold,
+    occupancy_table,
+    traffic_table,
+)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from msgspec import structs
 from rich.console import Console
 
 from ncu_toolkit.diagnosis.figures import inputs
-from ncu_toolkit.document.views import BarChart, Chart, RunView, StepChart, Table
+from ncu_toolkit.document.tables import Table
+from ncu_toolkit.document.views import BarChart, Chart, RunView, StepChart
 from ncu_toolkit.ladder.catalogue import find_rung, split
 from ncu_toolkit.model import Presence, Reading
 from ncu_toolkit.model.run import Ceilings

@@ -14,7 +14,7 @@ from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
 from ncu_toolkit.ladder.rung import SassExpectation
 from ncu_toolkit.model import matches_opcode
-from ncu_toolkit.sass import branches, disassembly
+from ncu_toolkit.sass import branches, disassembly, opcodes
 from ncu_toolkit.sass.cost import loads_in_flight, loops_of, regions_of
 from ncu_toolkit.sass.disassembly import parse_disassembly
 from ncu_toolkit.sass.opcodes import flops, width, width_classes
@@ -62,7 +62,7 @@ def listing(body: str, name: str = "k") -> str:
     return "\n".join(rows) + "\n"
 
 
-def function(body: str) -> disassembly.Function:
+def function(body: str) -> opcodes.Function:
     (parsed,) = parse_disassembly(listing(body))
     return parsed
 
@@ -190,7 +190,7 @@ def test_loops_nest() -> None:
 def test_code_after_an_end_is_no_loop() -> None:
     """A subroutine behind EXIT, and a cycle that nothing reaches, are not loops of the kernel."""
     assert loops_of(function("EXIT\n.L_a:\nFADD R0, R0, R1\nBRA `(.L_a)\nEXIT")) == ()
-    assert loops_of(disassembly.Function("empty", ())) == ()
+    assert loops_of(opcodes.Function("empty", ())) == ()
 
 
 def test_indirect_branches_go_where_nvdisasm_says() -> None:

@@ -32,8 +32,8 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules._access import after_copy_wait, barrier_part
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules._launch import after_copy_wait, barrier_part
 from ncu_toolkit.diagnosis.thresholds import SATURATED, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import ACCURACY, RESOURCES
 from ncu_toolkit.model import Location

@@ -32,12 +32,12 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._access import (
+from ncu_toolkit.diagnosis.rules import KernelFacts
+from ncu_toolkit.diagnosis.rules._launch import (
     atomic_wavefronts,
     queued_behind_atomics,
     shared_wavefront_part,
 )
-from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 
 ID: Final = "atomic-contention"

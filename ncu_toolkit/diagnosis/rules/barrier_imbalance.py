@@ -35,9 +35,8 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import SHARED_WAITS, Kernel, Outcome, Removal, at, keep, percent
-from ncu_toolkit.diagnosis.rules import Specificity
-from ncu_toolkit.diagnosis.rules._access import barrier_part, shared_wavefront_part
-from ncu_toolkit.diagnosis.rules._code import KernelFacts
+from ncu_toolkit.diagnosis.rules import KernelFacts, Specificity
+from ncu_toolkit.diagnosis.rules._launch import barrier_part, shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.model import Evidence, Finding, Location
 from ncu_toolkit.sass import attribution

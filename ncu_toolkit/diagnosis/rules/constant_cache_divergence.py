@@ -34,7 +34,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import COLLECT, SHARED_WAITS, Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import SATURATED, Threshold
 from ncu_toolkit.model import Finding, Instruction
 

@@ -33,8 +33,8 @@ from typing import Final
 
 from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import WORTH, Given, Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._arithmetic import is_conversion, is_double
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, cycles, evidence, place
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, cycles, evidence, place
+from ncu_toolkit.diagnosis.rules._launch import is_conversion, is_double
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES
 from ncu_toolkit.hardware.specs import spec

@@ -34,9 +34,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
-from ncu_toolkit.diagnosis.rules._code import memory_levels
+from ncu_toolkit.diagnosis.rules import Roof, Specificity, memory_levels
+from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES, SATURATED, Threshold
 
 ID: Final = "dram-bandwidth"

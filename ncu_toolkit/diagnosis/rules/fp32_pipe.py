@@ -36,7 +36,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import TENTH, WORTH, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules import Roof
-from ncu_toolkit.diagnosis.rules._arithmetic import computing, is_fp32_product, is_multiply_add
+from ncu_toolkit.diagnosis.rules._launch import computing, is_fp32_product, is_multiply_add
 from ncu_toolkit.diagnosis.thresholds import (
     BUSY,
     COMPULSORY,

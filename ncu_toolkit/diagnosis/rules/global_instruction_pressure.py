@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._access import (
+from ncu_toolkit.diagnosis.rules._launch import (
     COALESCED,
     is_broadcast,
     is_coalesced,

@@ -31,8 +31,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules import Specificity
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
+from ncu_toolkit.diagnosis.rules import KernelFacts, Specificity, StaticFinding, grid
 from ncu_toolkit.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.model import Finding

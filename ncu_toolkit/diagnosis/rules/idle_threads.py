@@ -38,7 +38,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules import _access
+from ncu_toolkit.diagnosis.rules import _launch
 from ncu_toolkit.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
 
 ID: Final = "idle-threads"
@@ -77,7 +77,7 @@ def find(k: Kernel) -> Outcome:
             "The launch is one block: its size matters less than that there are no others.",
             measured,
         )
-    filled, gone = _access.filled_lanes(k), _access.lanes_left(k)
+    filled, gone = _launch.filled_lanes(k), _launch.lanes_left(k)
     active, shape = k["lanes_per_instruction"], "×".join(map(str, launch.block))
     fits = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
     fewer = (
@@ -107,7 +107,7 @@ def find(k: Kernel) -> Outcome:
         measured = (k.stated("block_size", launch.threads_per_block, "<", one_warp), measured)
         multiple = "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
         advice = (multiple, fits)
-    elif gone and past and active is not None and active >= _access.NEARLY_ALL * gone.lanes:
+    elif gone and past and active is not None and active >= _launch.NEARLY_ALL * gone.lanes:
         # Full warps are fewer, with fewer instructions; what they move and wait for stays.
         left = gone.lanes / WARP
         wide, high = (units.count(launch.grid[at] * launch.block[at]) for at in (0, 1))

@@ -31,7 +31,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 
 ID: Final = "instruction-cache"

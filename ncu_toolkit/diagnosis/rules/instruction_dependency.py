@@ -33,7 +33,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import BUSY, SATURATED, STALL, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass.cost import SCHEDULERS

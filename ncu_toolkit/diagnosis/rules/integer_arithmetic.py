@@ -34,14 +34,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._code import (
-    KernelFacts,
-    StaticFinding,
-    cycles,
-    evidence,
-    memory,
-    place,
-)
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, cycles, evidence, memory, place
 from ncu_toolkit.diagnosis.thresholds import BUSY, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.model import Evidence, Finding

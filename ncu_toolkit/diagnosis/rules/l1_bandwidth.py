@@ -30,9 +30,8 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, capital, percent
-from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers
-from ncu_toolkit.diagnosis.rules._code import memory_levels
+from ncu_toolkit.diagnosis.rules import Roof, Specificity, memory_levels
+from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 

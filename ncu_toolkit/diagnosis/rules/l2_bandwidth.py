@@ -30,9 +30,8 @@ from typing import Final
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules import Roof, Specificity
-from ncu_toolkit.diagnosis.rules._access import COALESCED, gathers, streams
-from ncu_toolkit.diagnosis.rules._code import memory_levels
+from ncu_toolkit.diagnosis.rules import Roof, Specificity, memory_levels
+from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 

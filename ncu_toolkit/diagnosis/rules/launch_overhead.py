@@ -36,7 +36,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
+from ncu_toolkit.diagnosis.rules._launch import shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES
 from ncu_toolkit.model import Finding

@@ -33,8 +33,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules import Specificity
-from ncu_toolkit.diagnosis.rules._code import paths
+from ncu_toolkit.diagnosis.rules import Specificity, paths
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.diagnosis.time_model import FLOOR_US
 

@@ -36,7 +36,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import LOCAL, addresses, parts
 

@@ -39,9 +39,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules import Specificity
-from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules import KernelFacts, Specificity, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules._launch import is_multiply_add
 from ncu_toolkit.diagnosis.thresholds import (
     BUSY,
     LOW_OCCUPANCY,

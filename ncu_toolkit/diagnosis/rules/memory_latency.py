@@ -33,8 +33,15 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
-from ncu_toolkit.diagnosis.rules import Specificity, _code
-from ncu_toolkit.diagnosis.rules._access import (
+from ncu_toolkit.diagnosis.rules import (
+    KernelFacts,
+    Specificity,
+    StaticFinding,
+    dependent_loads_in,
+    evidence,
+    memory_levels,
+)
+from ncu_toolkit.diagnosis.rules._launch import (
     ENOUGH,
     busiest_with_loads,
     dependent_loads,
@@ -44,7 +51,6 @@ from ncu_toolkit.diagnosis.rules._access import (
     queued_behind_atomics,
     shared_wavefront_part,
 )
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory_levels
 from ncu_toolkit.diagnosis.thresholds import SATURATED, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass import attribution
@@ -172,7 +178,7 @@ specificity = Specificity.SYMPTOM.always
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
-    dependent = _code.dependent_loads(facts.main)
+    dependent = dependent_loads_in(facts.main)
     loads = sum(i.base in GLOBAL_LOADS for i in facts.main.code)
     if not dependent or len(dependent) * 2 < loads:
         return None

@@ -36,20 +36,21 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._access import (
-    busiest_with_loads,
-    dependent_loads,
-    global_waiting,
-    is_broadcast,
-    is_coalesced,
-)
-from ncu_toolkit.diagnosis.rules._arithmetic import computing, is_multiply_add
-from ncu_toolkit.diagnosis.rules._code import (
+from ncu_toolkit.diagnosis.rules import (
     FP32_BALANCE,
     KernelFacts,
     StaticFinding,
     evidence,
     memory_levels,
+)
+from ncu_toolkit.diagnosis.rules._launch import (
+    busiest_with_loads,
+    computing,
+    dependent_loads,
+    global_waiting,
+    is_broadcast,
+    is_coalesced,
+    is_multiply_add,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, MULTIPLY_ADDS, WEAK_STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES

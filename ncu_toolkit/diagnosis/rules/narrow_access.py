@@ -34,8 +34,15 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
-from ncu_toolkit.diagnosis.rules import Specificity, _code
-from ncu_toolkit.diagnosis.rules._access import (
+from ncu_toolkit.diagnosis.rules import (
+    KernelFacts,
+    Specificity,
+    StaticFinding,
+    dependent_loads_in,
+    evidence,
+    memory,
+)
+from ncu_toolkit.diagnosis.rules._launch import (
     ENOUGH,
     MOST,
     dependent_loads,
@@ -47,7 +54,6 @@ from ncu_toolkit.diagnosis.rules._access import (
     read_in_pieces,
     rewritten,
 )
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence, memory
 from ncu_toolkit.diagnosis.thresholds import (
     LOW_OCCUPANCY,
     ONE_WAVE,
@@ -219,7 +225,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     if mean is None or (mean == NARROW.value and region.memory_cycles < busiest):
         return None
     loads = [i for i in region.code if i.base in GLOBAL_LOADS]
-    if len(_code.dependent_loads(region)) * 2 > len(loads):
+    if len(dependent_loads_in(region)) * 2 > len(loads):
         return None
     return facts.finding(
         "possible",

@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ncu_toolkit.diagnosis.program_rules import StepRule, step_rules
-from ncu_toolkit.diagnosis.rules import Rule, load_rules
+from ncu_toolkit.diagnosis.rules import Rule, StepRule, load_rules, step_rules
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 #: The fixed structure of a rule's docstring: these headings, in this order, after the first

@@ -38,8 +38,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, at, keep
-from ncu_toolkit.diagnosis.rules._access import WORD, atomic_wavefronts, shared_wavefront_part
-from ncu_toolkit.diagnosis.rules._code import KernelFacts
+from ncu_toolkit.diagnosis.rules import KernelFacts
+from ncu_toolkit.diagnosis.rules._launch import WORD, atomic_wavefronts, shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.sass import attribution
 

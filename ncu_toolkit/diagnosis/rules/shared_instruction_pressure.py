@@ -45,9 +45,7 @@ from ncu_toolkit.diagnosis.kernel import (
     keep,
     percent,
 )
-from ncu_toolkit.diagnosis.rules._access import WORD
-from ncu_toolkit.diagnosis.rules._arithmetic import is_multiply_add
-from ncu_toolkit.diagnosis.rules._code import (
+from ncu_toolkit.diagnosis.rules import (
     FP32_BALANCE,
     KernelFacts,
     StaticFinding,
@@ -55,6 +53,7 @@ from ncu_toolkit.diagnosis.rules._code import (
     evidence,
     place,
 )
+from ncu_toolkit.diagnosis.rules._launch import WORD, is_multiply_add
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, NEAR, SATURATED, STALL, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.model import Location

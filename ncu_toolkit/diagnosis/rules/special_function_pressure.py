@@ -34,8 +34,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._arithmetic import converts_doubles
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, cycles, memory, place
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, cycles, memory, place
+from ncu_toolkit.diagnosis.rules._launch import converts_doubles
 from ncu_toolkit.diagnosis.thresholds import BUSY, STALL
 from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution

@@ -32,7 +32,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, grid
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, grid
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ID: Final = "tail-effect"

@@ -33,9 +33,14 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
-from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
-from ncu_toolkit.diagnosis.rules._arithmetic import CONVERTS, REUSE, is_multiply_add, widened
-from ncu_toolkit.diagnosis.rules._code import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.diagnosis.rules._launch import (
+    CONVERTS,
+    REUSE,
+    is_multiply_add,
+    shared_wavefront_part,
+    widened,
+)
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, Threshold
 from ncu_toolkit.sass import attribution
 

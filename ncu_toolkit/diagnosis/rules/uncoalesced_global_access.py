@@ -42,7 +42,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, at, keep, percent
-from ncu_toolkit.diagnosis.rules._access import (
+from ncu_toolkit.diagnosis.rules import KernelFacts
+from ncu_toolkit.diagnosis.rules._launch import (
     ADDRESS,
     COALESCED,
     MOST,
@@ -54,7 +55,6 @@ from ncu_toolkit.diagnosis.rules._access import (
     read_in_pieces,
     rewritten,
 )
-from ncu_toolkit.diagnosis.rules._code import KernelFacts
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass import attribution

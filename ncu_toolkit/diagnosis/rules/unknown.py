@@ -30,7 +30,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, Outcome, percent, sections_to_collect
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.model import Evidence, Finding, Profile
-from ncu_toolkit.model.finding import Advice
+from ncu_toolkit.model.profile import Advice
 
 ID: Final = "unknown"
 TITLE: Final = "Unknown"

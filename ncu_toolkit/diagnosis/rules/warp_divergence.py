@@ -38,8 +38,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
-from ncu_toolkit.diagnosis.rules import _access
-from ncu_toolkit.diagnosis.rules._code import paths
+from ncu_toolkit.diagnosis.rules import _launch, paths
 from ncu_toolkit.diagnosis.thresholds import LANES, STALL
 from ncu_toolkit.model import Instruction
 
@@ -68,11 +67,11 @@ def find(k: Kernel) -> Outcome:
                 "(predicates), which is no divergence."
             )
         return k.ruled_out(said, measured, "lanes_predicated_on", uniform)
-    gone = _access.lanes_left(k)
+    gone = _launch.lanes_left(k)
     parted = gone is not None and not gone.edge and gone.lanes < LANES.value
-    there = gone.lanes if gone is not None and gone.edge else _access.filled_lanes(k)
+    there = gone.lanes if gone is not None and gone.edge else _launch.filled_lanes(k)
     said = ""
-    if active >= _access.NEARLY_ALL * there:
+    if active >= _launch.NEARLY_ALL * there:
         said = "The lanes that have work take the same path. The others have none: see Threads without work."
     elif not parted and k["branch_uniformity"] == 1.0:
         said = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Threads without work."

@@ -1,12 +1,14 @@
 """Throws switches in a program (diagnosis/switches/) before its script begins, as $NCU_TOOLKIT_SWITCHES
 says: a folder with plan.json, into which PID.switches is written, a line of JSON each time something
-is known: which of the watched modules the program imported, and whether a switch changed anything.
+is known: which of the watched modules the program imported, whether a switch changed anything, and at
+the end which parts of frameworks it had imported.
 
 It runs in programs of any environment and imports nothing of ncu-toolkit. Whatever fails in here is
 written down, and the program goes on without."""
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib.util
 import inspect
@@ -136,10 +138,13 @@ def tell(folder: str, fact: dict[str, Any]) -> None:
 
 
 class _Finder:
-    """Calls hooks after modules were imported for the first time."""
+    """Calls hooks after modules were imported for the first time, and `turn` after a framework that no
+    other imports."""
 
-    def __init__(self, hooks: dict[str, list[Callable[[Any], None]]]) -> None:
-        self.hooks = hooks
+    def __init__(
+        self, hooks: dict[str, list[Callable[[Any], None]]], turn: Callable[[str], None]
+    ) -> None:
+        self.hooks, self.turn, self.nested = hooks, turn, 0
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         hooks = self.hooks.pop(name, None)
@@ -152,9 +157,15 @@ class _Finder:
         execute = loader.exec_module
 
         def run(module: Any) -> None:
-            execute(module)
-            for hook in hooks:
-                hook(module)
+            self.nested += 1
+            try:
+                execute(module)
+                for hook in hooks:
+                    hook(module)
+                if self.nested == 1 and name in WATCHED:
+                    self.turn(name)
+            finally:
+                self.nested -= 1
 
         try:
             loader.exec_module = run  # type: ignore[method-assign]
@@ -181,15 +192,41 @@ def start(folder: str) -> None:
         place.loader.exec_module(module)
         for name, hook in module.HOOKS.items():
             hooks.setdefault(name, []).append(functools.partial(_hooked, hook, thrown))
-    sys.meta_path.insert(0, _Finder(hooks))
+    turn = functools.partial(_turn, folder, plan["parts"])
+    sys.meta_path.insert(0, _Finder(hooks, turn))
+    atexit.register(_parts, folder, os.getpid())
 
 
 def _imported(folder: str, name: str, module: Any) -> None:
-    """Note a framework, and wait for this run's turn before the GPU is used."""
+    """Note a framework."""
     tell(folder, {"module": name})
-    parent = os.getppid()
-    while os.path.exists(os.path.join(folder, WAIT)) and os.getppid() == parent:
+
+
+def _turn(folder: str, parts: list[str], name: str) -> None:
+    """Wait for this run's turn before the GPU is used. Meanwhile import the parts of the framework, and
+    of Triton, that the program will import later, as PyTorch's optimizers import its compiler."""
+    wait, parent = os.path.join(folder, WAIT), os.getppid()
+    able = [each for each in parts if _top(each) in (_top(name), "triton")]
+    for part in able if os.path.exists(wait) else ():
+        if part not in sys.modules:
+            try:
+                importlib.import_module(part)
+            except (Exception, SystemExit):  # the program says itself what is missing
+                pass
+    while os.path.exists(wait) and os.getppid() == parent:
         time.sleep(0.005)
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _parts(folder: str, pid: int) -> None:
+    """Note which parts of frameworks were imported, in their order."""
+    tops = {*map(_top, WATCHED)}
+    parts = [name for name in [*sys.modules] if _top(name) in tops]
+    if parts and os.getpid() == pid:
+        tell(folder, {"parts": parts})
 
 
 def guarded(change: Callable[..., None], what: Any, thrown: Thrown) -> None:

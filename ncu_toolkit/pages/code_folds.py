@@ -1,27 +1,49 @@
-"""SASS and source side by side with samples by stall reason: compact columns for the page's own
-script, and the hottest lines as a table."""
+"""What a launch's page shows of its code: SASS and source side by side with samples by stall reason, as
+compact columns for the page's own script with the hottest lines as a table; stalls; instructions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import reason_name
-from ncu_toolkit.document.card import CodeLine
-from ncu_toolkit.document.views import Cell, Fold, HotSpots, Spec, Table, number, table, text
+from ncu_toolkit.document.card import CodeLine, whole_percent
+from ncu_toolkit.document.tables import Cell, Spec, Table, missing, number, table, text
+from ncu_toolkit.document.views import Fold, HotSpots
 from ncu_toolkit.explain.sections import spec
 from ncu_toolkit.hardware.specs import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.catalogue import split
+from ncu_toolkit.metrics.registry import STALL_REASONS
 from ncu_toolkit.model import Finding, Instruction, Profile
 from ncu_toolkit.sass import attribution, branches
 from ncu_toolkit.sass.attribution import SCOREBOARDS
 from ncu_toolkit.sass.branches import Liveness
 
+#: Opcodes and stall reasons that a fold's line names.
+_NAMED: Final = 3
+#: Opcodes listed by name; the rest are summed.
+_OPCODES_SHOWN: Final = 24
+#: Memory instructions whose widths are told apart, with what they do.
+_MEMORY_OPCODES: Final = {
+    "LDG": "global loads",
+    "STG": "global stores",
+    "LDGSTS": "asynchronous copies to shared memory",
+    "LDS": "shared loads",
+    "STS": "shared stores",
+    "LDSM": "matrix loads from shared memory",
+    "LDL": "local loads (spills)",
+    "STL": "local stores (spills)",
+    "LDC": "constant loads",
+    "ATOMG": "global atomics",
+    "RED": "global reductions",
+    "ATOMS": "shared atomics",
+}
 #: Lines in the table of the hottest.
 _HOTTEST: Final = 12
 #: Longest source line carried into the page.
@@ -320,3 +342,140 @@ def _hottest(
         beyond(name) for name in _BEYOND if any(line.beyond.get(name) for line in lines.values())
     ]
     return table(f"The lines with most {what}", specs, ranked[:_HOTTEST], key="hottest")
+
+
+def stall_fold(profile: Profile) -> Fold | None:
+    """The stall stack with what each reason means, and PC samples beside it. None where neither was
+    collected."""
+    ranked = figures.ranked_stalls(profile)[:_NAMED]
+    line = ", ".join(f"{reason_name(name)} {whole_percent(share)}" for name, share in ranked)
+    found = stall_table(profile)
+    return Fold("stall-section", "Stalls", line, (("table", found),)) if found else None
+
+
+def stall_table(profile: Profile) -> Table | None:
+    stack, samples = dict(profile.stalls.reasons) if profile.stalls else {}, profile.samples
+    if not stack and not samples:
+        return None
+    total, counted = sum(stack.values()), sum(samples.values())
+
+    def weight(reason: str) -> tuple[float, int]:
+        return stack.get(reason, 0.0), samples.get(reason, 0)
+
+    def share(reason: str) -> Cell:
+        part = stack[reason] / total if reason in stack and total else None
+        return number(part, "fraction", "the stall stack was not collected", bar=part)
+
+    def sampled(reason: str) -> Cell:
+        hits = samples.get(reason, 0)
+        title = f"{units.count(hits)} of {units.count(counted)} samples"
+        none = "no PC samples in this report"
+        return number(hits / counted if counted else None, "fraction", none, title=title)
+
+    def cycles(reason: str) -> Cell:
+        return number(stack.get(reason), "cycles/inst", "not in the stall stack of this GPU")
+
+    def name(reason: str) -> Cell:
+        return Cell(reason_name(reason), reason.replace("_", " "), STALL_REASONS.get(reason, ""))
+
+    unknown = "This version does not know this stall reason."
+    note = ""
+    if profile.stalls and profile.stalls.residual is not None and profile.stalls.latency:
+        apart = units.percent(abs(profile.stalls.residual) / profile.stalls.latency, 2)
+        note = (
+            f"The reasons sum to {units.quantity(total, 'cycles/inst')}, the profiler's own total is "
+            f"{units.quantity(profile.stalls.latency, 'cycles/inst')}. They differ by "
+            f"{apart.replace('<', 'less than')}, because the counters come from different replay passes."
+        )
+    specs = [
+        spec("Reason", name, words=True),
+        spec("Cycles", cycles, "cycles per issued instruction"),
+        spec("Share", share),
+        spec("Samples", sampled, "share of the PC samples"),
+        spec("What the warp waits for", lambda r: text(STALL_REASONS.get(r, unknown)), words=True),
+    ]
+    # not a set: reasons that tie keep one order
+    ranked = sorted(
+        filter(lambda r: any(weight(r)), dict.fromkeys((*stack, *samples))),
+        key=weight,
+        reverse=True,
+    )
+    caption = "Cycles between two instructions of a warp, by stall reason"
+    return table(caption, specs, ranked, note, "stalls")
+
+
+def instruction_fold(profile: Profile, code: Iterable[tuple[str, Any]]) -> Fold | None:
+    """Executed instructions, and what the `code` alone tells. None where nothing is known."""
+    mix = mix_tables(profile) if profile.launch.complete else None
+    parts = [*([("pair", mix)] if mix else []), *code]
+    line = "from the code alone"
+    if profile.mix.collected:
+        total = profile.mix.total
+        ranked = sorted(profile.mix.opcodes.items(), key=lambda item: -item[1])[:_NAMED]
+        named = ", ".join(f"{opcode} {whole_percent(n / (total or 1))}" for opcode, n in ranked)
+        line = f"{units.compact(total)} by warps: {named}"
+    return Fold("instructions", "Instructions", line, tuple(parts)) if parts else None
+
+
+def mix_tables(profile: Profile) -> tuple[Table, Table] | None:
+    """Executed instructions by kind and opcode, and the widths of memory instructions. None where
+    not collected."""
+    mix = profile.mix
+    if not mix.collected:
+        return None
+    total = mix.total or 1
+    ranked = sorted(mix.opcodes.items(), key=lambda item: -item[1])
+    rest = sum(n for _, n in ranked[_OPCODES_SHOWN:])
+    shown = ranked[:_OPCODES_SHOWN] + ([("", rest)] if rest else [])
+
+    def name(opcode: str) -> Cell:
+        others = f"{len(ranked) - _OPCODES_SHOWN} others"
+        return text(opcode, code=True) if opcode else text(others)
+
+    def lanes(opcode: str, warps: int) -> Cell:
+        if not opcode:
+            return missing("a sum of several opcodes")
+        threads = mix.thread_opcodes.get(opcode)
+        known = threads / warps if threads is not None and warps else None
+        return number(known, "lanes", "thread-level counts were not collected")
+
+    opcodes: list[Spec[tuple[str, int]]] = [
+        spec("Opcode", lambda row: name(row[0]), words=True),
+        spec("Kind", lambda row: text(attribution.kind(row[0]) if row[0] else ""), words=True),
+        spec("Executed", lambda row: _count(row[1])),
+        spec("Share", lambda row: _part(row[1] / total)),
+        spec(
+            "Active lanes", lambda row: lanes(*row), "threads active and not predicated off, of 32"
+        ),
+    ]
+    found: list[tuple[str, int, int, int]] = []
+    for opcode in _MEMORY_OPCODES:
+        sizes: Counter[int] = Counter()
+        for name_of, n in mix.opcodes.items():
+            if n and attribution.base(name_of) == opcode:
+                sizes[attribution.width(name_of)] += n
+        found += [(opcode, size, n, sizes.total()) for size, n in sorted(sizes.items())]
+    widths: list[Spec[tuple[str, int, int, int]]] = [
+        spec("Opcode", lambda row: text(row[0], code=True), words=True),
+        spec("What", lambda row: text(_MEMORY_OPCODES[row[0]]), words=True),
+        spec("Bits", lambda row: number(row[1] * 8, "count"), "bits per lane and instruction"),
+        spec("Executed", lambda row: _count(row[2])),
+        spec(
+            "Of these",
+            lambda row: _part(row[2] / row[3]),
+            "share among instructions of this opcode",
+        ),
+    ]
+    caption = f"{units.count(mix.total)} warp-level instructions by opcode"
+    return (
+        table(caption, opcodes, shown, key="mix"),
+        table("Widths of memory instructions", widths, found, key="widths"),
+    )
+
+
+def _count(n: int) -> Cell:
+    return Cell(units.compact(n), n, units.count(n))
+
+
+def _part(share: float) -> Cell:
+    return number(share, "fraction", bar=share)

@@ -1,6 +1,7 @@
-"""The memory system of one launch as a picture, after Nsight Compute's memory chart: what each kind
-of access moves, L1 and L2 with their hit rates, and the memories behind them, with the bytes of
-every link and how busy its busiest unit is.
+"""What a launch's page shows of the chip. The memory system as a picture, after Nsight Compute's memory
+chart: what each kind of access moves, L1 and L2 with their hit rates, and the memories behind them,
+with the bytes of every link and how busy its busiest unit is; the same as a table; and occupancy: what
+limits the blocks of an SM, and what would make room for more.
 
 What the report does not hold is left out and named, never shown as zero."""
 
@@ -9,19 +10,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import Kernel
-from ncu_toolkit.diagnosis.rules._access import shared_wavefront_part
+from ncu_toolkit.diagnosis.rules._launch import shared_wavefront_part
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.document.card import Card, whole_percent
-from ncu_toolkit.document.views import Fold, Lane, Level, Memory, Moved, Wire
-from ncu_toolkit.explain.busy import Use, resource_name
+from ncu_toolkit.document.tables import Cell, Spec, Table, missing, number, plain_table, table, text
+from ncu_toolkit.document.views import Fold, Lane, Level, Memory, Moved, StepChart, Wire
+from ncu_toolkit.explain.sections import Use, fact_cell, resource_name, spec
+from ncu_toolkit.hardware.specs import (
+    Occupancy,
+    next_steps,
+    what_if_block,
+    what_if_registers,
+    what_if_shared,
+)
 from ncu_toolkit.model import Profile
-from ncu_toolkit.pages.page_tables import compact, traffic_table
 from ncu_toolkit.sass.opcodes import base, width
 
 #: What follows a figure that no counter of the report has: lanes x bytes of executed instructions.
@@ -163,7 +174,7 @@ def _passes(profile: Profile) -> Lane | None:
     passes = figures.value(profile, "shared_wavefronts")
     if passes is None:
         return None
-    flow = Moved(compact(passes), "passes", "Nsight's counter: passes through the banks")
+    flow = Moved(units.compact(passes), "passes", "Nsight's counter: passes through the banks")
     return Lane("shared", (flow,) if passes else ())
 
 
@@ -274,3 +285,238 @@ def _bytes(moved: float, derived: bool = False) -> str:
 def _hits(profile: Profile, name: str) -> str:
     rate = figures.value(profile, name)
     return "" if rate is None else f"{units.percent(rate, 2)} hits"
+
+
+_PASSES: Final = "this row counts passes of shared memory and global accesses, not bytes"
+#: Levels and links: label, meaning, bytes, hit rate, and the unit with its counter. Without bytes or
+#: hit rate there is the reason why.
+_LEVELS: Final = (
+    ("L1 (global)", "Bytes in the sectors that global loads and stores request from L1.",
+     "l1_global_bytes", "l1_hit_rate", "l1_tag", "l1_tag_active"),
+    ("L1 data", "shared memory and global accesses together", "", _PASSES, "l1_data", "l1_data_pipe_active"),
+    ("L2 (from SMs)", "Bytes that SMs read from or wrote to L2.", "l2_bytes", "l2_hit_rate", "l2", "l2_utilization"),
+    ("L2 to SM", "the link from L2 to the SMs", "", "the bytes of L2", "fill", "l1_fill_active"),
+    ("DRAM", "Bytes read from and written to device memory.", "dram_bytes", "", "dram", "dram_utilization"),
+)  # fmt: skip
+#: What is told below the table, where it is known.
+_ACCESSES: Final = (
+    "ld_sectors_per_request", "st_sectors_per_request", "shared_wavefronts", "shared_conflict_excess", "local_sectors",
+)  # fmt: skip
+
+
+def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[str, Use]) -> Table:
+    """Bytes by memory level, over the compulsory bytes, with hit rates, and how busy it was by
+    `shares`, as in the picture and on the card."""
+    known = {name: figures.value(profile, name) for _, _, name, *_ in _LEVELS if name}
+    largest = max((value for value in known.values() if value), default=0.0)
+    no_floor = "the compulsory traffic is known only for rungs of a ladder"
+    rows: list[list[Cell]] = []
+    for label, meaning, name, hits, unit, counter in _LEVELS:
+        use = shares.get(unit)
+        busy = fact_cell(profile, counter) if use is None else number(use.busy, "fraction")
+        if not name:
+            rows.append([text(label, meaning), *[missing(hits)] * 3, busy])
+            continue
+        moved, why = known[name], figures.fact(profile, name).why
+        over = moved / compulsory if moved is not None and compulsory else None
+        bar = moved / largest if moved and largest else None
+        rows.append(
+            [
+                text(label, meaning),
+                number(moved, "B", why, title=meaning, bar=bar),
+                number(over, "ratio", why if compulsory else no_floor),
+                fact_cell(profile, hits, meaning=False)
+                if hits
+                else missing("device memory has no hit rate"),
+                busy,
+            ]
+        )
+    if compulsory:
+        least = number(compulsory, "B", bar=compulsory / largest if largest else None)
+        bound = [missing("a bound, not a level")] * 2
+        name_cell = text("compulsory", "each input read once, each output written once")
+        rows.append([name_cell, least, number(1.0, "ratio"), *bound])
+    told = (fact for name in _ACCESSES if (fact := figures.fact(profile, name)).value is not None)
+    note = "; ".join(
+        f"{figures.small(fact.label)} {units.quantity(fact.value, fact.unit)}" for fact in told
+    )
+    headings: list[str | tuple[str, str]] = [
+        "Level",
+        "Moved",
+        ("× compulsory", "over the fewest bytes the problem needs"),
+        ("Hit rate", "share of the accesses that hit at this level"),
+        ("Busy", "as in the picture and on the card. Of L1 (global), its tag stage"),
+    ]
+    note = f"{note[0].upper()}{note[1:]}." if note else ""
+    caption = "Memory traffic, level by level"
+    return plain_table("traffic", caption, headings, rows, numeric=(1, 2, 3, 4), note=note)
+
+
+def limiter_words(profile: Profile) -> str:
+    """What limits the resident blocks, in words; empty where the report does not say."""
+    return " and ".join(figures.BLOCK_LIMITS[name] for name in figures.occupancy_limiters(profile))
+
+
+def occupancy_fold(profile: Profile) -> Fold:
+    """Block limits by what a block needs, the what-if charts, and the nearest changes that would fit
+    one more block."""
+    achieved, most = (
+        figures.value(profile, name) for name in ("achieved_occupancy", "theoretical_occupancy")
+    )
+    line = "what limits the blocks on an SM"
+    if achieved is not None and most is not None:
+        line = f"{whole_percent(achieved)} achieved of {whole_percent(most)} possible"
+        limits = limiter_words(profile)
+        line += f", limited by {limits}" if limits and most < 1 else ""
+    studies: tuple[StepChart, ...] = ()
+    try:
+        base = figures.occupancy_needed(profile)
+        studies, steps = _studies(base), _next_steps(base) or (_all_fit(profile),)
+    except ToolkitError as error:
+        steps = (f"No what-if: {visible(error.message)}.",)
+    parts = [("table", occupancy_table(profile)), *(("text", step) for step in steps)]
+    parts += [("stairs", studies)] if studies else []
+    return Fold("occupancy-section", "Occupancy what-if", line, tuple(parts))
+
+
+def occupancy_table(profile: Profile) -> Table:
+    fewest, blocks = figures.occupancy_limiters(profile), figures.block_limits(profile)
+    rows: list[list[Cell]] = []
+    for name, words in figures.BLOCK_LIMITS.items():
+        cell = fact_cell(profile, name, meaning=False)
+        if name in blocks and blocks[name] != cell.value:
+            split = f"Nsight: {cell.text}, with the shared memory that the driver set apart for this launch"
+            cell = number(blocks[name], "count", title=split)
+        rows.append([text(words), cell, text("limits" if name in fewest else "")])
+    for words in ("theoretical occupancy", "achieved occupancy", "waves"):
+        cell = fact_cell(profile, words.replace(" ", "_"), bar=True)
+        rows.append([text(words), cell, text("")])
+    caption, labels = "Blocks an SM can hold, by resource", ["Resource", "Blocks", ""]
+    return plain_table("occupancy", caption, labels, rows, numeric=(1,))
+
+
+#: From this distance on, an achieved occupancy below the one that resources allow is explained.
+_GAP: Final = 0.1
+
+
+def _all_fit(profile: Profile) -> str:
+    """Why no resource is in the way of more warps, and what keeps the achieved occupancy below."""
+    allowed = f"The resources of an SM allow {units.percent(1)} occupancy"
+    achieved = figures.value(profile, "achieved_occupancy")
+    if achieved is None:
+        return f"{allowed}, so changing them cannot raise it."
+    reached = f"{units.percent(achieved)} was achieved"
+    if achieved > 1 - _GAP:
+        return f"{allowed}, and {reached}."
+    waves = figures.value(profile, "waves")
+    if waves is None:
+        why = "Blocks end too early, or the grid is too small."
+    elif waves < 1:
+        why = f"The grid is too small: its blocks take {units.percent(waves)} of the places on all SMs."
+    else:
+        why = (
+            f"The grid is large enough for {units.significant(waves)} waves, so blocks or their warps"
+            " end too early to keep the SM full."
+        )
+    return f"{allowed}, but {reached}. {why}"
+
+
+@lru_cache(maxsize=64)
+def _studies(base: Occupancy) -> tuple[StepChart, ...]:
+    """The what-if charts. Launches of one program often share them."""
+    shared = what_if_shared(base)
+    return (
+        _what_if(
+            "registers",
+            "registers per thread",
+            "registers",
+            what_if_registers(base),
+            base.registers,
+            base,
+        ),
+        _what_if(
+            "shared",
+            "shared memory per block, KiB",
+            "shared memory",
+            shared,
+            base.shared,
+            base,
+            1024,
+        ),
+        _what_if(
+            "block",
+            "threads per block",
+            "block sizes",
+            what_if_block(base),
+            base.block_threads,
+            base,
+        ),
+    )
+
+
+def _what_if(
+    key: str,
+    label: str,
+    plurals: str,
+    found: dict[int, Occupancy],
+    now: float,
+    base: Occupancy,
+    scale: int = 1,
+) -> StepChart:
+    """Resident warps by one resource, of which the launch has `now`; shown in units of `scale`."""
+    before = [None, *(result.active_warps for result in found.values())]
+    turns = [
+        turn
+        for turn, warps in zip(found.items(), before, strict=False)
+        if turn[1].active_warps != warps
+    ]
+    unit = "count" if scale == 1 else ""
+    specs: list[Spec[tuple[int, Occupancy]]] = [
+        spec("From", lambda turn: number(turn[0] / scale, unit)),
+        spec("Warps", lambda turn: number(turn[1].active_warps, "count")),
+        spec("Occupancy", lambda turn: number(turn[1].fraction, "fraction")),
+        spec(
+            "Limited by",
+            lambda turn: text(" and ".join(turn[1].limiters) or "nothing, all warps fit"),
+            words=True,
+        ),
+    ]
+    caption = f"Resident warps per SM from each value of {label} on"
+    summary = f"Resident warps per SM (of {base.max_warps}) by {label}, all else unchanged. The diamond is this launch."
+    data = table(caption, specs, turns, key=f"what-if-{key}-data")
+    last = next(reversed(found))
+    heights = [
+        *((value / scale, result.active_warps) for value, result in turns),
+        (last / scale, found[last].active_warps),
+    ]
+    title = f"How many warps would fit at other {plurals}?"
+    return StepChart(
+        f"what-if-{key}",
+        title,
+        f"What if: {label.split(',')[0]}",
+        summary,
+        tuple(heights),
+        (now / scale, base.active_warps),
+        base.max_warps,
+        label,
+        "warps an SM",
+        f"now: {now / scale:g}, {base.active_warps} warps",
+        data,
+    )
+
+
+def _next_steps(base: Occupancy) -> tuple[str, ...]:
+    """Empty where all warps fit."""
+    if not base.limiters:
+        return ()
+    shapes = {
+        "registers": "{} registers per thread",
+        "shared memory": "{} bytes of shared memory per block",
+    }
+    words = [
+        f"One more block would fit at {shapes[resource].format(units.count(value))}."
+        for resource, value in next_steps(base).items()
+    ]
+    return tuple(words) or (
+        "No change of registers or shared memory alone makes room for another block.",
+    )
