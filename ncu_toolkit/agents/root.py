@@ -4,8 +4,6 @@ No step follows a link by itself, so that a folder that is exchanged for a link 
 nowhere (the rule of openat2(2), RESOLVE_BENEATH). Links that stay inside are followed. A hard link
 or a mount below the folder counts as inside."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """The tools as an MCP server, over stdio or HTTP. Only this module imports the MCP SDK."""
 
-from __future__ import annotations
-
 import hmac
 import os
 import socket

@@ -3,8 +3,6 @@
 Every tool reads only what lies below one root; none uses a shell. `profile` is there only where it
 was allowed."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import os

@@ -3,8 +3,6 @@
 Files must be regular and no larger than a limit, also unpacked. The Python inside Nsight Compute,
 where a rule imports this, lacks the modules of `gzip`, `lzma` and zstd."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -1,7 +1,5 @@
 """Makes untrusted text of reports harmless where it is shown. The templates escape HTML."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

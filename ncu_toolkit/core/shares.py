@@ -1,7 +1,5 @@
 """Division of a large report's launches among processes, and of anything by a key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 

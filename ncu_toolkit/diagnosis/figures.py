@@ -5,8 +5,6 @@ alike.
 A derived figure is None where any input it needs is not there; nothing substitutes a constant for a
 missing metric."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping

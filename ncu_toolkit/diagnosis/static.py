@@ -6,8 +6,6 @@ bottlenecks that its code shows.
 findings with the profile's verdict.
 The terminal and JSON forms are the command's; the JSON document is described in docs/static.md."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter

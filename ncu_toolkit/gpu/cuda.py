@@ -1,8 +1,6 @@
 """The GPU as the launcher sees it: CuPy with errors a user can act on, device facts, clock and
 power samples."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

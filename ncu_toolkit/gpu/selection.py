@@ -1,7 +1,5 @@
 """What to run: from names on the command line to the cases of a run."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

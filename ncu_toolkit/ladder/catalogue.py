@@ -5,8 +5,6 @@ others. TOML between `/*+++` and `+++*/`, in a head block that says what the run
 with everything else, becomes a `Rung`, or an error that names the file and the key. The contract is
 in kernels/README.md; an unknown key is an error, since it is a misspelt one most of the time."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,8 +1,6 @@
 """Baselines: reports kept under a name, to compare later ones with. A baseline is a run's folder in
 `.ncu-toolkit/baselines/<name>/` where one works, or in $NCU_TOOLKIT_BASELINES."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

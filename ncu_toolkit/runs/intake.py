@@ -1,7 +1,5 @@
 """Runs, baselines and reports as rows of the history."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import os

@@ -4,8 +4,6 @@ recordings in the package have the same form.
 run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (parsed), logs,
 and pages. A recording's profiles.msgpack.xz loads in a twentieth of its reports' time."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

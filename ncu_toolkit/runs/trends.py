@@ -1,8 +1,6 @@
 """The history of kernels as answers and as plain data: how their times and verdicts changed from run to
 run."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import re
