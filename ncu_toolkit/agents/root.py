@@ -7,6 +7,7 @@ or a mount below the folder counts as inside."""
 import contextlib
 import errno
 import hashlib
+import math
 import os
 import posixpath
 import stat
@@ -153,30 +154,34 @@ class Root:
     def read(self, name: str, most: int) -> bytes:
         """The content of a regular file below the root. Raises as `open`, and InputProblem for
         more than `most` bytes."""
+        with self._regular(name, most) as (descriptor, _):
+            return b"".join(_chunks(descriptor, name, most))
+
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[int]:
+        """`open`, and closed at the end."""
         descriptor = self.open(name)
         try:
-            size = self._regular(name, descriptor).st_size
-            if size > most:
-                raise _too_large(name, most)
-            return b"".join(_chunks(descriptor, name, most))
+            yield descriptor
         finally:
             os.close(descriptor)
 
-    @staticmethod
-    def _regular(name: str, descriptor: int) -> os.stat_result:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-            raise InputProblem(f"'{visible(name, 200)}' is {what}", "Name a file")
-        return found
+    @contextlib.contextmanager
+    def _regular(self, name: str, most: float = math.inf) -> Iterator[tuple[int, os.stat_result]]:
+        """A regular file of at most so many bytes."""
+        with self.held(name) as descriptor:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+                raise InputProblem(f"'{visible(name, 200)}' is {what}", "Name a file")
+            if found.st_size > most:
+                raise _too_large(name, most)
+            yield descriptor, found
 
     def digest(self, name: str) -> str:
         """SHA-256 of a file's content; empty where its content has to be read to know it."""
-        descriptor = self.open(name)
-        try:
-            return self._digests.get(_stamp(self._regular(name, descriptor)), "")
-        finally:
-            os.close(descriptor)
+        with self._regular(name) as (_, found):
+            return self._digests.get(_stamp(found), "")
 
     @contextlib.contextmanager
     def copied(self, name: str) -> Iterator[Content]:
@@ -201,12 +206,8 @@ class Root:
 
     def _copy(self, name: str, copy: Path) -> str:
         """Copy a file; returns its SHA-256, or nothing where it changed meanwhile."""
-        descriptor = self.open(name)
-        try:
-            before = self._regular(name, descriptor)
-            most = min(MOST_BYTES, files.limit())
-            if before.st_size > most:
-                raise _too_large(name, most)
+        most = min(MOST_BYTES, files.limit())
+        with self._regular(name, most) as (descriptor, before):
             state = hashlib.sha256()
             with copy.open("wb") as sink:
                 for chunk in _chunks(descriptor, name, most):
@@ -220,8 +221,6 @@ class Root:
                 with self._lock:
                     self._digests[stamp] = state.hexdigest()
             return state.hexdigest()
-        finally:
-            os.close(descriptor)
 
     def reports(self) -> list[tuple[str, int]]:
         """Reports below the root and their sizes, newest first; no links, no hidden folders."""
@@ -256,7 +255,7 @@ def _chunks(descriptor: int, name: str, most: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _too_large(name: str, most: int) -> InputProblem:
+def _too_large(name: str, most: float) -> InputProblem:
     return InputProblem(
         f"'{visible(name, 200)}' has more than {most} bytes", "Profile fewer launches"
     )

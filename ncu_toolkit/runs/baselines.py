@@ -125,9 +125,8 @@ def _put(scratch: Path, target: Path, replace: bool) -> None:
 
 
 def _taken(name: str) -> UsageProblem:
-    return UsageProblem(
-        f"there is a baseline '{name}' already", "Save it under another name, or pass --replace"
-    )
+    remedy = "Save it under another name, or pass --replace"
+    return UsageProblem(f"there is a baseline '{name}' already", remedy)
 
 
 def saved() -> tuple[tuple[Path, Run | ToolkitError], ...]:
