@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -238,12 +237,9 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-_nvcc: Final = partial(toolchain.find_tool, "nvcc")
-
-
 @_check("compiler", "ladders: build, profile, bench")
 def _compiler() -> MachineCheck:
-    return _ok(f"nvcc {_nvcc().version}")
+    return _ok(f"nvcc {toolchain.find_tool('nvcc').version}")
 
 
 @_check("disassembler", "static analysis of compiled kernels")
@@ -322,7 +318,11 @@ def versions() -> dict[str, str]:
         found["ncu-report"] = (
             "bundled with Nsight Compute" if there else "not found, which only reports need"
         )
-    for name, look in (("ncu", collect.find_ncu), ("CUDA compiler", _nvcc)):
+    tools: dict[str, Callable[[], collect.Ncu | toolchain.Tool]] = {
+        "ncu": collect.find_ncu,
+        "CUDA compiler": lambda: toolchain.find_tool("nvcc"),
+    }
+    for name, look in tools.items():
         try:
             found[name] = look().version
         except ToolkitError:
