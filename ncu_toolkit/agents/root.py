@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from ncu_toolkit.analysis.trial import SUFFIX
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -173,16 +174,25 @@ class Root:
         return found
 
     def digest(self, name: str) -> str:
-        """SHA-256 of a file's content; empty where its content has to be read to know it."""
+        """SHA-256 of a file's content, and of what was tried of it; empty where its content has to be
+        read to know it."""
         descriptor = self.open(name)
         try:
-            return self._digests.get(_stamp(self._regular(name, descriptor)), "")
+            known = self._digests.get(_stamp(self._regular(name, descriptor)), "")
         finally:
             os.close(descriptor)
+        return _with(known, self._beside(name, SUFFIX)) if known else ""
+
+    def _beside(self, name: str, suffix: str) -> bytes:
+        """The file beside another, by what its name has more; nothing where it cannot be read."""
+        with contextlib.suppress(InputProblem, UsageProblem):
+            return self.read(name + suffix, files.json_limit())
+        return b""
 
     @contextlib.contextmanager
     def copied(self, name: str) -> Iterator[Content]:
-        """A copy of a report and of the checksums beside it, as they were at one moment.
+        """A copy of a report, of the checksums and of what was tried beside it, as they were at one
+        moment.
 
         Raises:
             UsageProblem, InputProblem: as `open`; it is no regular file, is too large, or changes
@@ -199,7 +209,9 @@ class Root:
                 with contextlib.suppress(InputProblem, UsageProblem):
                     beside = str(PurePosixPath(name).with_name(side))
                     copy.with_name(side).write_bytes(self.read(beside, files.json_limit()))
-            yield Content(str(copy.relative_to(scratch)), digest, copy)
+            if tried := self._beside(name, SUFFIX):
+                copy.with_name(copy.name + SUFFIX).write_bytes(tried)
+            yield Content(str(copy.relative_to(scratch)), _with(digest, tried), copy)
 
     def _copy(self, name: str, copy: Path) -> str:
         """Copy a file; returns its SHA-256, or nothing where it changed meanwhile."""
@@ -243,6 +255,11 @@ class Root:
             if looked > _LOOKED_AT:
                 break
         return [(name, size) for _, name, size in sorted(found)[:LISTED]]
+
+
+def _with(digest: str, tried: bytes) -> str:
+    """The digest of a file together with what was tried of its program."""
+    return hashlib.sha256(digest.encode() + tried).hexdigest() if tried else digest
 
 
 def _stamp(found: os.stat_result) -> Stamp:
