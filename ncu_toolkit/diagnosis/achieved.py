@@ -14,7 +14,8 @@ from typing import Final
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ENOUGH: Final = Threshold(
-    8, "of 8 cases the lowest and the highest hold a ninth one 7 times of 9; of fewer they hold less than 75 %"
+    8,
+    "of 8 cases the lowest and the highest hold a ninth one 7 times of 9; of fewer they hold less than 75 %",
 )
 #: Cause, program, share of what could be saved.
 CASES: Final[tuple[tuple[str, str, float], ...]] = (
