@@ -121,7 +121,7 @@ field-score: $(STAMP)  ## Score the recorded field benchmark into docs/field.md,
 
 programs: $(GPU_STAMP)  ## Build, record, time and profile the whole programs into PROGRAMS, public ones from MIRROR; what is there already is kept.
 	$(if $(MIRROR),$(RUN) benchmarks/programs/public.py $(MIRROR) $(PROGRAMS)/public)
-	$(RUN) benchmarks/programs/record.py $(PROGRAMS) --jobs $(JOBS) --rounds 3 --profile 1 $(if $(MIRROR),--public $(PROGRAMS)/public)
+	$(RUN) benchmarks/programs/record.py $(PROGRAMS) --jobs $(JOBS) --rounds 3 --profile 1 --rules $(if $(MIRROR),--public $(PROGRAMS)/public)
 
 programs-score: $(STAMP)  ## Score the recorded development half of the programs into docs/programs.md; needs no GPU.
 	$(RUN) -m benchmarks.programs.score --cases --out docs/programs.md

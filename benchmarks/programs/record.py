@@ -130,9 +130,11 @@ class Runs:
             return not (trace.is_file() and "recorded_us" in kept)
         return len(kept.get("us", [])) <= turn  # type: ignore[arg-type]
 
-    def profiled(self, name: str, alone: bool) -> bool:
+    def profiled(self, name: str, alone: bool, rules: bool) -> bool:
         """Whether a program was profiled already; `alone`, so that what it cost is known."""
         kept = self.found.get(name, {}).get("before", {})
+        if rules:
+            return kept.get("rules_code") == 0
         return kept.get("profile_code") == 0 and (not alone or "profile_seconds" in kept)
 
     def forget_failed(self, names: Iterable[str]) -> None:
@@ -197,20 +199,21 @@ class Runs:
             flush=True,
         )
 
-    def profile(self, name: str, alone: bool) -> None:
+    def profile(self, name: str, alone: bool, rules: bool = False) -> None:
         """`ncu-toolkit profile` of the program before its fix: alone as a user runs it, which says
-        what it costs, else with programs that wait for the GPU beside it."""
+        what it costs, else with programs that wait for the GPU beside it. `rules`: only the biggest
+        kernel, with what Nsight Compute's own rules say."""
         plan = self.plans.get((name, "before"))
-        if plan is None or self.profiled(name, alone) or END - time.monotonic() < 20:
+        if plan is None or self.profiled(name, alone, rules) or END - time.monotonic() < 20:
             return
-        to = self.work / f"{name}.runs"
+        kind = "rules" if rules else "before"
+        to = self.work / f"{name}.{kind}.runs"
         words = [
             sys.executable,
             "-m",
             "ncu_toolkit",
             "profile",
-            "--launches",
-            "4",
+            *(("--launches", "1", "--set", "full") if rules else ("--launches", "4")),
             "--output",
             str(to),
         ]
@@ -223,15 +226,15 @@ class Runs:
             command = [*words, "--", sys.executable, *hold, *program]
         code, said, error = bounded(command, plan["folder"], min(120.0, END - time.monotonic()))
         seconds = round(time.monotonic() - began, 1)
-        (self.out / f"{name}.profile.txt").write_text(said + error)
+        (self.out / f"{name}.{'rules' if rules else 'profile'}.txt").write_text(said + error)
         for report in to.rglob("profile.ncu-rep"):
             if report.stat().st_size < 8 << 20:
                 data = lzma.compress(report.read_bytes())
-                (self.out / f"{name}.before.ncu-rep.xz").write_bytes(data)
+                (self.out / f"{name}.{kind}.ncu-rep.xz").write_bytes(data)
         with self.lock:
             kept = self.found.setdefault(name, {}).setdefault("before", {"us": []})
-            kept["profile_code"] = code
-            if alone:
+            kept["rules_code" if rules else "profile_code"] = code
+            if alone and not rules:
                 kept["profile_seconds"] = seconds
             self.path.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
         print(
@@ -254,6 +257,11 @@ def main() -> None:
         default=0,
         metavar="JOBS",
         help="profile each too, so many at once; 1 says what it costs",
+    )
+    options.add_argument(
+        "--rules",
+        action="store_true",
+        help="and the biggest kernel with Nsight Compute's own rules",
     )
     options.add_argument("--work", type=Path, default=Path("/tmp/programs"))
     asked = options.parse_args()
@@ -295,9 +303,10 @@ def main() -> None:
     wanted = [each for each in wanted if asked.rounds and runs.missing(*each)]
     with ThreadPoolExecutor(asked.jobs) as pool:
         list(pool.map(lambda each: runs.run(*each[:3]), wanted))
+    tasks = [(name, rules) for rules in (False, True)[: 1 + asked.rules] for name in names]
     if asked.profile:
         with ThreadPoolExecutor(asked.profile) as pool:
-            list(pool.map(lambda name: runs.profile(name, asked.profile == 1), names))
+            list(pool.map(lambda task: runs.profile(task[0], asked.profile == 1, task[1]), tasks))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.programs.score [--sealed] [--cases] [--recordings FOLDER] [--out docs/programs.md]
 
 Reads labels*.toml, and in FOLDER what record.py writes: NAME.before.ncu-trace, where there is one also
-NAME.before.ncu-rep (or .xz), and times.json: {NAME: {"before": {us: [...], recorded_us, seconds,
+NAME.before.ncu-rep and NAME.rules.ncu-rep (or .xz), what hta.py wrote, and times.json: {NAME: {"before": {us: [...], recorded_us, seconds,
 recorded_seconds, result, code, error}, "after": {...}}}, where `us` are steps that nobody recorded.
 "profile_seconds" beside them is what `ncu-toolkit profile` took. Needs no GPU. The sealed half is
 scored once.
@@ -21,19 +21,23 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.field import half
 from benchmarks.field.scoring import VOID, Case, Said, row, update
 from benchmarks.programs.run import close
+from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.analysis.program import TraceResult, analyze_programs
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import calibrate
+from ncu_toolkit.diagnosis.achieved import expected
+from ncu_toolkit.diagnosis.program import mended_us
 from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.explain.program import program_answer, step_kernels
+from ncu_toolkit.model import Profile
 from ncu_toolkit.model.program import ProgramDiagnosis
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -101,6 +105,16 @@ BY_CLASS: Final[Mapping[str, tuple[str, ...]]] = {
     "collective": ("exposed-collectives",),
     "random": ("unfused-chain",),
 }
+#: What HTA's parts of a program's time may be taken for (hta.py), by what its documentation says of them: host
+#: wait, "the CPU not enqueuing kernels fast enough"; kernel wait, the overhead between kernels that CUDA graphs
+#: reduce. Written before its output was seen. Computation is the biggest kernel, "other" has no cause.
+BY_HTA: Final[Mapping[str, tuple[str, ...]]] = {
+    "host wait": ("launch-bound", "host-work", "host-sync", "allocation-in-step", "small-ops-loop"),
+    "kernel wait": ("launch-bound", "launch-overhead", "small-ops-loop"),
+    "other": (),
+    "memory": ("host-copy", "serial-copies", "layout-copies"),
+    "communication": ("exposed-collectives",),
+}
 #: A GPU that idles for more of the step counts as waiting for launches.
 IDLE: Final = 0.2
 #: A healthy program that is promised more of its step is a false alarm.
@@ -111,8 +125,6 @@ COSTS: Final = {
     "A recorded program": ("recorded_seconds", "seconds"),
     "A profiled program": ("profile_seconds", "seconds"),
 }
-#: Programs of one cause from which its own share of the ceiling is used (design, section 4).
-ENOUGH: Final = 8
 
 
 @dataclass(frozen=True)
@@ -123,6 +135,10 @@ class RecordedProgram:
     label: Mapping[str, Any]
     times: Mapping[str, Any]
     result: TraceResult
+    hta: Mapping[str, float] = field(default_factory=dict)
+    """What HolisticTraceAnalysis says of the trace (hta.py)."""
+    stock: Profile | None = None
+    """The biggest kernel, with what Nsight Compute's own rules say; None where it was not recorded."""
 
     @property
     def found(self) -> ProgramDiagnosis:
@@ -173,8 +189,8 @@ def meant(cause: str) -> frozenset[str]:
     return frozenset(ids)
 
 
-def labelled(folder: Path = FOLDER) -> dict[str, Any]:
-    """Labels by program, of labels*.toml. Raises OSError, ValueError."""
+def read_labels(folder: Path) -> dict[str, Any]:
+    """The labels in labels*.toml of a folder, by program."""
     return {
         name: label
         for path in sorted(folder.glob("labels*.toml"))
@@ -187,6 +203,8 @@ def read(
 ) -> tuple[list[RecordedProgram], list[str]]:
     """The recorded programs of a half, and a sentence for each that does not count."""
     times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
+    theirs = folder / "hta.json"
+    hta = json.loads(theirs.read_text(encoding="utf-8")) if theirs.exists() else {}
     found, left_out = [], []
     for name, label in sorted(labels.items()):
         if half(name) != which:
@@ -203,8 +221,24 @@ def read(
             if programs.unreadable:
                 left_out.append(f"{name}: {programs.unreadable[0].error}")
                 continue
-            found.append(RecordedProgram(name, label, timed, programs.traces[0]))
+            found.append(
+                RecordedProgram(
+                    name, label, timed, programs.traces[0], hta.get(name, {}), _stock(folder, name)
+                )
+            )
     return found, left_out
+
+
+def _stock(folder: Path, name: str) -> Profile | None:
+    """The profile of the biggest kernel that record.py --rules made."""
+    reports = sorted(folder.glob(f"{name}.rules.ncu-rep*"))[:1]
+    files = analyze(reports, Options(profiles=True), jobs=1).files if reports else ()
+    launches = [launch for file in files for launch in file.launches]
+    return max(
+        (launch.profile for launch in launches if launch.profile is not None),
+        key=lambda profile: profile.duration_us or 0.0,
+        default=None,
+    )
 
 
 def _share(program: RecordedProgram, us: float) -> float:
@@ -213,17 +247,29 @@ def _share(program: RecordedProgram, us: float) -> float:
 
 
 def ours(program: RecordedProgram) -> Said:
-    """Causes in our order, and the first one's saving: what is expected, else the ceiling, whose
-    interval begins at none."""
-    costly = program.found.costly
+    """Causes in our order, and the first one's saving: what is expected, without what is on record of
+    this program, else the ceiling, whose interval begins at none."""
+    found = program.found
+    costly = found.costly
     if not costly:
-        card = program_answer(program.found, program.result.known).cards[0]
+        card = program_answer(found, program.result.known).cards[0]
         named = [frozenset((OWN,))] if " takes " in card.title else [frozenset(("none",))]
         return named, 0.0, None
     first = costly[0]
-    low, likely, high = first.expected_us or (0.0, first.ceiling_us, first.ceiling_us)
+    told = first.expected_us
+    if told is not None:
+        most = mended_us(costly, found.step.ops, found.account)
+        told = expected(first.rule, most, found.account.wall_us, but=program.name)
+    low, likely, high = told or (0.0, first.ceiling_us, first.ceiling_us)
     interval = _share(program, low), _share(program, high)
     return [frozenset((each.rule,)) for each in costly], _share(program, likely), interval
+
+
+def ceilings(program: RecordedProgram) -> Said:
+    """The same with the first finding's ceiling for its saving."""
+    named, _, _ = ours(program)
+    most = max((each.ceiling_us for each in program.found.costly[:1]), default=0.0)
+    return named, _share(program, most), (0.0, _share(program, most))
 
 
 def _biggest(program: RecordedProgram) -> Said:
@@ -249,18 +295,20 @@ def _idle(program: RecordedProgram) -> Said:
 
 def _ncu(program: RecordedProgram) -> Said:
     """The largest estimates of Nsight Compute's rules for the kernel with most time."""
-    for kernel in step_kernels(program.found.step, program.found.account):
-        known = [
-            profile
-            for at, (profile, _) in program.result.known.items()
-            if program.found.step.trace.shapes[at].kernel == kernel.launch.kernel
-        ]
-        if known:
-            messages = calibrate.ncu_estimates(known[0])
-            saved = (messages[0].speedup or 0.0) / 100 if messages else 0.0
-            named = [frozenset(calibrate.ncu_means(message)) for message in messages]
-            return named, saved * kernel.share, None
-    return [], 0.0, None
+    messages = calibrate.ncu_estimates(program.stock) if program.stock else []
+    saved = (messages[0].speedup or 0.0) / 100 if messages else 0.0
+    named = [frozenset(calibrate.ncu_means(message)) for message in messages]
+    return named, saved * _biggest(program)[1], None
+
+
+def _hta(program: RecordedProgram) -> Said:
+    """HolisticTraceAnalysis: the largest part of the program's time."""
+    parts = program.hta
+    named = {name: frozenset(ids) for name, ids in BY_HTA.items()}
+    biggest, _, _ = _biggest(program)
+    named["largest"] = biggest[0] if biggest else frozenset()
+    ordered = sorted((name for name in parts if name in named), key=lambda name: -parts[name])
+    return [named[name] for name in ordered], parts[ordered[0]] if ordered else 0.0, None
 
 
 RIVALS: Final[dict[str, Callable[[RecordedProgram], Said]]] = {
@@ -268,6 +316,7 @@ RIVALS: Final[dict[str, Callable[[RecordedProgram], Said]]] = {
     "the biggest kernel": _biggest,
     "idle over 20 %": _idle,
     "Nsight Compute's rules on the biggest kernel": _ncu,
+    "HolisticTraceAnalysis": _hta,
 }
 
 
@@ -295,28 +344,6 @@ def cases(
     return found
 
 
-def learned(given: Sequence[Case]) -> list[Case]:
-    """Each case with the share of the ceiling that the others' fixes achieved: the median and the
-    middle 80 %, of its own cause where ENOUGH others have it. Where the cause is not first, as it was."""
-    found = []
-    for case in given:
-        others = [
-            (c, c.achieved / c.predicted)
-            for c in given
-            if c is not case and c.rank == 1 and c.predicted
-        ]
-        alike = [share for c, share in others if c.named[0] == (case.named or (None,))[0]]
-        shares = alike if len(alike) >= ENOUGH else [share for _, share in others]
-        if case.rank != 1 or len(shares) < 2:
-            found.append(case)
-            continue
-        tenths = statistics.quantiles(shares, n=10, method="inclusive")
-        low, high = (min(1.0, case.predicted * end) for end in (tenths[0], tenths[-1]))
-        likely = min(1.0, case.predicted * statistics.median(shares))
-        found.append(replace(case, predicted=likely, interval=(low, high)))
-    return found
-
-
 def constant(given: Sequence[Case]) -> list[Case]:
     """The best constant: the cause that is right most often, and the median saving."""
     causes = sorted({each for case in given for each in case.wanted})
@@ -329,11 +356,29 @@ def constant(given: Sequence[Case]) -> list[Case]:
 
 
 def alarms(
-    programs: Iterable[RecordedProgram],
+    programs: Iterable[RecordedProgram], says: Callable[[RecordedProgram], Said] = ours
 ) -> tuple[list[RecordedProgram], list[RecordedProgram]]:
-    """Healthy programs, and those of them whose first finding promises more than ALARM of the step."""
+    """Healthy programs, and those of them of whose step a diagnostician promises more than ALARM."""
     healthy = [each for each in programs if each.healthy]
-    return healthy, [each for each in healthy if ours(each)[1] > ALARM]
+    return healthy, [each for each in healthy if says(each)[1] > ALARM]
+
+
+def _generous(programs: Sequence[RecordedProgram]) -> str:
+    """How many healthy programs the rivals promise much, and how many causes their first word can be."""
+    told = []
+    for who, says in RIVALS.items():
+        if says is ours:
+            continue
+        named = [case.named[0] for case in cases(programs, says) if case.named]
+        if named:
+            many = statistics.fmean(map(len, named))
+            told.append(
+                f"{who} {len(alarms(programs, says)[1])}, for {many:.0f} causes in the mean"
+            )
+    return (
+        f"The rivals promise more than {ALARM:.0%} of so many healthy programs, and a first word of theirs "
+        f"counts for so many causes (ours for one): {'; '.join(told)}."
+    )
 
 
 def document(
@@ -352,9 +397,13 @@ def document(
     lines = [
         "| who | programs | first | first two | skill | Spearman | in the interval | median error (points) | worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-        *(row(who, cases(programs, says)) for who, says in RIVALS.items()),
+        *(
+            row(who, given)
+            for who, says in RIVALS.items()
+            if (given := cases([p for p in programs if says is not _ncu or p.stock], says))
+        ),
         row("best constant", constant(mine)),
-        row("ncu-toolkit, ceiling × the share that others achieved", learned(mine)),
+        row("ncu-toolkit, with the ceiling for what is expected", cases(programs, ceilings)),
     ]
     if blind and seen:
         lines.append(row("ncu-toolkit, without kernels' causes where no report is there", seen))
@@ -369,8 +418,8 @@ def document(
         for case in mine
     )
     whose = sum(c.named[:1] == (frozenset((OWN,)),) for c in blind)
-    held = [case for case in mine if case.interval and case.rank == 1]
-    below = sum(case.achieved <= (case.interval or (0, 0))[1] for case in held)
+    held = [case for case in cases(programs, ceilings) if case.rank == 1]
+    below = sum(case.achieved <= case.predicted for case in held)
     costs = {
         said: [over for each in programs if (over := each.times_over(*of)) is not None]
         for said, of in COSTS.items()
@@ -382,6 +431,12 @@ def document(
         f"The label is a kernel's cause and no report is there: {len(blind)}, of which {whose} have the kernel named.",
         f"The saving achieved is within the ceiling: {below} of {len(held)} whose cause is first.",
         f"Healthy programs promised more than {ALARM:.0%}: {len(alarmed)} of {len(healthy)}.",
+        _generous(programs),
+        *(
+            ("Of no program Nsight Compute's own rules were recorded (record.py --rules).",)
+            if not any(each.stock for each in programs)
+            else ()
+        ),
         *(
             f"{said}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
             for said, found in costs.items()
@@ -398,40 +453,18 @@ def document(
     if every:
         lines += [
             "",
-            "| program | label | ours | saved at most | achieved |",
-            "|---|---|---|---:|---:|",
+            "| program | label | ours | predicted | interval | achieved |",
+            "|---|---|---|---:|---:|---:|",
         ]
         for case in mine:
             said = ", ".join(next(iter(ids)) for ids in case.named[:2])
+            low, high = case.interval or (0.0, 0.0)
+            between = f"{low * 100:.0f}–{high:.0%}" if high else "–"
             lines.append(
-                f"| {case.name} | {causes[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {case.achieved:.0%} |"
+                f"| {case.name} | {causes[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {between} | {case.achieved:.0%} |"
             )
         lines += [f"- false alarm: {each.name}, {ours(each)[1]:.0%}" for each in alarmed]
-        lines.append("")
-        lines += shares(mine)
     return "\n".join(lines) + "\n"
-
-
-def shares_by_cause(given: Sequence[Case]) -> dict[str, list[float]]:
-    """The part of its ceiling that each fix achieved, where our first cause is the label's."""
-    found: dict[str, list[float]] = {}
-    for case in given:
-        if case.rank == 1 and case.predicted:
-            found.setdefault(next(iter(case.named[0])), []).append(case.achieved / case.predicted)
-    return found
-
-
-def shares(given: Sequence[Case]) -> list[str]:
-    """A table of the part of its ceiling that each cause's fixes achieved."""
-    by_cause = shares_by_cause(given)
-    lines = [
-        "| cause | programs | achieved over ceiling, median | least | most |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    return lines + [
-        f"| {cause} | {len(found)} | {statistics.median(found):.0%} | {min(found):.0%} | {max(found):.0%} |"
-        for cause, found in sorted(by_cause.items())
-    ]
 
 
 _PAGE: Final = """# How often the answer to a program is right
@@ -442,12 +475,16 @@ development half or into the sealed one, which is scored once. `make programs-sc
 
 - **First** and **first two**: the label's cause is our first, or one of our first two.
 - **Skill** compares the error of the predicted saving with that of the best constant: 1 is no error, 0 no better. A cause that is not first predicts
-  nothing. A ceiling is no forecast, so its skill is that of "at most".
-- **In the interval**: the saving lies between none and the ceiling.
+  nothing.
+- **Predicted** is what the first cause's fix is expected to save, with its 80 % interval, from what other programs' fixes saved of what they
+  could. In the development half each program is predicted from the others. Where nothing is expected (a cause that is only possible, no steady
+  step), it is the ceiling, and the interval begins at none.
 
 What can be done without this tool is in the table too: take the kernel with most time, call a GPU that
-idles for a fifth of the step launch-bound, or ask Nsight Compute's own rules about the biggest kernel,
-where a report is there.
+idles for a fifth of the step launch-bound, ask Nsight Compute's own rules about the biggest kernel, or give the same trace to [HolisticTraceAnalysis](https://github.com/facebookresearch/HolisticTraceAnalysis).
+These say no cause in our words, so what they say counts for each cause that it may mean: "host wait" for
+five, "the biggest kernel is this one" for all that can be wrong with a kernel. The rules for that were
+written before their output was seen (`BY_CLASS`, `BY_HTA` in `score.py`).
 
 <!-- scores -->
 <!-- end of scores -->
@@ -482,10 +519,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cases", action="store_true", help="each program as well")
     parser.add_argument("--out", type=Path, help="page to put the scores into")
     given = parser.parse_args(arguments)
+    from benchmarks.programs import cases as achieved  # which needs this module
+
     which = "sealed" if given.sealed else "development"
     try:
-        programs, left_out = read(given.recordings, labelled(given.labels), which)
+        programs, left_out = read(given.recordings, read_labels(given.labels), which)
         tables = f"{document(programs, left_out, every=given.cases)}"
+        if which == "development":
+            shares = achieved.table(achieved.cases(programs))
+            tables += "\n".join(("", "### What fixes achieved", "", *shares, ""))
     except (OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_INPUT

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.achieved import expected
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
 from ncu_toolkit.diagnosis.program_rules.idle_streams import ID as SMALL_GRIDS
@@ -30,6 +31,7 @@ from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.model.program import (
     Account,
     GapCause,
+    Op,
     ProgramDiagnosis,
     ProgramTrial,
     Step,
@@ -87,6 +89,7 @@ def diagnose_program(
             found.append(outcome)
     found = [_with_switch(each, s) for each in _joined(found, _kernels(s, known), s, known)]
     shown, covered = _uncovered(ordered(found), s)
+    shown = _with_expected(shown, s)
     considered += covered
     return ProgramDiagnosis(
         step=step,
@@ -131,6 +134,17 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
     done = "compile" if "fused" in s.classes else None
     able = [each for each in switches_for(finding.rule, s.framework, cc) if each.group != done]
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
+
+
+def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFinding]:
+    """With what the first finding's fix is expected to save, where it is as the cases on record
+    (diagnosis/achieved.py) are: a step that was found and timed, and a cause that is clear or likely."""
+    if not shown or shown[0].good or shown[0].confidence == "low":
+        return [*shown]
+    if not s.steady or not s.trace.timed:
+        return [*shown]
+    told = expected(shown[0].rule, mended_us(shown, s.ops, s.account), s.account.wall_us)
+    return [msgspec.structs.replace(shown[0], expected_us=told), *shown[1:]]
 
 
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
@@ -202,6 +216,24 @@ def together(findings: Iterable[StepFinding], account: Account) -> float:
         for place, us in _own(finding, account).items():
             best[place] = max(best[place], part * us)
     return min(sum(best.values()), account.wall_us)
+
+
+def mended_us(findings: Sequence[StepFinding], ops: Sequence[Op], account: Account) -> float:
+    """What the first finding's fix saves at most, in microseconds: its ceiling. Where most of its time
+    has no kernel, that of all such findings together: a program whose host no longer holds up the GPU
+    is rid of its waits, late launches, allocations and copies at once. The 10 first cases had 0.79 to
+    1.40 of this, and 0.79 to 2.12 of the first ceiling alone."""
+
+    def without_kernel(finding: StepFinding) -> bool:
+        own = _own(finding, account)
+        idle = sum(
+            us for (kind, at), us in own.items() if kind == "gap" or ops[at].kind != "kernel"
+        )
+        return not finding.good and idle > sum(own.values()) / 2
+
+    if not without_kernel(findings[0]):
+        return findings[0].ceiling_us
+    return together(filter(without_kernel, findings), account)
 
 
 def part_saved(finding: StepFinding, account: Account) -> float:

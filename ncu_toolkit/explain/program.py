@@ -12,6 +12,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
+from ncu_toolkit.diagnosis.achieved import shares
 from ncu_toolkit.diagnosis.kernel import authored, made_by
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.card import (
@@ -239,7 +240,8 @@ def headline(found: ProgramDiagnosis) -> str:
 
 def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
     """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`; without the `whole`,
-    `saves at most 31 ms`."""
+    `saves at most 31 ms`. Of the first, where cases tell (diagnosis/achieved.py): `expected 30 of
+    46.6 ms (21 to 35, from 13 programs)`."""
     if found.good:
         return "nothing to gain"
     wall = units.duration(wall_us)
@@ -250,10 +252,11 @@ def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
         if whole:
             return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{units.THIN_SPACE}{_unit(wall_us)}"
         return f"saves {_in_unit(found.measured_us, wall_us)}{of}, measured"
-    most = _in_unit(found.ceiling_us, wall_us)
     if found.expected_us is not None:
-        return f"saves about {_in_unit(found.expected_us[1], wall_us)}{of} (at most {most})"
-    return f"saves at most {most}{of}"
+        low, likely, high = (_in_unit(each, wall_us) for each in found.expected_us)
+        known = units.counted(len(shares(found.rule)), "program")
+        return f"expected {likely}{of}{f' ({low} to {high}, from {known})' if whole else ''}"
+    return f"saves at most {_in_unit(found.ceiling_us, wall_us)}{of}"
 
 
 def _in_unit(part_us: float, wall_us: float, digits: int = 2) -> str:

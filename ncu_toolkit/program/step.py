@@ -42,6 +42,8 @@ AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
 #: Bytes of a number that the host reads. When it does so, every fifth step for a log, tells of no step.
 NUMBER: Final = 8
+#: What several steps together take is even where nine of ten differ by less than this part of it.
+EVEN: Final = 0.25
 #: Steps take this many times their median on average where some hold what others do not.
 UNEVEN: Final = 1.5
 #: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
@@ -315,7 +317,7 @@ class _Run:
         if found and self.number.any():
             took = self.np.diff(found[1])
             # where the host's reading sets steps apart, it tells of them
-            if len(took) and took.mean() > UNEVEN * self.np.median(took):
+            if len(took) and _mean(self.np, took) > UNEVEN * self.np.median(took):
                 return self._repeated(self.number | True) or found
         return found
 
@@ -417,6 +419,7 @@ class _Run:
                 Window(int(times[-1]), max(stop, int(times[-1]) + 1), int(first[-1]), end)
             )
         kept, left = self._steady(windows)
+        kept = self._together(kept, left)
         took = np.array([window.us for window in kept])
         low, high = np.percentile(took, (10, 90))
         typical = int(np.argsort(took, kind="stable")[(len(kept) - 1) // 2])
@@ -431,6 +434,22 @@ class _Run:
             process=self.process if self.others else None,
             device=self.device if self.others else None,
         )
+
+    def _together(self, windows: list[Window], left: list[str]) -> list[Window]:
+        """Uneven steps, so many together that they are even: four workers deliver four batches at
+        once, and then none for a while."""
+        np = self.np
+        took = np.array([window.us for window in windows])
+        if len(took) < 2 * OFTEN or _mean(np, took) <= UNEVEN * np.median(took):
+            return windows
+        for many in range(2, len(took) // OFTEN + 1):
+            parts = [windows[i : i + many] for i in range(len(took) % many, len(took), many)]
+            sums = np.array([part[-1].end - part[0].start for part in parts])
+            low, middle, high = np.percentile(sums, (10, 50, 90))
+            if high - low <= EVEN * middle:
+                left.append(f"; {many} are taken together, since single ones differ much")
+                return [Window(p[0].start, p[-1].end, p[0].first, p[-1].last) for p in parts]
+        return windows
 
     def _which(self) -> str:
         names = " and ".join(self.others)
@@ -492,6 +511,11 @@ class _Run:
         if first:
             said += f" after the first {units.counted(first, 'operation')}, among which modules were loaded"
         return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)
+
+
+def _mean(np: Any, took: Array) -> float:
+    """The mean time of steps, without those that something held up once or twice."""
+    return float(took[took <= np.percentile(took, 95)].mean())
 
 
 def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:

@@ -466,7 +466,11 @@ def test_no_gain_is_above_its_time(
         assert all(fact.holds for fact in finding.evidence)
         assert finding.arithmetic
         assert finding.advice
-        assert finding.expected_us is None
+        if finding.expected_us is not None:
+            assert finding is found.findings[0]
+            assert finding.confidence != "low"
+            low, likely, high = finding.expected_us
+            assert 0 < low <= likely <= high <= account.wall_us
         most = max(most, finding.ceiling_us)
     assert most - 1e-6 <= found.together_us <= account.wall_us + 1e-6
     order = [each.ceiling_us * SURE[each.confidence] for each in found.findings]

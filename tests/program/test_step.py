@@ -503,3 +503,20 @@ def test_steps_between_two_loads() -> None:
     machine.launch("norm", 20.0)
     step = check(find_step(machine.trace()))
     assert (step.how, len(step.ops)) == ("repeats", 3)
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_batches_that_come_four_at_once(regular: bool) -> None:
+    """Four steps are one where every fourth waits, not where a part of the run was disturbed."""
+    machine = Machine("augment.py")
+    machine.loaded.update("abc")
+    for i in range(60):
+        machine.host(90_000.0 if (i % 4 == 0 if regular else i > 40) else 1500.0)
+        for letter in "abc":
+            machine.launch(letter, 400.0)
+    step = check(find_step(machine.trace()))
+    if regular:
+        assert step.wall_us == pytest.approx(99_000, rel=0.1)
+        assert "4 are taken together" in step.said
+    else:
+        assert step.wall_us < 5000

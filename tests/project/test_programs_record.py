@@ -62,6 +62,10 @@ def test_what_is_recorded_is_kept(
     assert ran.did == once
     _record(tmp_path, monkeypatch, "--rounds", "3")
     assert ran.did == {**once, "alone before": 3, "alone after": 3}
+    _record(tmp_path, monkeypatch, "--rounds", "3", "--rules")
+    _record(tmp_path, monkeypatch, "--rounds", "3", "--rules")
+    assert ran.did["profile before"] == 2
+    assert (tmp_path / "out" / f"{NAME}.rules.ncu-rep.xz").is_file()
     (tmp_path / "out" / f"{NAME}.before.ncu-trace").unlink()
     _record(tmp_path, monkeypatch, "--rounds", "3")
     assert ran.did["recorded before"] == 2

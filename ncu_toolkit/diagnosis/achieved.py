@@ -1,0 +1,70 @@
+"""What fixes achieved of what they could at most, and what that makes expected of another fix.
+
+A case is a program whose fix removed the first cause that was found. Its share is the time of the step
+that the fix saved, over what could be saved (`mended_us` in diagnosis/program.py). Fixes as people write
+them often remove more than the cause, so a share can be above 1. `python -m benchmarks.programs.cases --write` rewrites the table; where the cases
+come from is told there, and how well they predict each other in docs/programs.md."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Final
+
+from ncu_toolkit.diagnosis.thresholds import Threshold
+
+ENOUGH: Final = Threshold(
+    8, "of 8 cases the lowest and the highest hold a ninth one 7 times of 9, about 80 %"
+)
+#: Cause, program, share of what could be saved.
+CASES: Final[tuple[tuple[str, str, float], ...]] = (
+    # generated
+    ("allocation-in-step", "cuda_sph_fluid", 1.29),
+    ("atomic-contention", "numba_energy_sum", 1.04),
+    ("atomic-contention", "triton_image_histogram", 1.04),
+    ("fp32-matmul", "nanogpt_fp32", 0.83),
+    ("grid-too-small", "numba_rare_event", 1.00),
+    ("host-copy", "jax_ridge_features", 1.00),
+    ("host-copy", "numba_heat_plate", 0.99),
+    ("host-sync", "hecbench_jacobi", 1.40),
+    ("host-work", "pytorch/kineto resnet50", 0.67),
+    ("idle-streams", "cuda_ensemble_lorenz", 0.62),
+    ("launch-bound", "cuda_spin_chain", 0.95),
+    ("launch-bound", "jax_nbody_eager", 1.01),
+    ("shared-bank-conflict", "cuda_hadamard_pages", 0.99),
+    ("uncoalesced-global-access", "hecbench_softmax", 1.10),
+    ("uncoalesced-global-access", "numba_galaxy_particles", 0.98),
+    ("unfused-attention", "nanogpt_attention", 0.86),
+    # end of generated
+)
+
+
+def shares(rule: str, but: str = "") -> list[float]:
+    """The shares from which a cause's saving is expected, ascending: its own where they are ENOUGH, else
+    those of all causes, and none where these are too few. Without those of the program `but`."""
+    known = [(cause, share) for cause, program, share in CASES if program != but]
+    own = [share for cause, share in known if cause == rule]
+    found = own if len(own) >= ENOUGH.value else [share for _, share in known]
+    return sorted(found) if len(found) >= ENOUGH.value else []
+
+
+def expected(
+    rule: str, most_us: float, wall_us: float, but: str = ""
+) -> tuple[float, float, float] | None:
+    """The low, likely and high time of a step, in microseconds, that the fix of its first cause
+    saves, of which it can save `most_us`; None where the cases are too few.
+
+    Likely is the median share. Low and high hold the share of a further program in at least 80 % of
+    cases, whatever their distribution: of n cases in order, the j-th from both ends with j = (n + 1) / 10
+    (Wilks, 1941: a further case lies between them with probability (n + 1 - 2j) / (n + 1))."""
+    found = shares(rule, but)
+    if not found:
+        return None
+    low, high = ends(found)
+    return tuple(min(wall_us, most_us * x) for x in (low, statistics.median(found), high))  # type: ignore[return-value]
+
+
+def ends(found: Sequence[float]) -> tuple[float, float]:
+    """The ends of the middle 80 % of ascending values."""
+    out = max(1, (len(found) + 1) // 10)
+    return found[out - 1], found[-out]

@@ -1,0 +1,81 @@
+"""What is expected of a fix, from what others achieved of what they could save."""
+
+from __future__ import annotations
+
+import random
+
+import program_traces
+import pytest
+
+from ncu_toolkit.diagnosis import achieved
+from ncu_toolkit.diagnosis.program import diagnose_program, mended_us
+from ncu_toolkit.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.model.program import ProgramDiagnosis, Trace
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.step import find_step
+
+
+def _found(trace: Trace) -> ProgramDiagnosis:
+    step = find_step(trace)
+    return diagnose_program(step, account_of(step))
+
+
+def test_the_table_is_of_known_causes() -> None:
+    causes = {*step_rules(), *load_rules()}
+    assert {cause for cause, _, _ in achieved.CASES} <= causes
+    assert all(share > 0 for _, _, share in achieved.CASES)
+    assert len({case[:2] for case in achieved.CASES}) == len(achieved.CASES)
+
+
+def test_a_cause_with_enough_cases_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tuple(("host-sync", f"p{i}", 0.5 + i / 100) for i in range(8))
+    others = tuple(("host-copy", f"q{i}", 1.0) for i in range(7))
+    monkeypatch.setattr(achieved, "CASES", own + others)
+    assert achieved.shares("host-sync") == [share for _, _, share in own]
+    assert len(achieved.shares("host-sync", but="p0")) == 14, "7 are too few, so all of them"
+    assert len(achieved.shares("launch-bound")) == 15
+    monkeypatch.setattr(achieved, "CASES", others)
+    assert achieved.shares("host-copy") == []
+    assert achieved.expected("host-copy", 10.0, 40.0) is None
+
+
+def test_an_interval_is_never_more_than_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        achieved, "CASES", tuple(("host-sync", f"p{i}", 0.5 + i / 4) for i in range(9))
+    )
+    assert achieved.expected("host-sync", 10.0, 100.0) == (5.0, 15.0, 25.0)
+    assert achieved.expected("host-sync", 10.0, 20.0) == (5.0, 15.0, 20.0)
+
+
+@pytest.mark.parametrize("count", [8, 9, 12, 19, 40])
+def test_intervals_hold_four_fifths_of_further_cases(count: int) -> None:
+    pick, held = random.Random(count), 0
+    for _ in range(2000):
+        *known, further = (pick.lognormvariate(0, 0.4) for _ in range(count + 1))
+        low, high = achieved.ends(sorted(known))
+        held += low <= further <= high
+    assert 0.75 <= held / 2000 <= 0.93
+
+
+def test_the_first_cause_alone_has_an_expected_saving() -> None:
+    found = _found(program_traces.gpt(steps=5, layers=2, parameters=6))
+    first, *others = found.costly
+    assert first.expected_us is not None
+    assert first.expected_us[0] < first.ceiling_us < first.expected_us[2]
+    assert others
+    assert not any(each.expected_us for each in others)
+
+
+def test_nothing_is_expected_where_no_step_was_found() -> None:
+    found = _found(program_traces.no_step())
+    assert not any(each.expected_us for each in found.findings)
+
+
+def test_a_fix_of_what_holds_up_the_gpu_is_rid_of_all_of_it() -> None:
+    found = _found(program_traces.synchronous())
+    idle = [each for each in found.costly if each.gaps]
+    assert found.costly[0] in idle
+    most = mended_us(found.costly, found.step.ops, found.account)
+    assert found.costly[0].ceiling_us <= most <= found.account.wall_us
+    gpt = _found(program_traces.gpt(steps=5, layers=2, parameters=6))
+    assert mended_us(gpt.costly, gpt.step.ops, gpt.account) == gpt.costly[0].ceiling_us
