@@ -19,19 +19,14 @@ from ncu_toolkit.document.views import MANY
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import (
     Diagnosis,
-    Evidence,
-    Finding,
-    Frame,
-    Location,
-    NoFinding,
     Profile,
     finite,
 )
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult
-    from ncu_toolkit.analysis.gate import ComparedPair, Comparison, Difference
-    from ncu_toolkit.analysis.program import Programs
+    from ncu_toolkit.analysis.gate import ComparedPair, Comparison
+    from ncu_toolkit.analysis.program import Programs, TraceResult
     from ncu_toolkit.document.tables import Cell, Table
     from ncu_toolkit.document.views import Answer, RunView
     from ncu_toolkit.explain.probed import Probed
@@ -42,14 +37,21 @@ if TYPE_CHECKING:
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
 VERSION: Final = 1
-#: What is written of a value: its attributes, or `key=attribute`; after a question mark, null stands
-#: for an empty one.
-_FIELDS: Final[Mapping[type, str]] = {
-    Finding: "bottleneck summary confidence good predicted_speedup=speedup interval arithmetic advice look_for evidence locations",
-    Evidence: "metric label value unit comparison threshold meaning",
-    Location: "file line address sass share what",
-    Frame: "function file line? module python",
-    NoFinding: "bottleneck outcome reason missing",
+#: What is written of a value, by the name of its class: attributes, or `key=attribute`; after a
+#: question mark, null stands for an empty one.
+_FIELDS: Final[Mapping[str, str]] = {
+    "Chain": "now_us fused_us handed_on=handed",
+    "Difference": "figure unit old new change noise p_value=p certain_change",
+    "Evidence": "metric label value unit comparison threshold meaning",
+    "Failure": "gate kernel=pair.name differences",
+    "Finding": "bottleneck summary confidence good predicted_speedup=speedup interval arithmetic advice look_for evidence locations",
+    "Frame": "function file line? module python",
+    "Gap": "after before times total_us",
+    "Location": "file line address sass share what",
+    "NoFinding": "bottleneck outcome reason missing",
+    "StepFinding": "rule title summary confidence good ceiling_us expected_us measured_us where advice arithmetic evidence switch?",
+    "Total": "time_us=times_us launches alone",
+    "Tried": "switches title outcome said before_us after_us noise_us p results compared causes ceiling_us keep before after",
 }
 
 
@@ -69,7 +71,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
-    return _fields(value, _FIELDS[type(value)]) if type(value) in _FIELDS else value
+    names = _FIELDS.get(type(value).__name__)
+    return value if names is None else _fields(value, names)
 
 
 def _fields(value: Any, names: str) -> dict[str, Any]:
@@ -88,6 +91,12 @@ def _parsed(names: str) -> Sequence[tuple[str, Callable[[Any], Any], bool]]:
         key, _, path = name.rstrip("?").partition("=")
         found.append((key, attrgetter(path or key), name.endswith("?")))
     return found
+
+
+def _cells(value: Any, shown: Sequence[tuple[str, Callable[[Any], Any], bool]]) -> list[Any]:
+    """A row of CSV, with grids and blocks as `4x4x1`."""
+    found = (get(value) for _, get, _ in shown)
+    return ["x".join(map(str, each)) if isinstance(each, tuple) else each for each in found]
 
 
 def document(view: RunView, book: Book, pages: Mapping[int, str]) -> str:
@@ -194,7 +203,7 @@ def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
             {
                 "file": visible(file.path),
                 "launches": [launch.key for launch in launches],
-                **_fields(chain, "now_us fused_us handed_on=handed"),
+                **_plain(chain),
             }
             for file in analysis.files
             for chain, launches in file.chains
@@ -210,13 +219,7 @@ def program_document(programs: Programs, top: int | None = None) -> str:
     return _document(
         "program",
         files=[
-            {
-                "file": visible(each.path),
-                "status": "unreadable" if each.error else "complete",
-                "error": visible(each.error.message) if each.error else None,
-                "remedy": visible(each.error.remedy) if each.error else None,
-            }
-            for each in programs.traces
+            _opened(each, "unreadable" if each.error else "complete") for each in programs.traces
         ],
         reports=[_file(file) for file in programs.reports.files],
         unjoined=[visible(str(each)) for each in programs.strangers],
@@ -231,19 +234,11 @@ def program_document(programs: Programs, top: int | None = None) -> str:
     )
 
 
-_TRIED: Final = "switches title outcome said before_us after_us noise_us p results compared causes ceiling_us keep"
-
-
 def trial_document(trial: ProgramTrial) -> str:
     """What came of switches that were thrown in a program."""
-    tried = [
-        {**_fields(each, _TRIED), "before": each.before, "after": each.after}
-        for each in trial.tried
-    ]
-    return _document("trial", **_fields(trial, "program gpu word before_us notes"), tried=tried)
-
-
-_STEP_FINDING: Final = "rule title summary confidence good ceiling_us expected_us measured_us where advice arithmetic evidence switch?"
+    return _document(
+        "trial", **_fields(trial, "program gpu word before_us notes"), tried=_plain(trial.tried)
+    )
 
 
 def _program(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[str, Any]:
@@ -267,7 +262,7 @@ def _program(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[st
             ],
         },
         "findings": [
-            {**_fields(each, _STEP_FINDING), "launches": len(each.ops), "gaps": len(each.gaps)} for each in found.findings
+            {**_plain(each), "launches": len(each.ops), "gaps": len(each.gaps)} for each in found.findings
         ],
         "together_us": finite(found.together_us),
         "considered": _plain(found.considered),
@@ -295,9 +290,7 @@ def program_csv(programs: Programs, top: int | None = None) -> str:
     for each, found in programs.found:
         for kernel in step_kernels(found.step, found.account, each.known)[:top]:
             known = shown if kernel.verdict else shown[:-2]
-            values = [get(kernel) for _, get, _ in known] + [None] * (len(shown) - len(known))
-            cells = ("x".join(map(str, x)) if isinstance(x, tuple) else x for x in values)
-            rows.append([each.path, *cells])
+            rows.append([each.path, *_cells(kernel, known), *[None] * (len(shown) - len(known))])
     rows += [
         [each.path, f"unreadable: {each.error.message}"]
         for each in programs.unreadable
@@ -311,15 +304,22 @@ def _document(name: str, **content: Any) -> str:
     return written({**head, **content})
 
 
-def _file(file: FileResult) -> dict[str, Any]:
+def _opened(file: FileResult | TraceResult, status: str) -> dict[str, Any]:
     error = file.error
     return {
-        **_fields(file, "file=path status"),
+        "file": visible(file.path),
+        "status": status,
         "error": visible(error.message) if error else None,
         "remedy": visible(error.remedy) if error else None,
+    }
+
+
+def _file(file: FileResult) -> dict[str, Any]:
+    return {
+        **_opened(file, file.status),
         **_fields(file, "state damage=lacking? ncu_version?"),
-        "declared_launches": None if error else file.declared,
-        "read_launches": None if error else file.read,
+        "declared_launches": None if file.error else file.declared,
+        "read_launches": None if file.error else file.read,
         "checksum": visible(file.checksum) or None,
     }
 
@@ -392,7 +392,7 @@ def probe_document(trace: KernelTimes, verdicts: Sequence[Probed], shown: Answer
         "probe",
         device=asdict(trace.device),
         **_fields(trace, "launches span_us busy_us median_gap_us=gap_us"),
-        gaps=[_fields(gap, "after before times total_us") for gap in trace.gaps],
+        gaps=_plain(trace.gaps),
         kernels=kernels,
         notes=_plain(shown.notes),
     )
@@ -414,11 +414,10 @@ def csv(analysis: Analysis) -> str:
         ]
     ]
     for launch in analysis.launches:
-        values = (get(launch) for _, get, _ in shown)
         second = next(iter(launch.diagnosis.runners_up), None)
         rows.append(
             [
-                *("x".join(map(str, each)) if isinstance(each, tuple) else each for each in values),
+                *_cells(launch, shown),
                 *((second.bottleneck, second.speedup) if second else (None, None)),
                 "; ".join(launch.contradictions) or None,
                 *(launch.figures.get(name) for name in metrics),
@@ -440,14 +439,7 @@ def comparison_document(comparison: Comparison) -> str:
         passed=not comparison.failures and comparison.comparable,
         compared=comparison.compared,
         pairs=[_pair(pair) for pair in comparison.ordered],
-        regressions=[
-            {
-                "gate": f.gate,
-                "kernel": visible(f.pair.name),
-                "differences": [_difference(each) for each in f.differences],
-            }
-            for f in comparison.failures
-        ],
+        regressions=_plain(comparison.failures),
         undecided=_plain(comparison.undecided),
         only_old=[visible(side.name) for side in comparison.alone_old],
         only_new=[visible(side.name) for side in comparison.alone_new],
@@ -463,9 +455,7 @@ def comparison_document(comparison: Comparison) -> str:
             for side in found
         ],
         # all launches of both sides, each figure as [old, new]; null where no sum says anything
-        total=_fields(comparison.total, "time_us=times_us launches alone")
-        if comparison.total
-        else None,
+        total=_plain(comparison.total),
         remarks=_plain(comparison.remarks),
     )
 
@@ -476,12 +466,8 @@ def _pair(pair: ComparedPair) -> dict[str, Any]:
     found, came = pair.difference("time"), prediction(pair)
     return {
         **_fields(pair, "kernel=name problem? different_gpus=gpus?"),
-        "time": _difference(found) if found else None,
+        "time": _plain(found),
         "launches": [len(pair.old.times_us), len(pair.new.times_us)],
         "bottleneck": [pair.old.bottleneck or None, pair.new.bottleneck or None],
         "prediction": {**asdict(came), "inside": came.inside} if came else None,
     }
-
-
-def _difference(found: Difference) -> dict[str, Any]:
-    return _fields(found, "figure unit old new change noise p_value=p certain_change")

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 import pytest
 import render_fixture
-from ncu_toolkit.pages.page_tables import _all_fit, _what_if
 
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.glossary import definitions
@@ -29,7 +28,14 @@ from ncu_toolkit.pages.html import write_run
 from ncu_toolkit.pages.page_view import _bounds, commands, evidence_table, opening
 from ncu_toolkit.pages.roofline import Spot, _crosses, roofline, roofs
 from ncu_toolkit.pages.run_view import run_view
-from ncu_toolkit.pages.unit_folds import memory_view, occupancy_fold, occupancy_table, traffic_table
+from ncu_toolkit.pages.unit_folds import (
+    _all_fit,
+    _what_if,
+    memory_view,
+    occupancy_fold,
+    occupancy_table,
+    traffic_table,
+)
 
 
 @pytest.fixture(scope="module")
