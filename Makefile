@@ -123,8 +123,9 @@ programs: $(GPU_STAMP)  ## Build, record, time and profile the whole programs in
 	$(if $(MIRROR),$(RUN) benchmarks/programs/public.py $(MIRROR) $(PROGRAMS)/public)
 	$(RUN) benchmarks/programs/record.py $(PROGRAMS) --jobs $(JOBS) --rounds 3 --profile 1 --rules $(if $(MIRROR),--public $(PROGRAMS)/public)
 
-programs-score: $(STAMP)  ## Score the recorded development half of the programs into docs/programs.md; needs no GPU.
+programs-score: $(STAMP)  ## Score the recorded development half of the programs into docs/programs.md and program.md; needs no GPU.
 	$(RUN) -m benchmarks.programs.score --cases --out docs/programs.md
+	$(RUN) -m benchmarks.programs.savings docs/program.md
 
 record: $(GPU_STAMP)  ## Record LADDERS (all) on this machine's GPU into RECORDINGS, a folder each; a folder that exists is kept.
 	@for ladder in $(LADDERS); do at=$(RECORDINGS)/$(GPU)-$$(echo $$ladder | tr _ -); test -e $$at/profiles.msgpack.xz || NCU_TOOLKIT_SOURCE_ROOT=/src $(RUN) -m ncu_toolkit record --family $$ladder --output $$at $(OPTIONS) || exit $$?; done

@@ -165,6 +165,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     counted = calibration_tables(runs)
     for name in ("summary", "cases", "intervals", "coverage", "limits", "readings"):
         held = between(held, name, counted[name])
+    held = between(held, "steps", switch_tables.causes())
     tried = DOCS / "try.md"
     switched = tried.read_text(encoding="utf-8")
     for name, table in switch_tables.blocks().items():

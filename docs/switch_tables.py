@@ -1,16 +1,24 @@
 """What switches gained on programs of benchmarks/programs, as tables, from docs/data/try.json: what
-benchmarks/programs/try_all.py wrote on a GPU, a row a program."""
+benchmarks/programs/try_all.py wrote on a GPU, a row a program.
+
+`python docs/switch_tables.py OUT/try.json` takes new results, and rewrites the tables of docs/try.md and
+docs/calibration.md."""
 
 from __future__ import annotations
 
 import json
-import statistics
-from collections import defaultdict
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+if __name__ == "__main__":  # the package of this checkout
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.field import half
+from benchmarks.programs import cases, score
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.explain.trial import measured
@@ -21,6 +29,7 @@ _OUTCOMES = {
     "faster": "", "slower": "slower", "same": "no difference", "broke": "fails", "not applied": "changes nothing",
     "other step": "not comparable",
 }  # fmt: skip
+_TIMED = ("faster", "same", "slower")
 
 
 def rows() -> list[dict[str, Any]]:
@@ -80,28 +89,17 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def is_sealed(name: str) -> bool:
+    return half(name) == "sealed" and (score.FOLDER / "pairs" / name).is_dir()
+
+
 def causes() -> str:
-    """Cases by cause: the part of the ceiling that was saved."""
-    parts: dict[str, list[float]] = defaultdict(list)
-    for _, trial in trials():
-        for tried in trial.tried:
-            if len(tried.switches) == 1 and tried.ceiling_us and tried.before_us and tried.after_us:
-                cause = switches()[of_switch(tried)[0]].causes[0]
-                if tried.outcome in ("faster", "same", "slower"):
-                    parts[cause].append((tried.before - tried.after) / tried.ceiling_us)
-    lines = [
-        "| cause | switch | cases | saved of the ceiling: lowest | median | highest |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    for cause, found in sorted(parts.items(), key=lambda each: (-len(each[1]), each[0])):
-        which = ", ".join(
-            f"`{each.id}`" for each in switches().values() if each.causes[:1] == (cause,)
-        )
-        figures = [
-            units.percent(each, 2) for each in (min(found), statistics.median(found), max(found))
-        ]
-        lines.append(f"| {cause} | {which} | {len(found)} | {' | '.join(figures)} |")
-    return "\n".join(lines) + "\n"
+    """By cause of a step, how many fixes were timed and what of the ceiling they saved: of the
+    benchmark's development half, of published pairs, and by switches."""
+    programs, _ = score.read(
+        score.FOLDER / "recordings", score.read_labels(score.FOLDER), "development"
+    )
+    return "\n".join(cases.table(cases.cases(programs))) + "\n"
 
 
 def sentence() -> str:
@@ -119,7 +117,8 @@ def sentence() -> str:
     rest = [f"{count[name]} {what}" for name, what in told.items() if count[name]]
     rest += [f"{differ} changed results beyond their word"] * bool(differ)
     return (
-        f"{len(trials())} programs on an {gpu}, {len(tried)} switches. {len(gain)} made their program faster, with "
+        f"{units.counted(len(trials()), 'program')} on an {gpu}, {units.counted(len(tried), 'switch', 'switches')}. "
+        f"{len(gain)} made their program faster, with "
         f"results that they may have{best}{''.join(f'; {each}' for each in rest)}.\n"
     )
 
@@ -140,5 +139,42 @@ def blocks() -> dict[str, str]:
     """The generated parts of docs/try.md by name."""
     known = {"switches": switch_table()}
     if DATA.is_file():
-        known |= {"sentence": sentence(), "try": table(), "causes": causes()}
+        known |= {"sentence": sentence(), "try": table()}
     return known
+
+
+def take(path: Path, into: Path = DATA) -> list[str]:
+    """Take what try_all.py wrote: its programs replace those of the same name, and those of the sealed
+    half go. Returns what each program without a trial says.
+
+    Raises OSError, ValueError, msgspec.ValidationError."""
+    new = json.loads(path.read_text(encoding="utf-8"))
+    old = json.loads(into.read_text(encoding="utf-8")) if into.is_file() else []
+    known = {row["name"]: row for row in (*old, *new) if "trial" in row}
+    kept = [
+        {key: row[key] for key in ("name", "switches", "trial")}
+        for row in known.values()
+        if not is_sealed(row["name"]) and msgspec.convert(row["trial"], ProgramTrial)
+    ]
+    into.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return [f"{row['name']}: {row['error']}" for row in new if "error" in row]
+
+
+def put(text: str, made: dict[str, str]) -> str:
+    """A document with its generated parts."""
+    for name, block in made.items():
+        marks = rf"(<!-- generated: {name} -->\n).*?(<!-- end: {name} -->)"
+        text = re.sub(marks, lambda m, block=block: m[1] + block + m[2], text, flags=re.DOTALL)
+    return text
+
+
+def main() -> None:
+    """`python docs/switch_tables.py OUT/try.json`: take a GPU's results into data and documents."""
+    print("\n".join(take(Path(sys.argv[1]))))
+    for name, made in (("try.md", blocks()), ("calibration.md", {"steps": causes()})):
+        page = DATA.parents[1] / name
+        page.write_text(put(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,11 +4,10 @@ No step follows a link by itself, so that a folder that is exchanged for a link 
 nowhere (the rule of openat2(2), RESOLVE_BENEATH). Links that stay inside are followed. A hard link
 or a mount below the folder counts as inside."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib
+import math
 import os
 import posixpath
 import stat
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from ncu_toolkit.analysis.trial import SUFFIX
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -155,34 +155,47 @@ class Root:
     def read(self, name: str, most: int) -> bytes:
         """The content of a regular file below the root. Raises as `open`, and InputProblem for
         more than `most` bytes."""
-        descriptor = self.open(name)
-        try:
-            size = self._regular(name, descriptor).st_size
-            if size > most:
-                raise _too_large(name, most)
+        with self._regular(name, most) as (descriptor, _):
             return b"".join(_chunks(descriptor, name, most))
-        finally:
-            os.close(descriptor)
 
-    @staticmethod
-    def _regular(name: str, descriptor: int) -> os.stat_result:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-            raise InputProblem(f"'{visible(name, 200)}' is {what}", "Name a file")
-        return found
-
-    def digest(self, name: str) -> str:
-        """SHA-256 of a file's content; empty where its content has to be read to know it."""
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[int]:
+        """`open`, and closed at the end."""
         descriptor = self.open(name)
         try:
-            return self._digests.get(_stamp(self._regular(name, descriptor)), "")
+            yield descriptor
         finally:
             os.close(descriptor)
 
     @contextlib.contextmanager
+    def _regular(self, name: str, most: float = math.inf) -> Iterator[tuple[int, os.stat_result]]:
+        """A regular file of at most so many bytes."""
+        with self.held(name) as descriptor:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+                raise InputProblem(f"'{visible(name, 200)}' is {what}", "Name a file")
+            if found.st_size > most:
+                raise _too_large(name, most)
+            yield descriptor, found
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of a file's content, and of what was tried of it; empty where its content has to be
+        read to know it."""
+        with self._regular(name) as (_, found):
+            known = self._digests.get(_stamp(found), "")
+        return _with(known, self._beside(name, SUFFIX)) if known else ""
+
+    def _beside(self, name: str, suffix: str) -> bytes:
+        """The file beside another, by what its name has more; nothing where it cannot be read."""
+        with contextlib.suppress(InputProblem, UsageProblem):
+            return self.read(name + suffix, files.json_limit())
+        return b""
+
+    @contextlib.contextmanager
     def copied(self, name: str) -> Iterator[Content]:
-        """A copy of a report and of the checksums beside it, as they were at one moment.
+        """A copy of a report, of the checksums and of what was tried beside it, as they were at one
+        moment.
 
         Raises:
             UsageProblem, InputProblem: as `open`; it is no regular file, is too large, or changes
@@ -199,16 +212,14 @@ class Root:
                 with contextlib.suppress(InputProblem, UsageProblem):
                     beside = str(PurePosixPath(name).with_name(side))
                     copy.with_name(side).write_bytes(self.read(beside, files.json_limit()))
-            yield Content(str(copy.relative_to(scratch)), digest, copy)
+            if tried := self._beside(name, SUFFIX):
+                copy.with_name(copy.name + SUFFIX).write_bytes(tried)
+            yield Content(str(copy.relative_to(scratch)), _with(digest, tried), copy)
 
     def _copy(self, name: str, copy: Path) -> str:
         """Copy a file; returns its SHA-256, or nothing where it changed meanwhile."""
-        descriptor = self.open(name)
-        try:
-            before = self._regular(name, descriptor)
-            most = min(MOST_BYTES, files.limit())
-            if before.st_size > most:
-                raise _too_large(name, most)
+        most = min(MOST_BYTES, files.limit())
+        with self._regular(name, most) as (descriptor, before):
             state = hashlib.sha256()
             with copy.open("wb") as sink:
                 for chunk in _chunks(descriptor, name, most):
@@ -222,8 +233,6 @@ class Root:
                 with self._lock:
                     self._digests[stamp] = state.hexdigest()
             return state.hexdigest()
-        finally:
-            os.close(descriptor)
 
     def reports(self) -> list[tuple[str, int]]:
         """Reports below the root and their sizes, newest first; no links, no hidden folders."""
@@ -245,6 +254,11 @@ class Root:
         return [(name, size) for _, name, size in sorted(found)[:LISTED]]
 
 
+def _with(digest: str, tried: bytes) -> str:
+    """The digest of a file together with what was tried of its program."""
+    return hashlib.sha256(digest.encode() + tried).hexdigest() if tried else digest
+
+
 def _stamp(found: os.stat_result) -> Stamp:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
@@ -258,7 +272,7 @@ def _chunks(descriptor: int, name: str, most: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _too_large(name: str, most: int) -> InputProblem:
+def _too_large(name: str, most: float) -> InputProblem:
     return InputProblem(
         f"'{visible(name, 200)}' has more than {most} bytes", "Profile fewer launches"
     )

@@ -46,8 +46,8 @@ from ncu_toolkit.runs import intake, store
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
-    launches=option("For a program: profile at most N launches of its step.  [default: 24, or fewer so that all takes at most three times the "
-        "program and 30 s]", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
+    launches=option("For a program: profile at most N launches of its step. Else 24, or fewer where all would take longer than three times the "
+        "program and 30 s.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
     lines=switch("For a program: the Python line of each launch (Python 3.12).", "--lines/--no-lines", default=True),
@@ -114,12 +114,7 @@ def command(
             nvtx_include=nvtx,
             cache_control=cache_control,
         )
-        chooses = any(
-            map(
-                given, ("launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter")
-            )
-        )
-        if chooses or probed or program_run.marks_ranges(program):
+        if any(map(given, _CHOOSE)) or probed or program_run.marks_ranges(program):
             _profile_program(request, reports, timeout, asked, needs, probed)
             return
         _profile_step(
@@ -210,6 +205,8 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
     return session
 
 
+#: Parameters that choose launches, in place of a step's.
+_CHOOSE: Final = ("launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter")
 #: Parameters that go with --resume.
 _WITH_RESUME: Final = frozenset(
     {"resumed", "reports", "timeout", "redact", "redact_source", "cluster", "slow_boards"}

@@ -27,6 +27,7 @@ from ncu_toolkit.diagnosis.rules import step_rules, title
 from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
+from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.model.program import (
     Account,
     GapCause,
@@ -147,20 +148,34 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
 
 
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
-    """With what switches saved in place of what they can save at most, in the order that follows.
-    Where one switch is for several findings, the first has what it saved."""
-    saved = {
-        each.switches[0]: found.step.wall_us * (1 - each.left)
-        for each in trial.tried
-        if len(each.switches) == 1 and each.outcome in ("faster", "slower", "same")
-    }
+    """With what switches saved in place of what they can save at most, in the order that follows, and
+    the lines that keep it. Where one switch is for several findings, the first has what it saved. What
+    broke the program, changed nothing or changed its results is not offered again."""
+    alone = sorted((each for each in trial.tried if len(each.switches) == 1), key=lambda t: t.left)
+    left = [each for each in alone if each.good]
     findings = []
     for finding in found.findings:
-        us = saved.pop(finding.switch, None)
-        findings.append(
-            finding if us is None else msgspec.structs.replace(finding, measured_us=max(0.0, us))
-        )
+        own = [each for each in alone if each.switches[0].partition(":")[0] == finding.switch]
+        best = next((each for each in left if each in own or finding.rule in each.causes), None)
+        if best is not None:
+            left.remove(best)
+            finding = msgspec.structs.replace(
+                finding,
+                switch=best.switches[0],
+                measured_us=found.step.wall_us * (1 - best.left),
+                advice=(*_keeping(finding.advice, best.keep), *finding.advice),
+            )
+        elif any(each.outcome in ("slower", "same") for each in own):
+            finding = msgspec.structs.replace(finding, measured_us=0.0)
+        elif own:
+            finding = msgspec.structs.replace(finding, switch="")
+        findings.append(finding)
     return msgspec.structs.replace(found, findings=tuple(ordered(findings)))
+
+
+def _keeping(advice: Sequence[str], lines: Iterable[str]) -> Iterator[Advice]:
+    """The lines that advice does not have already."""
+    return (Advice("Keep it", line) for line in lines if not any(line in each for each in advice))
 
 
 def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Running ncu: its command line, one subprocess call, and the error for its output."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -38,6 +36,9 @@ PERMIT: Final = (
     "Run as root, or give the process CAP_PERFMON (from driver 565 on; a container: --cap-add=PERFMON) or CAP_SYS_ADMIN (--cap-add=SYS_ADMIN), "
     "or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0"
 )
+#: Asked a few times a second, with how many launches are finished and ncu's name of the one that is
+#: being profiled (empty between two), whether the program may end.
+Enough = Callable[[int, str], bool]
 logger = logging.getLogger(__name__)
 
 
@@ -225,23 +226,21 @@ def run(
     environment: Mapping[str, str] | None = None,
     keep_open: Sequence[int] = (),
     less: str = _LESS,
-    most: int = 0,
-    seen: Callable[[int, str], None] | None = None,
+    enough: Enough | None = None,
 ) -> NcuOutcome:
     """Run ncu in a process group of its own and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
     the report is written with what is finished; after GRACE_SECONDS the whole group is killed.
     `tick` is called a few times a second, for progress. `keep_open` are file descriptors that ncu
-    and the program inherit. `less` is what to do about a time-out. After `most` launches, if not 0,
-    `request_stop` is called too; that the program ended by it is no problem. `seen` gets as often
-    how many launches are finished, and ncu's name of the last one that was begun.
+    and the program inherit. `less` is what to do about a time-out. Where there is `enough`,
+    `request_stop` is called too; that the program ended by it is no problem.
 
     Raises:
         EnvironmentProblem: the log cannot be written, or ncu cannot be started.
     """
     started = time.monotonic()
-    interrupted = timed_out = enough = False
+    interrupted = timed_out = done = False
     with _opened(log) as sink:
         process = _started(words, sink, environment or {}, keep_open)
         profiled = _profiled(log)
@@ -257,13 +256,10 @@ def run(
                     if interrupted:
                         break
                     interrupted = True
-                finished, begun = next(profiled)
-                if seen is not None:
-                    seen(finished, begun)
-                enough = enough or 0 < most <= finished
-                if (interrupted or enough or time.monotonic() > deadline) and not stopping:
+                done = done or (enough is not None and enough(*next(profiled)))
+                if (interrupted or done or time.monotonic() > deadline) and not stopping:
                     stopping = True
-                    timed_out = not interrupted and not enough
+                    timed_out = not interrupted and not done
                     deadline = time.monotonic() + GRACE_SECONDS
                     if request_stop is not None:
                         request_stop()
@@ -276,13 +272,13 @@ def run(
     text = log.read_text(encoding="utf-8", errors="replace")
     found = written(output)
     logger.debug("output of ncu and the program:\n%s", text)
-    cause, problem = (
-        ("", None)
-        if enough and found
-        else classify(
-            text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
-        )
+    cause, problem = classify(
+        text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
     )
+    if done and found:
+        cause, problem = "", None
+    elif done and cause in ("", "crash"):  # it was ended before any launch
+        cause, problem = "no-kernels", UsageProblem("no kernel was profiled")
     code, seconds = process.returncode, time.monotonic() - started
     what = f": {problem}" if problem else ""
     logger.info("ncu ended with %s after %.1f s%s", code, seconds, what)
@@ -291,17 +287,16 @@ def run(
 
 
 def _profiled(log: Path) -> Iterator[tuple[int, str]]:
-    """How many launches are finished, and the name of the last one begun, each time it is asked."""
-    count, name, rest = 0, "", b""
+    """What `Enough` is asked with, each time."""
+    finished, begun, rest = 0, [], b""
     with log.open("rb") as file:
         while True:
             *lines, rest = (rest + file.read()).split(b"\n")
-            texts = [line.decode(errors="replace") for line in (*lines, rest)]
-            count += sum(len(re.findall(_PASSES, text)) for text in texts[:-1])
-            name = next(
-                (found[1] for text in reversed(texts) if (found := BEGUN.search(text))), name
-            )
-            yield count, name
+            text = b"\n".join(lines).decode(errors="replace")
+            finished += len(re.findall(_PASSES, text))
+            begun += BEGUN.findall(text)
+            now = [*begun, *BEGUN.findall(rest.decode(errors="replace"))]
+            yield finished, now[-1] if len(now) > finished else ""
 
 
 def _opened(log: Path) -> BinaryIO:

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -86,8 +86,7 @@ def profile(
     redact_source: bool = False,
     needs: Sequence[Needs] = (),
     folder: Path | None = None,
-    most: int = 0,
-    seen: Callable[[int, str], None] | None = None,
+    enough: collect.Enough | None = None,
 ) -> Session:
     """Run a program under ncu into a new run folder. Launches that were finished before a failure,
     time-out or Ctrl-C are kept.
@@ -96,8 +95,8 @@ def profile(
         request: the program and its launches; its output and section folders are set here.
         needs: what its launches must move and compute, for their verdicts.
         folder: the run folder of a program's step, which stays where nothing is profiled.
-        most: end the program after so many launches, and keep no other kernels' code; 0: let it run.
-        seen: as in `collect.run`.
+            The report keeps no code of kernels that were not launched.
+        enough: as in `collect.run`.
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
@@ -118,7 +117,7 @@ def profile(
     try:
         outcome = collect.run(
             words, request.output, folder / f"{STEM}.log", timeout=timeout,
-            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER, most=most, seen=seen,
+            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER, enough=enough,
         )  # fmt: skip
     finally:
         end_programs(token, signal.SIGKILL)
@@ -132,7 +131,7 @@ def profile(
     notes = _notes(request, outcome, detected)
     failure = outcome.problem.message if outcome.problem else ""
     shown = " ".join(words)
-    if most:
+    if not own:
         notes.extend(_slim(outcome.report))
     if redact:
         _redact(outcome.report, redact_source, command)

@@ -23,7 +23,7 @@ from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, program_run, recorder
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.program import Account, Op, Step
+from ncu_toolkit.model.program import Account, Op, Step, Window
 from ncu_toolkit.program import choice
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.files import write_trace
@@ -129,8 +129,7 @@ def selection(
         if op.kind == "kernel" and (not known or shapes[op.shape].kernel in kernels)
     ]
     wanted = {keys[each] for each in chosen}
-    # The second steady step: the first may still be that of a tuner.
-    steady = step.windows[min(1, len(step.windows) - 1)]
+    steady = _steady(step)
     before = Counter(
         key
         for process, key, op in queue
@@ -230,14 +229,19 @@ def profile_step(
                 for shape in trace.shapes
                 for name in symbols.get(shape.kernel, ())
             }
+            last = [0, time.monotonic()]
+            patience = _patience(step, recorded)
 
-            def seen(finished: int, begun: str) -> None:
+            def enough(finished: int, begun: str) -> bool:
+                if begun or finished != last[0]:
+                    last[:] = finished, time.monotonic()
                 if begun and finished < limit:
                     watch(f"launch {finished + 1} of {limit}: {functions.get(begun, begun)}")
+                return finished >= limit or time.monotonic() - last[1] > patience
 
             session = program_run.profile(
                 narrowed, reports, timeout=timeout, redact=redact, redact_source=redact_source,
-                needs=needs, folder=folder, most=limit, seen=seen,
+                needs=needs, folder=folder, enough=enough,
             )  # fmt: skip
             # That ncu's filters left launches out is no news here.
             session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
@@ -259,6 +263,20 @@ def profile_step(
         code,
         recorded,
     )
+
+
+def _patience(step: Step, recorded: float) -> float:
+    """Seconds that the program under ncu may go on without a launch that was chosen, before it is
+    ended: three times what it took until they were over when it was recorded, and 30 s."""
+    ops = step.trace.ops
+    first, last = min(op.start for op in ops), max(op.end for op in ops)
+    before = max(0.0, recorded - (last - first) * 1e-9)
+    return 3 * (before + (_steady(step).end - first) * 1e-9) + 30
+
+
+def _steady(step: Step) -> Window:
+    """The second steady step: the first may still be that of a tuner."""
+    return step.windows[min(1, len(step.windows) - 1)]
 
 
 def _has_steps(folder: Path, steps: int) -> bool:

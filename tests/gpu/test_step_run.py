@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import sys
 import time
@@ -17,11 +18,12 @@ import msgspec
 import program_traces
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import ncu_toolkit
-from ncu_toolkit.cli import cli, profile
+from ncu_toolkit.cli import _common, _log, cli, profile
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.gpu import cuda, program_run, recorder
+from ncu_toolkit.gpu import collect, cuda, program_run, recorder, step_run
 from ncu_toolkit.gpu.step_run import picks, seconds_for, selection
 from ncu_toolkit.model.program import Step, Trace
 from ncu_toolkit.program.account import account_of
@@ -204,13 +206,25 @@ def test_progress_is_shown_on_a_terminal_only(
         yield shown.append
 
     monkeypatch.setattr(profile, "one_line", line)
-    (played.folder / "ncu").write_text(
-        (played.folder / "ncu").read_text() + "import time; time.sleep(0.3)\n"
-    )
     ncu = played.folder / "ncu"
-    ncu.write_text(ncu.read_text().replace("14 passes')", "14 passes', flush=True)"))
+    slow = ncu.read_text().replace(
+        'naive": 0%....',
+        "naive\": 0%', end='', flush=True); import time; time.sleep(0.3); print('....",
+    )
+    ncu.write_text(slow)
     assert profiled(played, "--launches", "3").exit_code == 0
     assert any(re.fullmatch(r"launch \d of \d: naive", each) for each in shown)
+
+
+def test_one_line_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal, quiet in ((True, False), (True, True), (False, False)):
+        screen = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+        monkeypatch.setattr(_common, "console", lambda stderr=False, made=screen: made)
+        monkeypatch.setattr(_log.Verbosity, "quiet", quiet)
+        with _common.one_line() as show:
+            show("launch 1 of 3: a\x1bb")
+        shown = screen.file.getvalue()  # type: ignore[attr-defined]
+        assert ("launch 1 of 3: a\\x1bb" in shown) == (terminal and not quiet)
 
 
 def test_the_next_command_names_the_report_where_it_lies(played: Played) -> None:
@@ -356,6 +370,39 @@ def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.parametrize("launches", [0, 2])
+def test_a_program_that_launches_no_more_of_them_is_ended(
+    played: Played, monkeypatch: pytest.MonkeyPatch, launches: int
+) -> None:
+    """An hour of training in which a tuner chose other kernels."""
+    monkeypatch.setattr(step_run, "_patience", lambda *_: 0.5)
+    (played.folder / "ncu").write_text(
+        f"#!{sys.executable}\nimport pathlib, shutil, subprocess, sys\n"
+        "words, here = sys.argv[1:], pathlib.Path(__file__).parent\n"
+        "if words == ['--version']: print('Version 2025.3.1.0 (build 1)'); sys.exit()\n"
+        f"for _ in range({launches}): print('==PROF== Profiling \"naive\": 0%....100% - 14 passes', flush=True)\n"
+        "code = subprocess.call([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"if {launches}: shutil.copyfile(here / 'base.ncu-rep', words[words.index('--export') + 1])\n"
+        "print(f'==ERROR== The application returned an error code ({code}).')\n"
+        "sys.exit(1)\n"
+    )
+    began = time.monotonic()
+    done = profiled(played)
+    assert time.monotonic() - began < 30
+    assert "where the step goes" in done.output
+    assert done.exit_code == (0 if launches else 1), done.output
+    if not launches:
+        assert "launched none of the" in str(done.exception)
+
+
+def test_patience_follows_from_the_recording(step: Step) -> None:
+    ops = step.trace.ops
+    span = (max(op.end for op in ops) - min(op.start for op in ops)) * 1e-9
+    until = (step.windows[1].end - min(op.start for op in ops)) * 1e-9
+    assert step_run._patience(step, span + 10) == pytest.approx(3 * (10 + until) + 30)
+    assert step_run._patience(step, 0) == pytest.approx(3 * until + 30)
+
+
 def test_a_slimmed_report_is_the_one_that_the_run_knows(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,13 +430,13 @@ def test_a_kernel_of_many_grids_alone_is_not_profiled_for_each(
     assert chosen
     assert selection(step, chosen, {}).expected > 3
     played.trace = step.trace
-    asked: list[int] = []
+    asked: list[list[bool]] = []
     inner = program_run.profile
 
-    def profile_most(*words: Any, most: int, **named: Any) -> Any:
-        asked.append(most)
-        return inner(*words, most=most, **named)
+    def profile_most(*words: Any, enough: collect.Enough, **named: Any) -> Any:
+        asked.append([enough(finished, "") for finished in range(5)])
+        return inner(*words, enough=enough, **named)
 
     monkeypatch.setattr(program_run, "profile", profile_most)
     profiled(played, "--launches", "3")
-    assert asked == [3]
+    assert asked == [[False, False, False, True, True]]

@@ -1,0 +1,62 @@
+"""python -m benchmarks.programs.savings docs/program.md: put the table of predicted and achieved savings
+of the recorded development half into a page, between its marks. Needs no GPU."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.field.scoring import update
+from benchmarks.programs.score import FOLDER, HALVES, RecordedProgram, cases, ours, read
+from ncu_toolkit.core import units
+from ncu_toolkit.core.errors import EXIT_OK
+
+
+def table(programs: Sequence[RecordedProgram]) -> str:
+    """A row for each program whose first cause is its label's: what we say that the step loses to it
+    at most, and what its mend saved, by medians of steps that nobody recorded."""
+    given = cases(programs, ours)
+    first = {case.name for case in given if case.rank == 1}
+    lines = [
+        "| program | first cause | step before | saves at most | step after | saved |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    within = 0
+    for each in programs:
+        if each.name not in first:
+            continue
+        before, after = (statistics.median(each.times[side]["us"]) for side in ("before", "after"))
+        cause, wall = each.found.costly[0], each.found.account.wall_us
+        most = cause.ceiling_us / wall * before
+        times = map(units.duration, (before, most, after, before - after))
+        lines.append(f"| {' | '.join((each.name, cause.title, *times))} |")
+        within += before - after <= most
+    others = [case.name for case in given if case.name not in first]
+    lines += [
+        "",
+        f"Of {len(given)} programs these are the {len(first)} whose cause we name first; not so of {', '.join(others) or 'none'}. "
+        f"{within} of the {len(first)} saved no more than the ceiling; the mend of any other removed more than that cause.",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    labels = {
+        name: label
+        for path in sorted(FOLDER.glob("labels*.toml"))
+        for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
+    }
+    programs, _ = read(FOLDER / "recordings", labels, HALVES[0])
+    made = table(programs)
+    for page in arguments:
+        update(Path(page), made)
+    if not arguments:
+        print(made)
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""The table of predicted and achieved savings, on simulated traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import program_traces
+import pytest
+
+from benchmarks.programs import savings, score
+from ncu_toolkit.analysis.analyze import Analysis
+from ncu_toolkit.analysis.program import judged
+
+
+def recorded(name: str, cause: str, after: float) -> score.RecordedProgram:
+    trace = program_traces.launch_bound()
+    times = {"before": {"us": [100.0, 90.0, 110.0]}, "after": {"us": [after]}}
+    label: dict[str, Any] = {"cause": cause}
+    return score.RecordedProgram(name, label, times, judged(trace, name, Analysis(())))
+
+
+def test_a_row_for_each_first_cause() -> None:
+    first = recorded("cuda_a", "launch-bound", 60.0)
+    other = recorded("cuda_b", "fp32-matmul", 60.0)
+    *rows, _, told = savings.table([first, other]).splitlines()[2:]
+    assert len(rows) == 1
+    cells = [each.strip() for each in rows[0].strip("|").split("|")]
+    assert (cells[0], cells[2], cells[4], cells[5]) == tuple(
+        each.replace(" us", "\u2009µs") for each in ("cuda_a", "100 us", "60.0 us", "40.0 us")
+    )
+    assert "Of 2 programs these are the 1" in told
+    assert "not so of cuda_b" in told
+    assert "1 of the 1 saved no more" in told
+
+
+def test_the_page_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "program.md"
+    page.write_text("# A\n\n<!-- scores -->\n<!-- end of scores -->\nz\n")
+    programs = [recorded("cuda_a", "launch-bound", 60.0)]
+    monkeypatch.setattr(savings, "read", lambda *_: (programs, []))
+    assert savings.main([str(page)]) == 0
+    assert "| cuda_a |" in page.read_text()
+    assert page.read_text().endswith("<!-- end of scores -->\nz\n")
