@@ -1,7 +1,5 @@
 """`python -m ncu_toolkit`, and the `ncu-toolkit` command."""
 
-from __future__ import annotations
-
 import sys
 
 

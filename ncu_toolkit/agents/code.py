@@ -4,8 +4,6 @@ A compiler reads whatever file a source names. The source and the headers beside
 compiled from copies, and only where the preprocessor, with the flags of the compile, opened no
 further file but those of the compilers."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path, PurePosixPath

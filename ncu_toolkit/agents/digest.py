@@ -3,8 +3,6 @@
 A token is counted for every BYTES bytes of the JSON text in UTF-8. What does not fit is named by an
 id that `where`, `why` or `part` takes. Equal answers give equal bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile

@@ -4,11 +4,10 @@ No step follows a link by itself, so that a folder that is exchanged for a link 
 nowhere (the rule of openat2(2), RESOLVE_BENEATH). Links that stay inside are followed. A hard link
 or a mount below the folder counts as inside."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib
+import math
 import os
 import posixpath
 import stat
@@ -156,31 +155,35 @@ class Root:
     def read(self, name: str, most: int) -> bytes:
         """The content of a regular file below the root. Raises as `open`, and InputProblem for
         more than `most` bytes."""
+        with self._regular(name, most) as (descriptor, _):
+            return b"".join(_chunks(descriptor, name, most))
+
+    @contextlib.contextmanager
+    def held(self, name: str) -> Iterator[int]:
+        """`open`, and closed at the end."""
         descriptor = self.open(name)
         try:
-            size = self._regular(name, descriptor).st_size
-            if size > most:
-                raise _too_large(name, most)
-            return b"".join(_chunks(descriptor, name, most))
+            yield descriptor
         finally:
             os.close(descriptor)
 
-    @staticmethod
-    def _regular(name: str, descriptor: int) -> os.stat_result:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-            raise InputProblem(f"'{visible(name, 200)}' is {what}", "Name a file")
-        return found
+    @contextlib.contextmanager
+    def _regular(self, name: str, most: float = math.inf) -> Iterator[tuple[int, os.stat_result]]:
+        """A regular file of at most so many bytes."""
+        with self.held(name) as descriptor:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+                raise InputProblem(f"'{visible(name, 200)}' is {what}", "Name a file")
+            if found.st_size > most:
+                raise _too_large(name, most)
+            yield descriptor, found
 
     def digest(self, name: str) -> str:
         """SHA-256 of a file's content, and of what was tried of it; empty where its content has to be
         read to know it."""
-        descriptor = self.open(name)
-        try:
-            known = self._digests.get(_stamp(self._regular(name, descriptor)), "")
-        finally:
-            os.close(descriptor)
+        with self._regular(name) as (_, found):
+            known = self._digests.get(_stamp(found), "")
         return _with(known, self._beside(name, SUFFIX)) if known else ""
 
     def _beside(self, name: str, suffix: str) -> bytes:
@@ -215,12 +218,8 @@ class Root:
 
     def _copy(self, name: str, copy: Path) -> str:
         """Copy a file; returns its SHA-256, or nothing where it changed meanwhile."""
-        descriptor = self.open(name)
-        try:
-            before = self._regular(name, descriptor)
-            most = min(MOST_BYTES, files.limit())
-            if before.st_size > most:
-                raise _too_large(name, most)
+        most = min(MOST_BYTES, files.limit())
+        with self._regular(name, most) as (descriptor, before):
             state = hashlib.sha256()
             with copy.open("wb") as sink:
                 for chunk in _chunks(descriptor, name, most):
@@ -234,8 +233,6 @@ class Root:
                 with self._lock:
                     self._digests[stamp] = state.hexdigest()
             return state.hexdigest()
-        finally:
-            os.close(descriptor)
 
     def reports(self) -> list[tuple[str, int]]:
         """Reports below the root and their sizes, newest first; no links, no hidden folders."""
@@ -275,7 +272,7 @@ def _chunks(descriptor: int, name: str, most: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _too_large(name: str, most: int) -> InputProblem:
+def _too_large(name: str, most: float) -> InputProblem:
     return InputProblem(
         f"'{visible(name, 200)}' has more than {most} bytes", "Profile fewer launches"
     )

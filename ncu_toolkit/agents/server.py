@@ -1,11 +1,10 @@
 """The tools as an MCP server, over stdio or HTTP. Only this module imports the MCP SDK."""
 
-from __future__ import annotations
-
 import hmac
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -87,33 +86,23 @@ def build(tools: Tools) -> Server[Any]:
 
     async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
         found = await in_thread(tools.root.reports)
+        each = partial(types.Resource, mime_type=_JSON)
         reports = [
-            types.Resource(
-                uri=f"{_REPORTS}/{quote(os.fsencode(name))}",
-                name=plain(name, 200),
-                size=size,
-                mime_type=_JSON,
-            )
+            each(uri=f"{_REPORTS}/{quote(os.fsencode(name))}", name=plain(name, 200), size=size)
             for name, size in found
         ]
         first = types.Resource(uri=_REPORTS, name="Reports below the root", mime_type=_MARKDOWN)
         return types.ListResourcesResult(resources=[first, *reports, *pages])
 
     async def list_templates(_: Any, __: Any) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(
-            resource_templates=[
-                types.ResourceTemplate(
-                    uri_template=f"{_REPORTS}/{{+path}}",
-                    name="Diagnosis of a report",
-                    mime_type=_JSON,
-                ),
-                types.ResourceTemplate(
-                    uri_template=f"{_PAGES}/{{id}}",
-                    name="Page of a bottleneck",
-                    mime_type=_MARKDOWN,
-                ),
-            ]
-        )
+        found = [
+            types.ResourceTemplate(uri_template=f"{place}/{{{part}}}", name=name, mime_type=kind)
+            for place, part, name, kind in (
+                (_REPORTS, "+path", "Diagnosis of a report", _JSON),
+                (_PAGES, "id", "Page of a bottleneck", _MARKDOWN),
+            )
+        ]
+        return types.ListResourceTemplatesResult(resource_templates=found)
 
     async def read(_: Any, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
@@ -124,20 +113,15 @@ def build(tools: Tools) -> Server[Any]:
         return types.ReadResourceResult(contents=[content])
 
     async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
-        return types.ListPromptsResult(
-            prompts=[
-                types.Prompt(
-                    name=name,
-                    title=label,
-                    description=about,
-                    arguments=[
-                        types.PromptArgument(name=each, description=meaning, required=True)
-                        for each, meaning in takes.items()
-                    ],
-                )
-                for name, (label, about, takes, _) in _PROMPTS.items()
+        prompts = []
+        for name, (label, about, takes, _) in _PROMPTS.items():
+            arguments = [
+                types.PromptArgument(name=each, description=meaning, required=True)
+                for each, meaning in takes.items()
             ]
-        )
+            made = types.Prompt(name=name, title=label, description=about, arguments=arguments)
+            prompts.append(made)
+        return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(_: Any, asked: types.GetPromptRequestParams) -> types.GetPromptResult:
         try:
@@ -147,21 +131,18 @@ def build(tools: Tools) -> Server[Any]:
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(description=_PROMPTS[asked.name][1], messages=[message])
 
-    described = [
-        types.Tool(
-            name=each.name,
-            title=each.title,
-            description=each.about,
-            input_schema=digest.schema(each.takes),
-            output_schema=digest.schema(each.gives),
-            annotations=types.ToolAnnotations(
-                read_only_hint=each.reads_only,
-                destructive_hint=not each.reads_only,
-                open_world_hint=not each.reads_only,
-            ),
+    described = []
+    for each in tools.all.values():
+        reads, writes = each.reads_only, not each.reads_only
+        hints = types.ToolAnnotations(
+            read_only_hint=reads, destructive_hint=writes, open_world_hint=writes
         )
-        for each in tools.all.values()
-    ]
+        takes, gives = digest.schema(each.takes), digest.schema(each.gives)
+        about: dict[str, Any] = {"title": each.title, "description": each.about}
+        made = types.Tool(
+            name=each.name, **about, input_schema=takes, output_schema=gives, annotations=hints
+        )
+        described.append(made)
     pages = [
         types.Resource(uri=f"{_PAGES}/{name}", name=rule.TITLE, mime_type=_MARKDOWN)
         for name, rule in rules().items()

@@ -3,8 +3,6 @@
 Every tool reads only what lies below one root; none uses a shell. `profile` is there only where it
 was allowed."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import os
@@ -328,12 +326,9 @@ class Tools:
                     raise
 
     def _names(self, folder: str) -> list[str]:
-        descriptor = self.root.open(folder)
-        try:
+        with self.root.held(folder) as descriptor:
             names = os.listdir(descriptor)
-            return [each for each in names if each.endswith(".parquet") and each[0] != "."]
-        finally:
-            os.close(descriptor)
+        return [each for each in names if each.endswith(".parquet") and each[0] != "."]
 
     def doctor(self) -> Machine:
         """Checks what works on this machine, and how to mend what does not."""
@@ -374,11 +369,8 @@ class Tools:
             )
         file = arguments[0] if python else program
         name = self.root.name(file)
-        descriptor = self.root.open(name)
-        try:
+        with self.root.held(name) as descriptor:
             mode = os.fstat(descriptor).st_mode
-        finally:
-            os.close(descriptor)
         if not stat.S_ISREG(mode) or not (python or mode & 0o111):
             raise UsageProblem(
                 f"'{visible(file, 200)}' is no program", "Name an executable file below the root"

@@ -6,8 +6,6 @@ than 5%, and that much is certain: it exceeds the noise of the repeats, and a pe
 them finds the two sides different. `registers_per_thread>128` and `time>5us` are true of the new
 value itself. Any registry or derived figure can be named."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import random

@@ -3,8 +3,6 @@
 A profiler runs launches one at a time, each after what it does itself, so that a report has their
 order and what each takes alone: no time between them, no copies, no host."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple

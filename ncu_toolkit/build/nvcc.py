@@ -5,8 +5,6 @@ A cubin carries the absolute path of its source (-lineinfo), which ncu shows and
 $NCU_TOOLKIT_SOURCE_ROOT a copy of the kernels in that folder is compiled, so that a recording made
 for others names no private path."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

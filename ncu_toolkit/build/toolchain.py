@@ -1,7 +1,5 @@
 """The CUDA command-line tools and their versions. `nvcc.py` compiles."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -111,14 +111,8 @@ class Commands(click.Group):
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, COMMANDS, n=1)
-            raise click.UsageError(
-                f"no command '{name}'"
-                + (
-                    f"; did you mean '{near[0]}'?"
-                    if near
-                    else f"; commands are {', '.join(COMMANDS)}"
-                )
-            )
+            hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no command '{name}'; {hint}")
         return super().resolve_command(ctx, args)
 
 

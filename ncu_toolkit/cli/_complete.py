@@ -19,14 +19,9 @@ def kernels(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Com
         rungs = [rung for family in load_families().values() for rung in family.rungs]
     except ToolkitError:
         return []
-    last = incomplete.rpartition(",")[2]
-    return _matching(
-        incomplete,
-        (
-            (f"{rung.family}/{rung.name}" if "/" in last else rung.name, rung.title)
-            for rung in rungs
-        ),
-    )
+    in_family = "/" in incomplete.rpartition(",")[2]
+    names = ((f"{r.family}/{r.name}" if in_family else r.name, r.title) for r in rungs)
+    return _matching(incomplete, names)
 
 
 def kernel_or_file(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -62,27 +62,22 @@ def options(function: F, hidden: bool = True) -> F:
     for option in (
         click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", expose_value=False, hidden=hidden, is_eager=True,
             callback=_log_file, help=f"Add versions, commands, ncu's output and tracebacks to FILE, for a bug report. {where}"),
-        click.option("--verbose", "-v", is_flag=True, expose_value=False, hidden=hidden, callback=_verbose, help="Show the commands that are run."),
-        click.option("--quiet", "-q", is_flag=True, expose_value=False, hidden=hidden, callback=_quiet, help="No progress and no notes."),
+        click.option("--verbose", "-v", is_flag=True, expose_value=False, hidden=hidden, callback=_told, help="Show the commands that are run."),
+        click.option("--quiet", "-q", is_flag=True, expose_value=False, hidden=hidden, callback=_told, help="No progress and no notes."),
     ):  # fmt: skip
         function = option(function)
     return function
 
 
-def _quiet(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
-        if Verbosity.verbose:
-            raise UsageProblem("--quiet and --verbose cannot be combined", "Give one of them")
-        Verbosity.quiet = True
-
-
-def _verbose(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+def _told(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
+    """--quiet or --verbose."""
     if not asked or ctx.resilient_parsing:
         return
-    if Verbosity.quiet:
+    quiet, before = "--quiet" in option.opts, Verbosity.verbose
+    Verbosity.quiet, Verbosity.verbose = Verbosity.quiet or quiet, before or not quiet
+    if Verbosity.quiet and Verbosity.verbose:
         raise UsageProblem("--quiet and --verbose cannot be combined", "Give one of them")
-    if not Verbosity.verbose:
-        Verbosity.verbose = True
+    if Verbosity.verbose and not before:
         handler = logging.StreamHandler(sys.stderr)
         handler.setLevel(logging.INFO)
         handler.setFormatter(_OneLine("%(message)s"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -84,14 +84,13 @@ def command(
             "--redact needs --format html",
             "`ncu-toolkit redact IN OUT` redacts a report for every other use",
         )
+    traces: Sequence[Path] = ()
     if any(map(may_be_trace, paths)):
         from ncu_toolkit.analysis.program import traces_among
 
         if traces := traces_among(paths):
             refuse_for_traces(form, kernel, needs, redacted, alone=len(traces) == len(paths))
-            asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
-            return _programs(paths, form, asked, top, output, jobs, timeout)
-    if _for_programs(paths, form, kernel, redacted) and _traces_inside(paths):
+    if traces or (_for_programs(paths, form, kernel, redacted) and _traces_inside(paths)):
         asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
         return _programs(paths, form, asked, top, output, jobs, timeout)
     asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
@@ -148,22 +147,15 @@ def refuse_for_traces(
     form: str, kernel: str, needs: tuple[Needs, ...], redacted: bool, *, alone: bool
 ) -> None:
     """Raise UsageProblem for options that no trace has, or none without a report beside it."""
-    if form in ("sarif", *EXPORTS):
-        raise UsageProblem(
-            f"--format {form} is of reports, and a trace is named",
-            "Use json, or leave the trace out",
-        )
-    if kernel:
-        raise UsageProblem(
-            "--kernel chooses launches of reports, and a trace is answered as a whole",
-            "Leave --kernel out; --top N shows more kernels",
-        )
-    if needs and alone:
-        raise UsageProblem("--needs is of a report's launches", "Name a report beside the trace")
-    if redacted:
-        raise UsageProblem(
-            "--redact is of reports, and a trace is named", "Leave out --redact, or the trace"
-        )
+    named, whole = "and a trace is named", "and a trace is answered as a whole"
+    for asked, what, remedy in (
+        (form in ("sarif", *EXPORTS), f"--format {form} is of reports, {named}", "Use json, or leave the trace out"),
+        (kernel, f"--kernel chooses launches of reports, {whole}", "Leave --kernel out; --top N shows more kernels"),
+        (needs and alone, "--needs is of a report's launches", "Name a report beside the trace"),
+        (redacted, f"--redact is of reports, {named}", "Leave out --redact, or the trace"),
+    ):  # fmt: skip
+        if asked:
+            raise UsageProblem(what, remedy)
 
 
 def _programs(

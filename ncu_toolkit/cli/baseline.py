@@ -45,18 +45,15 @@ def show(form: str) -> None:
     """Show the baselines kept here."""
     found = baselines.saved()
     broken = [run for _, run in found if isinstance(run, ToolkitError)]
-    kept = [
-        {"name": folder.name, "created": run.created, "files": run.report_files}
-        for folder, run in found
-        if isinstance(run, Run)
-    ]
+    kept = {folder.name: run for folder, run in found if isinstance(run, Run)}
     if form == "json":
-        click.echo(json.dumps(document("baselines", kept), indent=1))
+        plain = [
+            {"name": n, "created": r.created, "files": r.report_files} for n, r in kept.items()
+        ]
+        click.echo(json.dumps(document("baselines", plain), indent=1))
     else:
-        for folder, run in found:
-            if isinstance(run, Run):
-                files = ", ".join(run.report_files)
-                click.echo(visible(f"{folder.name}  {run.created[:10]}  {files}"))
+        for name, run in kept.items():
+            click.echo(visible(f"{name}  {run.created[:10]}  {', '.join(run.report_files)}"))
     if broken:
         raise InputProblem(
             f"{counted(len(broken), 'baseline')} cannot be read: {broken[0].message}",

@@ -12,6 +12,7 @@ from ncu_toolkit.cli.history import keep
 from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.shares import grouped
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model import Timing
@@ -69,10 +70,7 @@ def _finish(session: Session, reports: Path, form: str, at: intake.Here) -> None
 
 def _show(run: Run, folder: Path) -> None:
     screen = console()
-    groups: dict[tuple[str, str], list[Timing]] = {}
-    for timing in run.timings:
-        groups.setdefault((timing.family, timing.size), []).append(timing)
-    for (family, size), timings in groups.items():
+    for (family, size), timings in grouped(run.timings, lambda t: (t.family, t.size)).items():
         by_flops, first = problem_for(family).rate == "flop", timings[0]
         columns = (
             "rung", ">median", ">spread", ">rate", ">of baseline", ">energy", ">pJ/FLOP" if by_flops else ">pJ/B", ">SM clock", ">runs"

@@ -94,17 +94,13 @@ def command(
         )
     if not found.comparable:
         problem = next((pair.problem for pair in found.pairs if pair.problem), "")
-        what = (
-            f"{found.compared} of {counted(len(found.pairs), 'kernel')} could be compared"
-            if found.compared < len(found.pairs)
-            else "not every --fail-on could be decided"
-        )
-        raise InputProblem(
-            f"{what}: {problem or found.undecided[0]}",
-            "Record it again, or leave it out with --kernel"
-            if problem
-            else "Compare reports of the same GPU and sections",
-        )
+        what = "not every --fail-on could be decided"
+        remedy = "Compare reports of the same GPU and sections"
+        if found.compared < len(found.pairs):
+            what = f"{found.compared} of {counted(len(found.pairs), 'kernel')} could be compared"
+        if problem:
+            remedy = "Record it again, or leave it out with --kernel"
+        raise InputProblem(f"{what}: {problem or found.undecided[0]}", remedy)
 
 
 def _names(text: str) -> tuple[str, str]:

@@ -26,12 +26,8 @@ def command(form: str) -> int:
     checks = doctor.examine()
     works = doctor.works(checks)
     if form == "json":
-        plain = {
-            "schema": "ncu-toolkit/doctor",
-            "version": 1,
-            "checks": to_plain(checks),
-            "works": works,
-        }
+        about = {"schema": "ncu-toolkit/doctor", "version": 1}
+        plain = {**about, "checks": to_plain(checks), "works": works}
         click.echo(json.dumps(plain, indent=1, ensure_ascii=False))
     else:
         emit(_table(checks, works), None)

@@ -33,11 +33,7 @@ _MARKS = {
 )
 def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
     """Show the ladders, their rungs and ideas."""
-    chosen = (
-        [find_family(name) for name in split(families)]
-        if families
-        else list(load_families().values())
-    )
+    chosen = [*map(find_family, split(families))] or [*load_families().values()]
     pending = pending_rungs()
     if form == "json":
         plain = [_plain(family, pending) for family in chosen]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -61,9 +62,8 @@ def command(
 
     Neither needs a permission. The verdict is a regime, with less confidence than one from
     counters; see docs/probe.md."""
-    if bool(program) == bool(
-        chosen.families or chosen.everything or (chosen.kernels and not program)
-    ):
+    ladder = chosen.families or chosen.everything or (chosen.kernels and not program)
+    if bool(program) == bool(ladder):
         raise UsageProblem(
             "give a program or a ladder, not both" if program else "nothing to probe",
             "Put a program after '--': ncu-toolkit probe -- python script.py; or name a --kernel",
@@ -101,11 +101,8 @@ def _program(
         folder = Path(name)
         code = trace.run(program, folder, trace.plan(folder) if experiments else None)
         found = trace.read(folder)
-        matching = tuple(
-            each
-            for each in found.kernels
-            if patterns.found(pattern, each.launch.function, "--kernel")
-        )
+        wanted = [patterns.found(pattern, k.launch.function, "--kernel") for k in found.kernels]
+        matching = tuple(itertools.compress(found.kernels, wanted))
         if found.kernels and not matching:
             raise UsageProblem(
                 f"no kernel of the program matches --kernel '{visible(pattern, 200)}'",

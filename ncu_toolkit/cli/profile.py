@@ -114,12 +114,7 @@ def command(
             nvtx_include=nvtx,
             cache_control=cache_control,
         )
-        chooses = any(
-            map(
-                given, ("launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter")
-            )
-        )
-        if chooses or probed or program_run.marks_ranges(program):
+        if any(map(given, _CHOOSE)) or probed or program_run.marks_ranges(program):
             _profile_program(request, reports, timeout, asked, needs, probed)
             return
         _profile_step(
@@ -210,6 +205,8 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
     return session
 
 
+#: Parameters that choose launches, in place of a step's.
+_CHOOSE: Final = ("launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter")
 #: Parameters that go with --resume.
 _WITH_RESUME: Final = frozenset(
     {"resumed", "reports", "timeout", "redact", "redact_source", "cluster", "slow_boards"}

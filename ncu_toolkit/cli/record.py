@@ -283,26 +283,22 @@ def _pack(target: Path) -> None:
         for launch in rung.launches
     }
     names = scrub.machine_names()
-    packed = []
-    for name in manifest.report_files:
-        if name.endswith(".xz"):
-            packed.append(name)
-            continue
+    raw = [name for name in manifest.report_files if not name.endswith(".xz")]
+    for name in raw:
         data = scrub.scrub((target / name).read_bytes(), words=names, keep_code_of=kernels).data
         store.write_atomic(target / f"{name}.xz", lzma.compress(data, preset=9))
-        packed.append(f"{name}.xz")
+    packed = tuple(f"{name.removesuffix('.xz')}.xz" for name in manifest.report_files)
     commands = tuple(_neutral(command) for command in manifest.commands)
-    store.save_manifest(target, replace(manifest, report_files=tuple(packed), commands=commands))
+    store.save_manifest(target, replace(manifest, report_files=packed, commands=commands))
     # Last, so that a recording that is cut off before still has all of it.
     for path in target.iterdir():
-        raw = path.name in manifest.report_files and path.name not in packed
+        name = path.name
         if path.is_dir():
             shutil.rmtree(path)
         elif (
-            raw
-            or path.suffix in (".log", ".jsonl")
-            or path.name.endswith("-plan.json")
-            or path.name.startswith("stock")
+            name in raw
+            or name.startswith("stock")
+            or name.endswith((".log", ".jsonl", "-plan.json"))
         ):
             path.unlink()
     store.save_parsed(target)

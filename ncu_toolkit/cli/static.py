@@ -54,22 +54,15 @@ def command(
         if path.suffix == ".cubin":
             found = analyse_cubin(path, block=block, shared=shared)
         else:
-            found = analyse_source(
-                path,
-                arch or here()[0],
-                macros={name: str(value) for name, value in values.items()},
-                block=block,
-                shared=shared,
-            )
+            macros = {name: str(value) for name, value in values.items()}
+            arch = arch or here()[0]
+            found = analyse_source(path, arch, macros=macros, block=block, shared=shared)
             sources[path.name] = path.read_text(encoding="utf-8", errors="replace")
     elif path.suffix:
-        report = path.name.lower().endswith(REPORT_SUFFIXES)
-        raise UsageProblem(
-            f"'{what}' is {'a report' if report else 'not a .cu or .cubin file'}, and no kernel of a ladder has this name",
-            "`ncu-toolkit analyze` reads reports"
-            if report
-            else "`ncu-toolkit list` shows the kernels",
-        )
+        kind, remedy = "not a .cu or .cubin file", "`ncu-toolkit list` shows the kernels"
+        if path.name.lower().endswith(REPORT_SUFFIXES):
+            kind, remedy = "a report", "`ncu-toolkit analyze` reads reports"
+        raise UsageProblem(f"'{what}' is {kind}, and no kernel of a ladder has this name", remedy)
     else:
         from ncu_toolkit.ladder.catalogue import find_rung
 

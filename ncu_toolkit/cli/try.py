@@ -65,16 +65,13 @@ def command(
     names, program = _split(words)
     if bool(names) == everything:
         near = did_you_mean(program[0].partition(":")[0], switches()) if program else ""
-        stray = bool(program) and shutil.which(program[0]) is None
-        raise UsageProblem(
-            "--all takes no names of switches"
-            if names
-            else f"'{program[0]}' is neither a switch nor a program"
-            if stray
-            else "no switch is named",
-            near
-            or "ncu-toolkit try --all -- python train.py; ncu-toolkit try --list shows the switches",
+        what = "--all takes no names of switches" if names else "no switch is named"
+        if not names and program and shutil.which(program[0]) is None:
+            what = f"'{program[0]}' is neither a switch nor a program"
+        example = (
+            "ncu-toolkit try --all -- python train.py; ncu-toolkit try --list shows the switches"
         )
+        raise UsageProblem(what, near or example)
     if not program:
         raise UsageProblem(
             "no program to run", "Put it after '--': ncu-toolkit try tf32 -- python train.py"

@@ -3,8 +3,6 @@ without the cycle collector.
 
 The Python inside Nsight Compute lacks many compiled modules (tests/report/test_ncu_rule.py)."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,8 +1,6 @@
 """The one error family. Each error says what happened, to what, and what to do; the CLI turns it
 into one line and an exit code."""
 
-from __future__ import annotations
-
 import difflib
 import errno
 from collections.abc import Iterable

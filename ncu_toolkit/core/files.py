@@ -3,8 +3,6 @@
 Files must be regular and no larger than a limit, also unpacked. The Python inside Nsight Compute,
 where a rule imports this, lacks the modules of `gzip`, `lzma` and zstd."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io
@@ -14,9 +12,9 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
@@ -38,6 +36,7 @@ _CHUNK: Final = 1 << 20
 _HEAD: Final = 64
 #: First bytes of a `.ncu-rep`, unpacked.
 REPORT: Final = b"NVR\0"
+_Check = Callable[[bytes], object] | None
 #: Device and inode of each file that is read and not to be written over (`keep`).
 _kept: Final[set[tuple[int, int]]] = set()
 
@@ -90,9 +89,7 @@ def _refuse_special(path: Path, mode: int) -> None:
         )
 
 
-def read_bytes(
-    path: Path, most: int | None = None, check: Callable[[bytes], object] | None = None
-) -> bytes:
+def read_bytes(path: Path, most: int | None = None, check: _Check = None) -> bytes:
     """A regular file's content; xz and zstd are unpacked.
 
     Args:
@@ -148,16 +145,15 @@ def _too_large(path: Path, most: int) -> InputProblem:
     )
 
 
-@dataclass(frozen=True)
-class _Packing:
-    """A way to pack a file: its name, magic bytes, unpacker and errors."""
+class _Packing(NamedTuple):
+    """A way to pack a file: its name, magic bytes, unpacker and errors, and what may stand between
+    streams."""
 
     name: str
     magic: bytes
     unpacker: Callable[[], Any]
     errors: tuple[type[Exception], ...]
     padding: bytes = b""
-    """What may stand between streams."""
 
 
 def _packing(head: bytes) -> _Packing | None:
@@ -165,22 +161,13 @@ def _packing(head: bytes) -> _Packing | None:
     if head.startswith(_XZ_MAGIC):
         import lzma
 
-        return _Packing(
-            "xz",
-            _XZ_MAGIC,
-            lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1 << _MEMORY_LOG),
-            (lzma.LZMAError, EOFError),
-            b"\0",
-        )
+        unxz = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << _MEMORY_LOG)
+        return _Packing("xz", _XZ_MAGIC, unxz, (lzma.LZMAError, EOFError), b"\0")
     if head.startswith(_ZSTD_MAGIC):
         zstd = _zstd()
         most = {zstd.DecompressionParameter.window_log_max: _MEMORY_LOG}
-        return _Packing(
-            "zstd",
-            _ZSTD_MAGIC,
-            lambda: zstd.ZstdDecompressor(options=most),
-            (zstd.ZstdError, EOFError),
-        )
+        unzstd = partial(zstd.ZstdDecompressor, options=most)
+        return _Packing("zstd", _ZSTD_MAGIC, unzstd, (zstd.ZstdError, EOFError))
     return None
 
 
@@ -208,13 +195,7 @@ def packed(name: str, data: bytes) -> bytes:
     return data
 
 
-def _unpacked(
-    path: Path,
-    stream: IO[bytes],
-    most: int,
-    check: Callable[[bytes], object] | None,
-    packing: _Packing,
-) -> bytes:
+def _unpacked(path: Path, stream: IO[bytes], most: int, check: _Check, packing: _Packing) -> bytes:
     """Unpack all streams of a packed file part by part, and stop at the limit."""
     whole = io.BytesIO()
     data = stream.read(_CHUNK)

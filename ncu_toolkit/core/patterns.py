@@ -2,8 +2,6 @@
 
 Imported by the rule inside Nsight Compute, so it needs no compiled module."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from typing import Final

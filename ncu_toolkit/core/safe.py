@@ -1,7 +1,5 @@
 """Makes untrusted text of reports harmless where it is shown. The templates escape HTML."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -44,13 +42,8 @@ def _hidden(character: str) -> bool:
 
 def _spelled(character: str) -> str:
     code = ord(character)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+    kind, digits = ("x", 2) if code < 0x100 else ("u", 4) if code < 0x10000 else ("U", 8)
+    return f"\\{kind}{code:0{digits}x}"
 
 
 def plot_text(text: str) -> str:

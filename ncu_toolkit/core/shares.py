@@ -1,10 +1,10 @@
-"""Division of a large report's launches among processes."""
+"""Division of a large report's launches among processes, and of anything by a key."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
-from collections.abc import Sequence
-from typing import Final
-
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 #: About what one process reads of a report at most: launches, and bytes of their messages. NVIDIA's
 #: module uses some 20 bytes for each of those.
 PART_LAUNCHES: Final = 1000
@@ -47,6 +47,14 @@ def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> li
         dealt[at] += piece
         sizes[at] += sum(lengths[index] for index in piece)
     return [share for share in dealt if share]
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by their key, both in the order in which they come."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def places(span: Sequence[int]) -> str:

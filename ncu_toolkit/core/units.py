@@ -1,7 +1,5 @@
 """Numbers as text: three significant digits, a unit, thin spaces in thousands."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

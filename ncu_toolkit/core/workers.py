@@ -19,9 +19,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import IO, Any, Final, NoReturn, TypeVar
 
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, of_system, out_of_memory
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 
 T = TypeVar("T")
+_Prepare = Callable[[], object] | None
+_Call = Callable[..., object] | None
 _MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve({parent})"
 
 
@@ -165,22 +167,18 @@ class WorkerPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def fork(self, count: int, prepare: Callable[[], object] | None = None) -> None:
+    def fork(self, count: int, prepare: _Prepare = None) -> None:
         """Make `count` workers as forks of this process, a tenth of a second faster than starting
         them, where it can be forked (`forked`). Each calls `prepare` before its first task; errors
         of that are ignored, and a worker that it kills is replaced."""
         if not hasattr(os, "fork") or _threads() > 1:
             return
-        for _ in range(count):
-            worker = _Forked(prepare)
-            self._all.append(worker)
-            self._waiting.append(worker)
+        made = [_Forked(prepare) for _ in range(count)]
+        self._all += made
+        self._waiting += made
 
     def run(
-        self,
-        tasks: Sequence[tuple[Any, ...]],
-        jobs: int,
-        meanwhile: Callable[[], object] | None = None,
+        self, tasks: Sequence[tuple[Any, ...]], jobs: int, meanwhile: _Prepare = None
     ) -> Iterator[Done]:
         """As the function `run`."""
         if not tasks:
@@ -277,9 +275,7 @@ class _Forked:
     """A fork with the interface of subprocess.Popen that the pool uses. It does `call` with each
     task, or else the function that the task names."""
 
-    def __init__(
-        self, prepare: Callable[[], object] | None = None, call: Callable[..., object] | None = None
-    ) -> None:
+    def __init__(self, prepare: _Prepare = None, call: _Call = None) -> None:
         requests, ours = os.pipe()
         theirs, answers = os.pipe()
         sys.stdout.flush()
@@ -344,11 +340,7 @@ def _answer(worker: _Worker) -> tuple[Any, ToolkitError | str | None]:
 
 
 def _be_worker(
-    requests: int,
-    answers: int,
-    prepare: Callable[[], object] | None,
-    call: Callable[..., object] | None,
-    parent: int,
+    requests: int, answers: int, prepare: _Prepare, call: _Call, parent: int
 ) -> NoReturn:
     """Child loop: close inherited files, serve, `_exit`."""
     try:
@@ -380,9 +372,7 @@ def serve(parent: int) -> None:
     _serve_tasks(sys.stdin.buffer, answers)
 
 
-def _serve_tasks(
-    requests: IO[bytes], answers: IO[bytes], call: Callable[..., object] | None = None
-) -> None:
+def _serve_tasks(requests: IO[bytes], answers: IO[bytes], call: _Call = None) -> None:
     while True:
         try:
             function, task = pickle.load(requests)
@@ -393,14 +383,8 @@ def _serve_tasks(
             module, _, name = function.partition(":")
             work = call or getattr(importlib.import_module(module), name)
             answer = (work(*task), None)
-        except ToolkitError as error:
-            answer = (None, error)
-        except OSError as error:
-            answer = (None, of_system(error))
-        except MemoryError:
-            answer = (None, out_of_memory())
         except Exception as error:
-            answer = (None, f"{type(error).__name__}: {error}")
+            answer = (None, for_user(error) or f"{type(error).__name__}: {error}")
         pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
         answers.flush()
         del task, answer  # not kept while waiting: an answer may be hundreds of megabytes

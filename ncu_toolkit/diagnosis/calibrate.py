@@ -8,8 +8,6 @@ declare causes for sizes that fill the GPU; a smaller one may not, and parameter
 cure the grid instead. Of several steps that leave one kernel only the rank of the one that gains
 most is scored."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence

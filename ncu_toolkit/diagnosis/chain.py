@@ -10,8 +10,6 @@ asked (`ncu_toolkit.profile` opens one, XLA one for each module). A report does 
 That a launch takes up what the one before wrote is likely where it reads between half of that and
 READS times as much, and is a condition to be told with the gain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise

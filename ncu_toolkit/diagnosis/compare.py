@@ -8,8 +8,6 @@ proportion (the additive logarithmic mean Divisia index of energy accounting: An
 analysis for policymaking in energy"). The cycles an instruction are split further among the stall
 reasons that make them up."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

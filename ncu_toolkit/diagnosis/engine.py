@@ -3,8 +3,6 @@
 Runs every rule. What a profile shows is ranked by predicted time saved and always has a verdict;
 what code alone shows is ranked by how certain it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final

@@ -4,8 +4,6 @@ and the report use this and nothing else.
 `executed` sums over the launches of a rung; `stall`, `stall_share` and `metric` read its longest
 launch, since ratios do not add up."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

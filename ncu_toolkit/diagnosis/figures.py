@@ -5,11 +5,11 @@ alike.
 A derived figure is None where any input it needs is not there; nothing substitutes a constant for a
 missing metric."""
 
-from __future__ import annotations
-
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from ncu_toolkit.core.cache import remembered
@@ -30,6 +30,7 @@ _REASONS: Final[Mapping[str, str]] = {
 #: Longest name of a stall reason that this version does not know.
 _LONGEST: Final = 60
 
+Compute = Callable[[Profile], float | None]
 SECTOR_BYTES: Final = 32
 WARP: Final = 32
 #: Sectors of one 128-byte L1 line: what one tag lookup serves at most.
@@ -51,7 +52,7 @@ class Derived:
     label: str
     meaning: str
     inputs: tuple[str, ...]
-    compute: Callable[[Profile], float | None]
+    compute: Compute
 
 
 @dataclass(frozen=True)
@@ -224,25 +225,24 @@ def executed(profile: Profile, kinds: Iterable[str]) -> float | None:
     return sum(row.warps for row in rows(profile) if attribution.kind(row.opcode) in wanted)
 
 
-def _ratio(a: str, b: str) -> Callable[[Profile], float | None]:
+def _of(formula: Callable[..., float | None], *names: str) -> Compute:
+    """A formula of figures: None where one of them is missing, or it divides by zero."""
+
     def compute(profile: Profile) -> float | None:
-        top, bottom = value(profile, a), value(profile, b)
-        return top / bottom if top is not None and bottom else None
+        given = [value(profile, name) for name in names]
+        try:
+            return None if None in given else formula(*given)
+        except ZeroDivisionError:
+            return None
 
     return compute
 
 
-def _sum(*names: str, factor: float = 1.0) -> Callable[[Profile], float | None]:
-    """Sum of the names; None where one is missing."""
-
-    def compute(profile: Profile) -> float | None:
-        present = [v for name in names if (v := value(profile, name)) is not None]
-        return factor * sum(present) if len(present) == len(names) else None
-
-    return compute
+_ratio: Final = partial(_of, operator.truediv)
+_sum: Final = partial(_of, lambda *values: sum(values))
 
 
-def _counter(name: str) -> Callable[[Profile], float | None]:
+def _counter(name: str) -> Compute:
     def compute(profile: Profile) -> float | None:
         found = [row.counters[name] for row in profile.instructions if name in row.counters]
         return sum(found) if found else None
@@ -274,7 +274,7 @@ def _passes(profile: Profile) -> float | None:
     return max(1.0, each) if each >= 0.98 else None  # the profiler's own repeats differ by up to 2%
 
 
-def _excess(ideal: str, actual: str) -> Callable[[Profile], float | None]:
+def _excess(ideal: str, actual: str) -> Compute:
     """Sum over instructions of what is beyond the ideal, as a fraction of all; atomic updates aside
     (`placed`)."""
 
@@ -373,10 +373,8 @@ def _tag_excess(profile: Profile) -> float | None:
 
 def _data_stage(profile: Profile) -> float | None:
     """The counter over where it ends on this generation."""
-    counted = profile.value("l1_data_pipe_active")
-    if counted is None:
-        return None
-    return min(1.0, counted / (spec(profile.device.cc, "data_stage") or 1.0))
+    end = spec(profile.device.cc, "data_stage") or 1.0
+    return _of(lambda counted: min(1.0, counted / end), "l1_data_pipe_active")(profile)
 
 
 def _lanes_known(profile: Profile) -> bool:
@@ -385,7 +383,7 @@ def _lanes_known(profile: Profile) -> bool:
     return profile.mix.collected and (bool(profile.mix.thread_opcodes) or means != (None, None))
 
 
-def _lane_bytes(*opcodes: str) -> Callable[[Profile], float | None]:
+def _lane_bytes(*opcodes: str) -> Compute:
     def compute(profile: Profile) -> float | None:
         if not _lanes_known(profile):
             return None
@@ -398,7 +396,7 @@ def _lane_bytes(*opcodes: str) -> Callable[[Profile], float | None]:
     return compute
 
 
-def _mean_width(*opcodes: str) -> Callable[[Profile], float | None]:
+def _mean_width(*opcodes: str) -> Compute:
     def compute(profile: Profile) -> float | None:
         found = [row for row in rows(profile) if attribution.base(row.opcode) in opcodes]
         total = sum(row.warps for row in found)
@@ -412,10 +410,8 @@ def _mean_width(*opcodes: str) -> Callable[[Profile], float | None]:
 
 
 def _dram_bytes(profile: Profile) -> float | None:
-    parts = [profile.value("dram_read_bytes"), profile.value("dram_write_bytes")]
-    if None not in parts:
-        return sum(part for part in parts if part is not None)
-    return profile.value("dram_total_bytes")
+    whole = _sum("dram_read_bytes", "dram_write_bytes")(profile)
+    return profile.value("dram_total_bytes") if whole is None else whole
 
 
 def _dram_owed(profile: Profile) -> float | None:
@@ -438,7 +434,7 @@ def _fp16(profile: Profile) -> float | None:
     return None if total is None else max(0.0, total - moves)
 
 
-def _flops(precision: str) -> Callable[[Profile], float | None]:
+def _flops(precision: str) -> Compute:
     """Operations of one kind of instruction; None where the mix was not collected, or a name does
     not say how many."""
 
@@ -458,13 +454,6 @@ def _flops(precision: str) -> Callable[[Profile], float | None]:
     return compute
 
 
-def _active_fraction(profile: Profile) -> float | None:
-    active, elapsed = profile.value("sm_active_cycles"), profile.value("sm_cycles")
-    # The two come from different replay passes, so a fully active GPU can show slightly more than
-    # 1.
-    return min(1.0, active / elapsed) if active is not None and elapsed else None
-
-
 def _uniform_branches(profile: Profile) -> float | None:
     """Nsight's own share is 0 where no branch was executed, as where every one diverged."""
     share, divergent = profile.value("uniform_branches"), profile.value("divergent_branches")
@@ -473,24 +462,9 @@ def _uniform_branches(profile: Profile) -> float | None:
     return 1.0 if not divergent else share
 
 
-def _imbalance(profile: Profile) -> float | None:
-    mean, largest = profile.value("sm_active_cycles"), profile.value("sm_active_cycles_max")
-    return max(1.0, largest / mean) if largest is not None and mean else None
-
-
 def _block_rate(profile: Profile) -> float | None:
     cycles = profile.value("sm_cycles")
     return min(1.0, profile.launch.blocks / cycles) if cycles and profile.launch.complete else None
-
-
-def _tail(profile: Profile) -> float | None:
-    waves = profile.value("waves")
-    return 1 - waves / math.ceil(waves) if waves else None
-
-
-def _fill(profile: Profile) -> float | None:
-    achieved, allowed = profile.value("achieved_occupancy"), profile.value("theoretical_occupancy")
-    return min(1.0, achieved / allowed) if achieved is not None and allowed else None
 
 
 def _blocks_per_sm(profile: Profile) -> float | None:
@@ -566,22 +540,16 @@ def _cycles_per_constant_load(profile: Profile) -> float | None:
     return busy * cycles * sms / loads if busy is not None and cycles and loads and sms else None
 
 
-def _per_sm_cycle(name: str) -> Callable[[Profile], float | None]:
-    def compute(profile: Profile) -> float | None:
-        amount = value(profile, name)
-        cycles = profile.value("sm_active_cycles")
-        sms = profile.device.sm_count
-        return amount / sms / cycles if amount is not None and cycles and sms else None
-
-    return compute
+def _tag_active(profile: Profile) -> float | None:
+    sms = profile.device.sm_count
+    return _of(lambda tags, cycles: tags / sms / cycles, "l1_tags", "sm_active_cycles")(profile)
 
 
 def _host_bytes(profile: Profile) -> float | None:
     """Sectors by their own counter, else L2's fills over its slices' cycles."""
     sectors = profile.value("host_sectors")
     if sectors is None:
-        filled, cycles = profile.value("host_fill_active"), profile.value("l2_slice_cycles")
-        sectors = filled * cycles if filled is not None and cycles is not None else None
+        sectors = _of(operator.mul, "host_fill_active", "l2_slice_cycles")(profile)
     return None if sectors is None else sectors * SECTOR_BYTES
 
 
@@ -600,14 +568,13 @@ def _host_lookups(profile: Profile) -> float | None:
 
 
 def _host_rate(profile: Profile) -> float | None:
-    moved, duration = _host_bytes(profile), profile.duration_us
-    return moved / (duration * 1e-6) if moved is not None and duration else None
+    seconds = (profile.duration_us or 0.0) * 1e-6
+    return _of(lambda moved: moved / seconds, "host_bytes")(profile)
 
 
 def _dram_ratio(profile: Profile) -> float | None:
-    compulsory = profile.context.compulsory_bytes if profile.context else None
-    moved = _dram_bytes(profile)
-    return moved / compulsory if moved is not None and compulsory else None
+    compulsory = (profile.context.compulsory_bytes if profile.context else None) or 0.0
+    return _of(lambda moved: moved / compulsory, "dram_bytes")(profile)
 
 
 _LOADS: Final = ("LDG", "LDGSTS", "LD")
@@ -621,7 +588,7 @@ _ALL: Final = (
     Derived("global_sectors_ideal", "sectors", "Ideal global sectors", "Sectors that the same accesses would need if coalesced.", ("l2_sectors_ideal",), _counter("l2_sectors_ideal")),
     Derived("l1_tags", "count", "L1 tag lookups", "128-byte lines that global accesses look up in L1, one a cycle.", ("l1_tag_requests",), _counter("l1_tag_requests")),
     Derived("l1_tag_excess", "fraction", "Tag lookups beyond the ideal", "Part of the L1 tag lookups caused by lanes that spread over more lines than needed.", ("l1_tag_requests", "l2_sectors_ideal", "executed"), _tag_excess),
-    Derived("l1_tag_active", "fraction", "L1 tag stage busy", "Tag lookups of global accesses per cycle, at most one.", ("l1_tag_requests", "sm_active_cycles"), _per_sm_cycle("l1_tags")),
+    Derived("l1_tag_active", "fraction", "L1 tag stage busy", "Tag lookups of global accesses per cycle, at most one.", ("l1_tag_requests", "sm_active_cycles"), _tag_active),
     Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess),
     Derived("dram_bytes", "B", "DRAM bytes", "Bytes read from and written to device memory.", ("dram_read_bytes", "dram_write_bytes"), _dram_bytes),
     Derived("host_bytes", "B", "Host bytes", "Bytes of host memory that L2 fetched.", ("host_sectors",), _host_bytes),
@@ -630,8 +597,8 @@ _ALL: Final = (
     Derived("host_rate", "B/s", "Rate of host memory", "Bytes of host memory a second over the whole launch.", ("host_sectors", "duration"), _host_rate),
     Derived("dram_owed_bytes", "B", "Written bytes still in L2", "Stored bytes still in L2 when the launch ended.", ("dram_write_bytes", "opcodes"), _dram_owed),
     Derived("dram_per_compulsory", "ratio", "DRAM traffic over compulsory", "Device-memory bytes over the fewest the problem allows.", ("dram_read_bytes", "dram_write_bytes", "compulsory_bytes"), _dram_ratio),
-    Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _sum("l2_sectors_from_sm", factor=SECTOR_BYTES)),
-    Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores request from L1.", ("global_load_sectors", "global_store_sectors"), _sum("global_load_sectors", "global_store_sectors", factor=SECTOR_BYTES)),
+    Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _of(lambda sectors: sectors * SECTOR_BYTES, "l2_sectors_from_sm")),
+    Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores request from L1.", ("global_load_sectors", "global_store_sectors"), _of(lambda loaded, stored: SECTOR_BYTES * (loaded + stored), "global_load_sectors", "global_store_sectors")),
     Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors),
     Derived("l1_data_active", "fraction", "L1 data stage busy", "Wavefronts through the L1 data stage (shared and global), of the most that this generation moves: one a cycle, on Turing one every other cycle.", ("l1_data_pipe_active",), _data_stage),
     Derived("passes_per_request", "ratio", "Passes per memory request", ("Passes through the L1/shared data stage per request: 1 for contiguous 4-byte lanes, 4 for 16-byte lanes, up to 32 for "
@@ -650,11 +617,11 @@ _ALL: Final = (
     Derived("flops_tensor", "FLOP", "Tensor operations", "Operations of matrix instructions, by the shape in their names.", ("opcodes",), _flops("tensor")),
     Derived("lane_fraction", "fraction", "Useful lanes", "Lanes active and not predicated off, of 32.", ("lanes_predicated_on",), lambda p: None if (lanes := p.value("lanes_predicated_on")) is None else lanes / WARP),
     Derived("branch_uniformity", "fraction", "Uniform branches", "Executed branches whose active lanes all went the same way.", ("uniform_branches", "divergent_branches"), _uniform_branches),
-    Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _active_fraction),
-    Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _imbalance),
+    Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _of(lambda active, elapsed: min(1.0, active / elapsed), "sm_active_cycles", "sm_cycles")),  # of different passes, so it may be above 1
+    Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _of(lambda largest, mean: max(1.0, largest / mean), "sm_active_cycles_max", "sm_active_cycles")),
     Derived("block_rate", "count", "Blocks started a cycle", "Blocks over elapsed cycles. The GPU starts at most 0.84 a cycle, measured on an H200.", ("sm_cycles",), _block_rate),
-    Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of all waves that the last, partial wave leaves unused.", ("waves",), _tail),
-    Derived("occupancy_fill", "fraction", "Achieved over theoretical occupancy", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _fill),
+    Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of all waves that the last, partial wave leaves unused.", ("waves",), _of(lambda waves: 1 - waves / math.ceil(waves), "waves")),
+    Derived("occupancy_fill", "fraction", "Achieved over theoretical occupancy", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _of(lambda achieved, allowed: min(1.0, achieved / allowed), "achieved_occupancy", "theoretical_occupancy")),
     Derived("blocks_per_sm", "count", "Blocks an SM can hold", "The smallest of the block limits.", tuple(BLOCK_LIMITS), _blocks_per_sm),
     Derived("load_reuse", "ratio", "Loads per compulsory byte", ("Bytes that global loads request from L1, over the bytes that device memory must deliver (compulsory bytes if known, "
 "else bytes read)."), ("global_load_sectors", "dram_read_bytes"), _reuse),

@@ -5,8 +5,6 @@ What a figure is comes from the registry, a bottleneck from its rule, so that ne
 how to read it stands in data/glossary.toml. The report shows the paragraphs where a term appears
 and as a page, docs/glossary.md holds the same."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping

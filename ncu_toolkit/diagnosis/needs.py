@@ -4,8 +4,6 @@ Each input read once and each output written once are the compulsory bytes; the 
 problem, not those of this kernel, are the FLOPs. With them "near the roof" is right or wrong;
 without them it is assumed that the work done is the work needed."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

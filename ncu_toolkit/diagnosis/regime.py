@@ -1,8 +1,6 @@
 """What limits a kernel, without counters: from its shape, its time, and how much it slows down
 beside stressors (docs/probe.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,10 +6,9 @@ bottlenecks that its code shows.
 findings with the profile's verdict.
 The terminal and JSON forms are the command's; the JSON document is described in docs/static.md."""
 
-from __future__ import annotations
-
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
 from ncu_toolkit.diagnosis.kernel import sentence
-from ncu_toolkit.diagnosis.rules import KernelFacts, OpenQuestion, StaticFinding, title
+from ncu_toolkit.diagnosis.rules import KernelFacts, OpenQuestion, StaticFinding, locations, title
 from ncu_toolkit.hardware.specs import (
     MAX_BLOCK_THREADS,
     Occupancy,
@@ -34,7 +33,7 @@ from ncu_toolkit.hardware.specs import (
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
 from ncu_toolkit.model import Diagnosis, Location, Profile
-from ncu_toolkit.model.codec import document
+from ncu_toolkit.model.codec import document, to_plain
 from ncu_toolkit.sass import branches, disassembly, opcodes
 from ncu_toolkit.sass.branches import Liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
@@ -120,32 +119,18 @@ class StaticAnalysis:
 
     def as_document(self) -> dict[str, Any]:
         """The JSON document (docs/static.md)."""
-        shown = replace(
-            self,
-            kernels=tuple(
-                replace(
-                    k,
-                    code=(),
-                    live=(),
-                    regions=tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions),
-                )
-                for k in self.kernels
-            ),
-        )
-        plain = document("static", shown)
+
+        def bare(k: KernelAnalysis) -> KernelAnalysis:
+            regions = tuple(replace(r, code=(), conditional=frozenset()) for r in k.regions)
+            return replace(k, code=(), live=(), regions=regions)
+
+        plain = document("static", replace(self, kernels=tuple(map(bare, self.kernels))))
         for kernel, given in zip(plain["data"]["kernels"], self.kernels, strict=True):
             del kernel["code"], kernel["live"]
-            for table, found in [
-                (kernel["occupancy"], given.occupancy),
-                *zip(kernel["blocks"], given.blocks, strict=True),
-            ]:
-                if found is not None:
-                    table.update(
-                        active_blocks=found.active_blocks,
-                        active_warps=found.active_warps,
-                        fraction=found.fraction,
-                        limiters=list(found.limiters),
-                    )
+            filled = zip(kernel["blocks"], given.blocks, strict=True)
+            for table, found in [(kernel["occupancy"], given.occupancy), *filled]:
+                for name in _FILLED if found is not None else ():
+                    table[name] = to_plain(getattr(found, name))
             for table, region in zip(kernel["regions"], given.regions, strict=True):
                 del table["code"]
                 table["limit"] = region.limit
@@ -153,6 +138,8 @@ class StaticAnalysis:
         return plain
 
 
+#: What a document has of an occupancy beside its fields.
+_FILLED: Final = ("active_blocks", "active_warps", "fraction", "limiters")
 Outcome = Literal["confirmed", "runner-up", "refuted", "not judged", "not seen"]
 #: Longest code that is analysed for a page: beyond it the loops of machine-written code take longer
 #: than the rest of the page.
@@ -256,14 +243,8 @@ def analyse_source(
             "Give a file with a __global__ function. Instantiate templates in it",
         )
     geometry = _given(cubin.entries, block, shared)
-    return _analyse(
-        StaticAnalysis(source.name, cubin.target, cubin.compiler, {}, "", "", ()),
-        cubin.path,
-        cubin.entries,
-        geometry,
-        None,
-        None,
-    )
+    made = StaticAnalysis(source.name, cubin.target, cubin.compiler, {}, "", "", ())
+    return _analyse(made, cubin.path, cubin.entries, geometry)
 
 
 def analyse_cubin(
@@ -283,15 +264,8 @@ def analyse_cubin(
     target, entries = read_cubin(cubin)
     if only:
         entries = {name: used for name, used in entries.items() if name == only}
-    return _analyse(
-        StaticAnalysis(cubin.name, target, "", {}, "", "", ()),
-        cubin,
-        entries,
-        _given(entries, block, shared),
-        None,
-        None,
-        spills_known=False,
-    )
+    made = StaticAnalysis(cubin.name, target, "", {}, "", "", ())
+    return _analyse(made, cubin, entries, _given(entries, block, shared), spills_known=False)
 
 
 def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
@@ -303,46 +277,28 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
         InputProblem: not a cubin.
     """
     tool = find_tool("cuobjdump")
-    texts = []
-    for option in ("-lelf", "-res-usage"):
+
+    def told(option: str) -> str:
+        words = [str(tool.path), option, str(cubin)]
         try:
-            answer = subprocess.run(
-                [str(tool.path), option, str(cubin)],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TIMEOUT,
-                check=False,
-            )
+            answer = subprocess.run(words, capture_output=True, timeout=TIMEOUT, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentProblem(
-                f"cuobjdump did not run on {cubin.name}: {error}", "Check the CUDA toolkit"
-            ) from error
-        texts.append(answer.stdout)
-    target = re.search(r"\b(sm_\d+a?)\b", texts[0])
+            what = f"cuobjdump did not run on {cubin.name}: {error}"
+            raise EnvironmentProblem(what, "Check the CUDA toolkit") from error
+        return answer.stdout.decode("utf-8", "replace")
+
+    target = re.search(r"\b(sm_\d+a?)\b", told("-lelf"))
     if target is None:
-        raise InputProblem(
-            f"{cubin.name} is not a cubin that cuobjdump {tool.version} can read",
-            "Make one with `nvcc -cubin`",
-        )
-    reserved = (
-        limits_of(nvcc.parse_arch(target[1])).shared_reserved
-        if nvcc.parse_arch(target[1]) >= (9, 0)
-        else 0
-    )
+        what = f"{cubin.name} is not a cubin that cuobjdump {tool.version} can read"
+        raise InputProblem(what, "Make one with `nvcc -cubin`")
+    # From CC 9.0 on cuobjdump counts the driver's part of the block's shared memory; ptxas does not.
+    cc = nvcc.parse_arch(target[1])
+    reserved = limits_of(cc).shared_reserved if cc >= (9, 0) else 0
     entries = {}
-    for name, row in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", texts[1]):
-        found = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", row)}
-        # From CC 9.0 on cuobjdump counts the driver's part of the block's shared memory; ptxas does
-        # not.
-        entries[name] = Resources(
-            found.get("REG", 0),
-            found.get("STACK", 0),
-            0,
-            0,
-            max(0, found.get("SHARED", 0) - reserved),
-            0,
-        )
+    for name, row in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", told("-res-usage")):
+        found = Counter({key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", row)})
+        shared = max(0, found["SHARED"] - reserved)
+        entries[name] = Resources(found["REG"], found["STACK"], shared=shared)
     return target[1], entries
 
 
@@ -366,8 +322,8 @@ def _given(
 
 
 def _analyse(
-    made: StaticAnalysis, cubin: Path, entries: Mapping[str, Resources], geometry: Mapping[str, LaunchGeometry], intensity: float | None,
-    sm_count: int | None, *, spills_known: bool = True,
+    made: StaticAnalysis, cubin: Path, entries: Mapping[str, Resources], geometry: Mapping[str, LaunchGeometry], intensity: float | None = None,
+    sm_count: int | None = None, *, spills_known: bool = True,
 ) -> StaticAnalysis:  # fmt: skip
     cc = nvcc.parse_arch(made.target)
     functions = {function.name: function for function in disassembly.disassemble(cubin)}
@@ -377,22 +333,13 @@ def _analyse(
     )
     kernels = []
     for name in names:
-        launch = geometry.get(name)
-        fill = _occupancy(cc, entries[name], launch.threads, launch.shared) if launch else None
-        blocks = launch.blocks if launch and launch.blocks else None
+        launch, used, function = geometry.get(name), entries[name], functions[name]
+        fill = _occupancy(cc, used, launch.threads, launch.shared) if launch else None
+        blocks = (launch.blocks or None) if launch and sm_count else None
         facts = KernelFacts(
-            name,
-            cc,
-            entries[name],
-            functions[name],
-            regions_of(functions[name], cc),
-            fill,
-            made.dtype,
-            intensity,
-            blocks if sm_count else None,
-            sm_count,
-        )
-        kernels.append(_kernel(facts, launch, blocks, spills_known))
+            name, cc, used, function, regions_of(function, cc), fill, made.dtype, intensity, blocks, sm_count
+        )  # fmt: skip
+        kernels.append(_kernel(facts, launch, spills_known))
     nothing = "" if kernels else "the file has no kernel to analyse"
     return replace(made, kernels=tuple(kernels), nothing=nothing)
 
@@ -402,10 +349,12 @@ def _occupancy(cc: tuple[int, int], used: Resources, threads: int, dynamic: int)
 
 
 def _kernel(
-    facts: KernelFacts, launch: LaunchGeometry | None, blocks: int | None, spills_known: bool
+    facts: KernelFacts, launch: LaunchGeometry | None, spills_known: bool
 ) -> KernelAnalysis:
-    used, fill = facts.resources, facts.occupancy
-    warps, live = facts.warps, branches.live_in_code(facts.function.lines, facts.function.targets)
+    used, fill, warps = facts.resources, facts.occupancy, facts.warps
+    live = branches.live_in_code(facts.function.lines, facts.function.targets)
+    flying = None if warps is None else facts.main.bytes_in_flight * warps * WARP_SIZE
+    sizes = () if fill else TYPICAL_BLOCKS
     return KernelAnalysis(
         name=readable(facts.name),
         registers=used.registers,
@@ -417,33 +366,20 @@ def _kernel(
         barriers=used.barriers,
         instructions=len(facts.function.instructions),
         live_registers=live.peak,
-        live_at=_place(facts.function.instructions[live.peak_index]),
+        live_at=locations(facts.function.instructions[live.peak_index :][:1], "live registers")[0],
         block_threads=launch.threads if launch else None,
         grid_blocks=facts.grid_blocks,
-        waves=fill.waves(blocks, facts.sm_count)
-        if fill and blocks and facts.sm_count and fill.active_blocks
-        else None,
+        waves=facts.waves,
         occupancy=fill,
         what_if=_what_if(fill) if fill else (),
-        blocks=()
-        if fill
-        else tuple(_occupancy(facts.cc, used, threads, 0) for threads in TYPICAL_BLOCKS),
+        blocks=tuple(_occupancy(facts.cc, used, threads, 0) for threads in sizes),
         regions=facts.regions[:LISTED],
         loops=sum(region.depth > 0 for region in facts.regions),
-        bytes_in_flight=facts.main.bytes_in_flight * warps * WARP_SIZE
-        if warps is not None
-        else None,
+        bytes_in_flight=flying,
         findings=diagnose_code(facts),
         unknown=unknowns(facts),
         code=facts.function.instructions,
         live=live.counts,
-    )
-
-
-def _place(instruction: opcodes.SassInstruction) -> Location:
-    file = instruction.file.replace("\\", "/").rsplit("/", 1)[-1]
-    return Location(
-        file, instruction.line, instruction.address, instruction.sass, 1.0, "live registers"
     )
 
 
@@ -520,9 +456,8 @@ def checked(code: ProfiledCode, diagnosis: Diagnosis) -> tuple[Checked, ...]:
         if first and name == first.bottleneck and not first.good:
             return Checked(finding, "confirmed", "It is the verdict.")
         if first and name in found:
-            return Checked(
-                finding, "runner-up", f"Also found, ranked behind {title(first.bottleneck)}."
-            )
+            behind = f"Also found, ranked behind {title(first.bottleneck)}."
+            return Checked(finding, "runner-up", behind)
         if name in ruled:
             refuted = ruled[name].outcome == "ruled out"
             outcome: Outcome = "refuted" if refuted else "not judged"

@@ -5,8 +5,6 @@ A step has one speedup: of the unprofiled times where both kernels were timed, e
 launches' sum under the profiler. Figures and waiting are the profiler's, summed over the launches
 where a kernel takes several."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final, Literal
 

@@ -1,8 +1,6 @@
 """Limits that several rules share, each with its source. A rule's page lists those that its module
 names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -20,8 +20,6 @@ residuals, of all cases mixed with the rule's own (data/intervals.json, written 
 tests/heldout/fit.py`). The rule inside Nsight Compute imports this module, so it imports nothing
 that needs a compiled one."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

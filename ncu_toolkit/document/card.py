@@ -4,8 +4,6 @@ what to do next. And pictures with the figures of cards: each answers the questi
 Times are in microseconds. Text is safe to show (core/safe.py `visible`); writers escape for their own
 markup. verdict.py computes a card."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 command with its headline, table of kernels, cards, notes. Text is safe to show; writers escape for
 their own markup."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """What code alone tells: of compiled code an answer with a card for each kernel, its loops and its
 code; of a profiled launch parts of its page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Two launches on different GPUs are compared in shares and ratios alone: the difference in time is not
 split among causes, since part of it is the GPU's."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import math

@@ -1,8 +1,6 @@
 """What a probe found, as an answer: the same cards as a report's, with what was measured in place of
 counters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -11,8 +11,6 @@ And what pictures of launches show: the card's figures, laid out for one questio
 Imported by the rule inside Nsight Compute, so it may import nothing that needs a compiled module
 (tests/report/test_ncu_rule.py)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

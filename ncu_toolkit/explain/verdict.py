@@ -3,8 +3,6 @@
 Imported by the rule inside Nsight Compute, so it may import nothing that needs a compiled module
 (tests/report/test_ncu_rule.py)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

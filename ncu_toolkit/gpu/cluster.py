@@ -2,8 +2,6 @@
 stores it at once. Dask is imported only where `--cluster` asks for it (extra `cluster`,
 docs/cluster.md)."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import importlib

@@ -1,7 +1,5 @@
 """Running ncu: its command line, one subprocess call, and the error for its output."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,8 +1,6 @@
 """The GPU as the launcher sees it: CuPy with errors a user can act on, device facts, clock and
 power samples."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
@@ -51,11 +49,9 @@ def _text(value: Any) -> str:
 
 def available() -> bool:
     """Whether a GPU can be used here."""
-    try:
-        cupy()
-    except EnvironmentProblem:
-        return False
-    return True
+    with contextlib.suppress(EnvironmentProblem):
+        return cupy() is not None
+    return False
 
 
 def device() -> Device:
@@ -179,50 +175,46 @@ def sample() -> GpuState:
     pair = _nvml()
     if pair is None:
         return GpuState()
-    nvml, handle = pair
+    nvml, _ = pair
 
-    def ask(function: str, *arguments: Any) -> Any:
-        try:
-            return getattr(nvml, function)(handle, *arguments)
-        except Exception:
-            return None  # not supported by this GPU or driver
-
-    def number(value: Any, scale: float = 1.0) -> float | None:
+    def number(function: str, *arguments: Any, scale: float = 1.0) -> float | None:
+        value = _asked(function, *arguments)
         return None if value is None else float(value) * scale
 
-    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons") or 0
+    reasons = _asked("nvmlDeviceGetCurrentClocksEventReasons") or 0
     return GpuState(
         driver=_text(nvml.nvmlSystemGetDriverVersion()),
-        sm_mhz=number(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)),
-        max_sm_mhz=number(ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)),
-        memory_mhz=number(ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)),
-        power_w=number(ask("nvmlDeviceGetPowerUsage"), 1e-3),
-        temperature_c=number(ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)),
+        sm_mhz=number("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        max_sm_mhz=number("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+        memory_mhz=number("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+        power_w=number("nvmlDeviceGetPowerUsage", scale=1e-3),
+        temperature_c=number("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         throttle=", ".join(name for bit, name in _THROTTLE.items() if reasons & bit),
-        energy_mj=number(ask("nvmlDeviceGetTotalEnergyConsumption")),
+        energy_mj=energy_mj(),
     )
+
+
+def _asked(function: str, *arguments: Any) -> Any:
+    """What NVML says of the current device; None where it is missing, or the GPU or driver does not
+    support it."""
+    try:
+        nvml, handle = _nvml() or (None, None)
+        return getattr(nvml, function)(handle, *arguments)
+    except Exception:
+        return None
 
 
 def energy_mj() -> float | None:
     """Energy the device has used since the driver was loaded, in millijoules; None where NVML does
     not say."""
-    pair = _nvml()
-    if pair is None:
-        return None
-    try:
-        return float(pair[0].nvmlDeviceGetTotalEnergyConsumption(pair[1]))
-    except Exception:
-        return None  # not supported by this GPU (before Volta, or a part of one)
+    used = _asked("nvmlDeviceGetTotalEnergyConsumption")
+    return None if used is None else float(used)
 
 
 def uuid() -> str:
     """The current device's UUID; how the process names it where NVML is missing."""
-    pair = _nvml()
-    if pair is not None:
-        try:
-            return _text(pair[0].nvmlDeviceGetUUID(pair[1]))
-        except Exception:
-            pass  # not supported: an old driver
+    if (found := _asked("nvmlDeviceGetUUID")) is not None:
+        return _text(found)
     return f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES') or cupy().cuda.Device().id}"
 
 

@@ -1,8 +1,6 @@
 """What works on this machine and what does not, each with its remedy. A check that fails does not
 stop the others."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -1,8 +1,6 @@
 """Where tasks run: in this process and on its GPU, or elsewhere (`cluster.py`). Every executor calls
 the same functions with the same tasks."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

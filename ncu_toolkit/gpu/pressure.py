@@ -4,8 +4,6 @@ runs.
 They run in the primary context of this process, through cuda-bindings' driver API, so they can run
 beside a program of any library. kernels/common/pressure.cu says how they work."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import random

@@ -3,8 +3,6 @@
 Each condition runs a few times, shuffled among the others, so that drift of clocks falls on all
 alike. diagnosis/regime.py reads the times."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random

@@ -1,7 +1,5 @@
 """The Dask cluster that --cluster names: an address, this machine's GPUs, or jobs of a queue."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,13 +1,12 @@
 """What to run: from names on the command line to the cases of a run."""
 
-from __future__ import annotations
-
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.shares import grouped
 from ncu_toolkit.gpu import cuda, tuned
 from ncu_toolkit.ladder.catalogue import comparison_of, find_family, find_rung, load_families
 from ncu_toolkit.ladder.problems import Case, Problem, Size, problem_for
@@ -82,7 +81,8 @@ def select(
         kind, own = problem.dtype(dtype), overrides if len(rungs) == 1 else None
         usual = tuple(map(problem.parse_size, default_sizes(problem)))
         for size in parse_sizes(problem, sizes) if sizes else usual:
-            for rung in _by_operation(_with_predecessors(rungs) if predecessors else rungs):
+            every = _with_predecessors(rungs) if predecessors else rungs
+            for rung in itertools.chain(*grouped(every, operation_of).values()):
                 cases.append(case_of(rung, size, kind, own if rung in rungs else None))
     return tuple(cases)
 
@@ -104,15 +104,6 @@ def _with_predecessors(rungs: Sequence[Rung]) -> list[Rung]:
     return sorted(found.values(), key=lambda rung: rung.order)
 
 
-def _by_operation(rungs: Sequence[Rung]) -> Iterator[Rung]:
-    """Rungs with those that compute the same operation side by side."""
-    groups: dict[str, list[Rung]] = {}
-    for rung in rungs:
-        groups.setdefault(operation_of(rung), []).append(rung)
-    for group in groups.values():
-        yield from group
-
-
 def operation_of(rung: Rung) -> str:
     """ "" or " (op)": the operation that a rung computes, since a family may hold several."""
     label = ", ".join(str(value) for _, value in sorted(rung.problem.items()))
@@ -121,8 +112,10 @@ def operation_of(rung: Rung) -> str:
 
 def groups_of(cases: Sequence[RunCase]) -> Iterator[Cases]:
     """Neighbouring cases of the same operation, size and type, which are timed together."""
-    for _, group in groupby(cases, lambda c: (c.family, c.size, c.dtype, operation_of(rung_of(c)))):
-        yield tuple(group)
+    alike = itertools.groupby(
+        cases, lambda c: (c.family, c.size, c.dtype, operation_of(rung_of(c)))
+    )
+    yield from (tuple(group) for _, group in alike)
 
 
 def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tuple[Skipped, ...]]:

@@ -4,8 +4,6 @@ plan, one profiler range a launch.
 Progress goes to a file, a line a step, so that the parent shows it and knows after a crash what was
 finished. A stop file ends the program after the current case, so that ncu writes its report."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -1,8 +1,6 @@
 """Timing without a profiler: CUDA events, warm-up, many repeats, the baseline interleaved, a known
 cache state, sampled clocks."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

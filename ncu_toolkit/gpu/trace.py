@@ -1,8 +1,6 @@
 """What a probe reads of a program's recording (gpu/recorder.py) beside its `Trace`: kernels by shape
 and pressure, the gaps between two kernels, and their code."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -6,8 +6,6 @@ type, and for the source that it was measured with: once that changes, the kerne
 header's own parameters again. Beside the tables, under `landscapes/`, lies what each search found
 of all settings, one file a search."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@ What runs is known by a hash: of the program, of files among its arguments, of f
 named, and, where an interpreter runs it or it compiles kernels as it goes, of the sources. A round
 that would profile the same again is left out."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import itertools

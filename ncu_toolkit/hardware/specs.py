@@ -21,8 +21,6 @@ None is unknown: not published in a form used here. A capability that is not her
 Theoretical occupancy (how many blocks of a kernel fit, which resource stops the next one, what-if
 tables) follows the CUDA toolkit's occupancy calculator (cuda_occupancy.h, CUDA 13.0)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

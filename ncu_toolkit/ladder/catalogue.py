@@ -5,8 +5,6 @@ others. TOML between `/*+++` and `+++*/`, in a head block that says what the run
 with everything else, becomes a `Rung`, or an error that names the file and the key. The contract is
 in kernels/README.md; an unknown key is an error, since it is a misspelt one most of the time."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -20,6 +18,7 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, did_you_mean
+from ncu_toolkit.core.shares import grouped
 from ncu_toolkit.ladder.expressions import FUNCTIONS, check_syntax
 from ncu_toolkit.ladder.rung import (
     DTYPES,
@@ -290,9 +289,7 @@ def load_families(root: Path | None = None) -> dict[str, Family]:
     Raises InputProblem: a file name that is not NN_name.cu, or one rung name in two places."""
     files = rung_files(root)
     _check_names(files)
-    families: dict[str, list[Path]] = {}
-    for path in files:
-        families.setdefault(path.parent.name, []).append(path)
+    families = grouped(files, lambda path: path.parent.name)
     return {name: Family(name, tuple(paths)) for name, paths in families.items()}
 
 

@@ -5,8 +5,6 @@ A whitelist over Python's own syntax tree: numbers, strings, names, arithmetic, 
 `and/or/not`, `a if c else b`, and calls of named functions. No attribute, subscript, comprehension
 or lambda exists in it, so a header cannot reach anything but its names."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import operator

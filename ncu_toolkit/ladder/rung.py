@@ -1,8 +1,6 @@
 """A rung as a value: what its header says, and the launch geometry that follows from it for a size.
 Reading headers is in `catalogue.py`."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A `Metric` maps a short name to the profiler's names (the first present wins), o
 meaning. `since` and `until` (compute capability) separate "not available on this GPU" from "not
 collected". Values derived from several metrics are in `diagnosis/figures.py`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

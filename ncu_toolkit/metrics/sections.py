@@ -1,8 +1,6 @@
 """The section files in sections/, made from the registry: set `ladder`, which is what rules and
 report read, in few passes. `python -m ncu_toolkit.metrics.sections` rewrites them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

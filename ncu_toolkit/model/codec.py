@@ -1,7 +1,5 @@
 """Dataclasses to plain JSON values and back, by their type hints."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import json

@@ -2,8 +2,6 @@
 it, `Context` adds what only a ladder knows (JSON: codec.py), and a `Diagnosis` is what was found
 of it."""
 
-from __future__ import annotations
-
 import enum
 import math
 import operator

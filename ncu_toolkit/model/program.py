@@ -1,8 +1,6 @@
 """A program as a trace holds it: what its GPUs did, the host's calls, and marks. Then what is found
 in its step. Events are in nanoseconds on one clock, sums in microseconds."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Final, Literal
 

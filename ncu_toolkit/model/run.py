@@ -1,7 +1,5 @@
 """A run, from the first case chosen to its pages. `runs/store.py` keeps it on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

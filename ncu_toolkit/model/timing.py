@@ -1,7 +1,5 @@
 """Unprofiled timings of one rung at one size."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

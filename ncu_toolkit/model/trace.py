@@ -1,7 +1,5 @@
 """What a program launched, as CUPTI's activity records tell it: no counters. Times in microseconds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The calibration as tables: each pair, what the slow kernel's profile predicted, and what the fast
 one achieved. In text and Markdown for `ncu-toolkit calibrate`, and as a table and a chart of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple

@@ -5,8 +5,6 @@ Functions take values and return `data` and `layout`; what to draw is decided by
 The palette is that of Okabe and Ito, which people with the common colour-vision deficiencies can
 tell apart. Neighbours in a stack also differ by pattern, so nothing rests on colour alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

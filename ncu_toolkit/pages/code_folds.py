@@ -1,8 +1,6 @@
 """What a launch's page shows of its code: SASS and source side by side with samples by stall reason, as
 compact columns for the page's own script with the hottest lines as a table; stalls; instructions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

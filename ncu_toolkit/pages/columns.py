@@ -1,8 +1,6 @@
 """The columns of a ladder's table: one entry each, from a rung at one size to a cell. Counters
 speak of the rung's longest launch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final

@@ -1,8 +1,6 @@
 """The curve over sizes: the fastest rungs of a ladder against the library, from 256 to 16384 say,
 both axes logarithmic."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

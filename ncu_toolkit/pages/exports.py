@@ -1,8 +1,6 @@
 """Times of kernels for three services that keep them over commits: airspeed velocity (asv), Bencher
 and github-action-benchmark. Each is one entry a kernel: the median of its repeats."""
 
-from __future__ import annotations
-
 import os
 import platform
 import statistics

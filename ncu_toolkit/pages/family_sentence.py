@@ -1,8 +1,6 @@
 """A family in a sentence for each ladder in it: where it starts, where it ends, against its library
 and its roof."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """One ladder as a view: the sentence, and for each size the charts and the table."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Writes runs as HTML pages that work from disk: a page for the run, one for each launch, and the
 front page over all runs; an analysis as such a run; and the answer to a command as one page."""
 
-from __future__ import annotations
-
 import ntpath
 import time
 from collections.abc import Iterable, Sequence

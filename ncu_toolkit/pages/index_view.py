@@ -1,7 +1,5 @@
 """The front page: a card for each ladder, from the run that shows it best, and a list of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """The page of one launch: a rung at one size, or any launch of anybody's report."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

@@ -1,7 +1,5 @@
 """From run folders to pages: the step that needs no GPU and can be repeated at any time."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

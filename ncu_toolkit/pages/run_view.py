@@ -1,8 +1,6 @@
 """A run as a view: its header, its ladders, launches that are no rung, predictions and
 achievements, and a page for each launch."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """What a rung did to the one before it: the code difference, which waits and traffic moved,
 predicted against achieved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final

@@ -1,8 +1,6 @@
 """The landscape of a search: the settings ranked, what fell and why, and a heat map for each pair
 of parameters (bars where few settings were timed), as one self-contained page."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -5,8 +5,6 @@ limits the blocks of an SM, and what would make room for more.
 
 What the report does not hold is left out and named, never shown as zero."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

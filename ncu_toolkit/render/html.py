@@ -5,8 +5,6 @@ Templates lay out pages. Cells, facts and tables are written here in place of a 
 has some 300,000 cells, and this takes a tenth of the time. Text of a document is safe to show
 already, so it is escaped and nothing more."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.util

@@ -2,8 +2,6 @@
 
 Nothing is computed here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

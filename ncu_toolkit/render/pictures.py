@@ -1,8 +1,6 @@
 """Pictures as SVG, in pixels of the page: text keeps the page's size, and colours are classes of the
 style sheet."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final

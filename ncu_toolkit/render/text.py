@@ -2,8 +2,6 @@
 
 Nothing is computed here. Every text is a `Text`, so nothing in a report is read as markup."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import zip_longest

@@ -10,8 +10,6 @@ Its line tables are checked too: one flipped bit makes the module loop forever o
 DWARF table (version 2 to 5) has units of a header and a program. These checks hold in every table
 of every real report there is (docs/integrity.md)."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

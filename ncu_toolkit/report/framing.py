@@ -7,8 +7,6 @@ loads most damaged files as fewer launches, so lengths and counts are compared w
 here. Learnt from real files of ncu 2020.3 to 2025.3. A file that does not fit is reported with the
 offset at which it stops making sense."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ The format carries no checksum. Each relation here holds on every real launch th
 What a file says only once can be changed without a trace, unless there is a SHA-256 beside it: in
 `<report>.sha256` as `sha256sum` writes it, or in the `checksums` of a run's `run.json`."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import operator

@@ -8,8 +8,6 @@ PyTorch, which load the system's library, such a module crashes the process (CuP
 ncu-report 2025.3.1, in the first `IMetric.unit()`). Loaded first, it does no harm. 2026.3.1 exports
 none."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import re

@@ -3,8 +3,6 @@ source lines and the instruction mix.
 
 This is most of the time of a load, so shared tables and shared code are read once."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

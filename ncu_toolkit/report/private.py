@@ -3,8 +3,6 @@ each replaced by as many neutral bytes.
 
 A pattern is a guess: fields that can only hold something private go as a whole (scrub.py)."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Redaction of a report, with a proof: no private text is left, and the figures are the same."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import tempfile

@@ -6,8 +6,6 @@ whole, and the folders of source files' paths (messages.py says what each field 
 serve for other text only (private.py). Lengths stay, so that the profiler's module reads the file
 as before. The same text becomes the same text everywhere, so that references by name still work."""
 
-from __future__ import annotations
-
 import getpass
 import itertools
 import re

@@ -1,8 +1,6 @@
 """A report without the machine code that no launch of it ran: a library's module holds hundreds of
 kernels in megabytes, and ncu keeps all of it. Nothing else changes; what cannot be followed stays."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Container, Iterator
 from typing import Final

@@ -1,8 +1,6 @@
 """Baselines: reports kept under a name, to compare later ones with. A baseline is a run's folder in
 `.ncu-toolkit/baselines/<name>/` where one works, or in $NCU_TOOLKIT_BASELINES."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -127,9 +125,8 @@ def _put(scratch: Path, target: Path, replace: bool) -> None:
 
 
 def _taken(name: str) -> UsageProblem:
-    return UsageProblem(
-        f"there is a baseline '{name}' already", "Save it under another name, or pass --replace"
-    )
+    remedy = "Save it under another name, or pass --replace"
+    return UsageProblem(f"there is a baseline '{name}' already", remedy)
 
 
 def saved() -> tuple[tuple[Path, Run | ToolkitError], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib
 import importlib.util
 import json
 import os
@@ -30,6 +31,8 @@ VERSION: Final = 1
 MANY: Final = 32
 _SUFFIX: Final = ".parquet"
 _LOCK: Final = ".lock"
+_RESTORE: Final = "Restore it or remove it; `ncu-toolkit history import` takes its run in again"
+_FOREIGN: Final = "it is not a file of the history"
 #: Seconds after which a temporary file belongs to a writer that was killed.
 _STALE: Final = 86_400.0
 #: How often a reader lists the files again that a merge has removed meanwhile.
@@ -106,13 +109,10 @@ def installed() -> bool:
 
 
 def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise EnvironmentProblem(
-            "the history needs DuckDB, which is not installed", extra("history")
-        ) from None
-    return duckdb
+    if not installed():
+        what = "the history needs DuckDB, which is not installed"
+        raise EnvironmentProblem(what, extra("history"))
+    return importlib.import_module("duckdb")
 
 
 def _memory() -> Any:
@@ -162,14 +162,10 @@ def _publish(base: Any) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
         temporary = Path(name)
+        options = f"FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, KV_METADATA {{schema: '{SCHEMA}', version: '{VERSION}'}}"
+        quoted = name.replace("'", "''")
         try:
-            options = f"FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, KV_METADATA {{schema: '{SCHEMA}', version: '{VERSION}'}}"
-            quoted = name.replace("'", "''")
-            copy = f"COPY (SELECT * FROM launches ORDER BY date) TO '{quoted}' ({options})"
-            try:
-                base.execute(copy)
-            except _duckdb().Error as error:
-                raise _unwritable(folder, _first_line(error)) from None
+            base.execute(f"COPY (SELECT * FROM launches ORDER BY date) TO '{quoted}' ({options})")
             os.fchmod(handle, files.permitted(0o666))
             os.fsync(handle)
             target = folder / f"{integrity.digest(temporary)}{_SUFFIX}"
@@ -186,6 +182,8 @@ def _publish(base: Any) -> Path:
             os.close(handle)
     except OSError as error:
         raise _unwritable(folder, error.strerror or str(error)) from None
+    except _duckdb().Error as error:
+        raise _unwritable(folder, _first_line(error)) from None
     return target
 
 
@@ -299,18 +297,14 @@ def _listed(folder: Path | None = None) -> list[Path]:
     """The store's files; none where there is no store."""
     folder = folder or root()
     try:
-        return sorted(
-            folder / name
-            for name in os.listdir(folder)
-            if name.endswith(_SUFFIX) and not name.startswith(".")
-        )
+        names = os.listdir(folder)
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise EnvironmentProblem(
-            f"the history in '{folder}' cannot be read: {error.strerror}",
-            f"Give yourself permission, or set {VARIABLE} to another folder",
-        ) from None
+        what = f"the history in '{folder}' cannot be read: {error.strerror}"
+        remedy = f"Give yourself permission, or set {VARIABLE} to another folder"
+        raise EnvironmentProblem(what, remedy) from None
+    return sorted(folder / n for n in names if n.endswith(_SUFFIX) and not n.startswith("."))
 
 
 def _load(
@@ -328,28 +322,24 @@ def _load(
                 raise InputProblem(f"the history in '{root()}': {_first_line(error)}") from None
             continue
         if all(map(os.path.lexists, listed)):
-            foreign = [_foreign(path) for path in whole if path not in known]
-            return known, (*broken, *foreign)
+            foreign = (path for path in whole if path not in known)
+            broken += [_left_out(each, _FOREIGN, "Move it elsewhere") for each in foreign]
+            return known, tuple(broken)
     raise InputProblem(f"the history in '{root()}' changes while it is read", "Try again")
 
 
 def _fill(base: Any, paths: Sequence[Path], columns: Sequence[str]) -> None:
     shape = ", ".join(f"{name}::{COLUMNS[name]} AS {name}" for name in columns)
+    made = "CREATE OR REPLACE TABLE launches AS SELECT"
     if not paths:
         nothing = ", ".join(f"NULL AS {name}" for name in COLUMNS)
-        base.execute(
-            f"CREATE OR REPLACE TABLE launches AS SELECT {shape} FROM (SELECT {nothing}) WHERE false"
-        )
+        base.execute(f"{made} {shape} FROM (SELECT {nothing}) WHERE false")
         return
-    files = [list(map(str, paths))]
+    files, there = [list(map(str, paths))], "FROM read_parquet(?)"
     # a hash that two rows share by chance costs time, and no row
-    twice = (
-        "SELECT 1 FROM read_parquet(?) GROUP BY hash(report, launch) HAVING count(*) > 1 LIMIT 1"
-    )
+    twice = f"SELECT 1 {there} GROUP BY hash(report, launch) HAVING count(*) > 1 LIMIT 1"
     once = "DISTINCT ON (report, launch) " if base.execute(twice, files).fetchone() else ""
-    base.execute(
-        f"CREATE OR REPLACE TABLE launches AS SELECT {once}{shape} FROM read_parquet(?)", files
-    )
+    base.execute(f"{made} {once}{shape} {there}", files)
 
 
 def _whole(paths: Sequence[Path]) -> tuple[list[Path], list[InputProblem]]:
@@ -360,29 +350,20 @@ def _whole(paths: Sequence[Path]) -> tuple[list[Path], list[InputProblem]]:
             if integrity.digest(path) == path.name.removesuffix(_SUFFIX):
                 whole.append(path)
             else:
-                broken.append(_damaged(path, "it is damaged: its checksum differs from its name"))
+                broken.append(_left_out(path, "it is damaged: its checksum differs from its name"))
         except FileNotFoundError:
             if path.is_symlink():
-                broken.append(_damaged(path, "it is a link to a file that is not there"))
+                broken.append(_left_out(path, "it is a link to a file that is not there"))
             continue  # merged meanwhile
         except InputProblem as error:
             broken.append(error)
         except OSError as error:
-            broken.append(_damaged(path, error.strerror or str(error)))
+            broken.append(_left_out(path, error.strerror or str(error)))
     return whole, broken
 
 
-def _damaged(path: Path, why: str) -> InputProblem:
-    return InputProblem(
-        f"'{path}' is left out of the history: {why}",
-        "Restore it or remove it; `ncu-toolkit history import` takes its run in again",
-    )
-
-
-def _foreign(path: Path) -> InputProblem:
-    return InputProblem(
-        f"'{path}' is left out of the history: it is not a file of the history", "Move it elsewhere"
-    )
+def _left_out(path: Path, why: str, remedy: str = _RESTORE) -> InputProblem:
+    return InputProblem(f"'{path}' is left out of the history: {why}", remedy)
 
 
 def _known(base: Any, paths: Sequence[Path]) -> list[Path]:

@@ -1,7 +1,5 @@
 """Runs, baselines and reports as rows of the history."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import os
@@ -9,9 +7,9 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.analysis import analyze
@@ -106,13 +104,19 @@ def _case(of: Context | RunCase | Timing) -> Case:
     return (of.family, of.rung, of.size, of.dtype)
 
 
+def _of_run(run: Run, at: Here) -> dict[str, Any]:
+    """What all rows of a run have."""
+    return {
+        "run": run.id, "date": run.created, "tool": run.tool_version, "gpu": run.device.name, "driver": run.environment.get("Driver", ""),
+        **asdict(at),
+    }  # fmt: skip
+
+
 def _timing_row(timing: Timing, key: str, run: Run, at: Here, code: str) -> Row:
     digest = hashlib.sha256(repr(timing.times_us).encode()).hexdigest()
     return Row(
-        report=digest, launch=key, run=run.id, date=run.created, tool=run.tool_version, gpu=run.device.name,
-        gpu_uuid=at.gpu_uuid, driver=run.environment.get("Driver", ""), git_commit=at.git_commit, git_dirty=at.git_dirty,
-        name=timing.rung, code=code, size=timing.size, dtype=timing.dtype, status="complete", time_us=timing.median_us,
-        spread=finite(timing.spread),
+        report=digest, launch=key, **_of_run(run, at), name=timing.rung, code=code, size=timing.size, dtype=timing.dtype, status="complete",
+        time_us=timing.median_us, spread=finite(timing.spread),
     )  # fmt: skip
 
 
@@ -128,8 +132,8 @@ def rows_of_trial(trial: ProgramTrial, folder: Path, at: Here | None = None) -> 
         name = " with ".join(filter(None, (f"{trial.word} of {trial.program}", which)))
         row = Row(
             report=hashlib.sha256(repr(times).encode()).hexdigest(), launch=which or "step", run=folder.name, date=date,
-            tool=__version__, gpu=trial.gpu, gpu_uuid=at.gpu_uuid, git_commit=at.git_commit, git_dirty=at.git_dirty,
-            name=name, status="complete", time_us=middle, spread=finite((high - low) / middle if middle else None),
+            tool=__version__, gpu=trial.gpu, **asdict(at), name=name, status="complete", time_us=middle,
+            spread=finite((high - low) / middle if middle else None),
         )  # fmt: skip
         rows.append(row)
     return tuple(rows)

@@ -4,8 +4,6 @@ recordings in the package have the same form.
 run.json (manifest), timings.json, profile*.ncu-rep (raw, or .xz), profiles.json.gz (parsed), logs,
 and pages. A recording's profiles.msgpack.xz loads in a twentieth of its reports' time."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -28,6 +26,7 @@ from ncu_toolkit.core.cache import without_collector
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import write_atomic as write_atomic  # used as store.write_atomic
 from ncu_toolkit.core.safe import visible
+from ncu_toolkit.core.shares import grouped
 from ncu_toolkit.diagnosis import needs
 from ncu_toolkit.ladder.catalogue import find_rung, load_families
 from ncu_toolkit.ladder.expressions import evaluate_int
@@ -279,9 +278,8 @@ def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
         if key != _parse_key(folder, run):
             return None
         with without_collector():
-            named: dict[str, list[_Column]] = {}
-            for column in msgspec.msgpack.decode(columns, type=tuple[_Column, ...]):
-                named.setdefault(column.name, []).append(column)
+            every = msgspec.msgpack.decode(columns, type=tuple[_Column, ...])
+            named = grouped(every, lambda column: column.name)
             profiles = msgspec.msgpack.decode(launches, type=tuple[Profile, ...])
             return tuple(
                 measured(profile, partial(_value, named, place))

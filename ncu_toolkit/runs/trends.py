@@ -1,14 +1,14 @@
 """The history of kernels as answers and as plain data: how their times and verdicts changed from run to
 run."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
@@ -75,7 +75,7 @@ _SERIES: Final = """
         SELECT name, size, dtype, gpu, max(date) FILTER (runs.verdict <> '' AND runs.verdict <> last.verdict) AS until
         FROM runs JOIN last USING (name, size, dtype, gpu) GROUP BY name, size, dtype, gpu),
     every AS (
-        SELECT name, size, dtype, gpu, count(*) AS runs, max(date) AS latest, sum(launches)::BIGINT AS launches,
+        SELECT name, size, dtype, gpu, count(*) AS runs, max(date) AS date, sum(launches)::BIGINT AS launches,
                min(date) FILTER (runs.verdict = last.verdict AND (until IS NULL OR date > until)) AS since
         FROM runs JOIN last USING (name, size, dtype, gpu) JOIN other USING (name, size, dtype, gpu)
         GROUP BY name, size, dtype, gpu),
@@ -94,10 +94,11 @@ _SERIES: Final = """
         SELECT name, size, dtype, gpu, arg_max(title, coalesce(profiled_us, 0)) AS title, arg_max(gain, coalesce(profiled_us, 0)) AS gain
         FROM launches JOIN last USING (name, size, dtype, gpu)
         WHERE status = 'complete' AND run = judged AND launches.verdict <> '' GROUP BY name, size, dtype, gpu)
-    SELECT every.*, by_events, times, spreads, verdicts, last.verdict, title, gain
+    SELECT every.*, by_events, coalesce(times, []) AS times, coalesce(spreads, []) AS spreads, coalesce(verdicts, []) AS verdicts,
+           coalesce(last.verdict, '') AS verdict, coalesce(title, '') AS title, gain
     FROM every JOIN last USING (name, size, dtype, gpu)
     LEFT JOIN times USING (name, size, dtype, gpu) LEFT JOIN words USING (name, size, dtype, gpu)
-    ORDER BY latest DESC, name, size, dtype, gpu
+    ORDER BY date DESC, name, size, dtype, gpu
 """
 
 
@@ -125,6 +126,11 @@ class KernelRun:
     l1_percent: float | None
     stall: str
     code: str
+
+    @property
+    def change(self) -> str:
+        """The verdict in words, with the one before where it changed."""
+        return f"{self.title_before} → {self.title}" if self.before else self.title
 
 
 @dataclass(frozen=True)
@@ -247,14 +253,7 @@ def _key(one: KernelSeries) -> tuple[str, ...]:
 
 def _series(history: History, chosen: str, values: Sequence[object]) -> list[KernelSeries]:
     rows = history.rows(_SERIES.format(chosen=chosen, spark=SPARK), values)
-    return [
-        KernelSeries(
-            row["name"], row["size"], row["dtype"], row["gpu"], row["runs"], row["launches"], row["latest"],
-            row["by_events"], tuple(row["times"] or ()), tuple(row["spreads"] or ()), row["verdict"] or "",
-            row["title"] or "", row["gain"], row["since"], tuple(row["verdicts"] or ()),
-        )
-        for row in rows
-    ]  # fmt: skip
+    return [msgspec.convert(row, KernelSeries) for row in rows]
 
 
 def of_all(found: Sequence[KernelSeries], page: bool = False) -> Answer:
@@ -351,7 +350,7 @@ def _runs_table(one: KernelSeries, runs: Sequence[KernelRun], titled: bool) -> T
         Spec("commit", cell=_commit, numeric=False, gives_way=6),
         Spec("time", cell=lambda run: _time(run.time_us)),
         Spec("spread", cell=lambda run: "" if run.spread is None else units.percent(run.spread, 2), gives_way=5),
-        Spec("verdict", cell=_changed, numeric=False, shortest=16),
+        Spec("verdict", cell=lambda run: Cell(run.change, tone="strong" if run.before else ""), numeric=False, shortest=16),
         Spec("gain", cell=lambda run: _gain(run.gain), gives_way=7),
         Spec("occupancy", cell=lambda run: _percent(run.occupancy_percent), gives_way=4),
         Spec("registers", cell=lambda run: "" if run.registers is None else str(run.registers), gives_way=3),
@@ -367,14 +366,6 @@ def _runs_table(one: KernelSeries, runs: Sequence[KernelRun], titled: bool) -> T
     return table(one.heading if titled else "", columns, shown, " ".join(notes))
 
 
-def _changed(run: KernelRun) -> Cell:
-    return Cell(_change_of_verdict(run), tone="strong" if run.before else "")
-
-
-def _change_of_verdict(run: KernelRun) -> str:
-    return f"{run.title_before} → {run.title}" if run.before else run.title
-
-
 def trend(one: KernelSeries, runs: Iterable[KernelRun]) -> Trend:
     """The times of a kernel as a chart, marked where the verdict changed."""
     points = []
@@ -383,7 +374,7 @@ def trend(one: KernelSeries, runs: Iterable[KernelRun]) -> Trend:
             continue
         commit = _commit(run)
         note = " · ".join(
-            filter(None, (f"{run.date:%Y-%m-%d %H:%M}", commit, units.duration(run.time_us), _change_of_verdict(run)))
+            filter(None, (f"{run.date:%Y-%m-%d %H:%M}", commit, units.duration(run.time_us), run.change))
         )  # fmt: skip
         half = run.time_us * (run.spread or 0.0) / 2
         points.append(
@@ -476,9 +467,8 @@ def plain_series(found: Sequence[KernelSeries]) -> list[dict[str, Any]]:
     """The kernels as plain data, for JSON and CSV. Times are in microseconds."""
     return [
         {
-            "name": visible(one.name), "size": one.size, "dtype": one.dtype, "gpu": one.gpu, "runs": one.runs,
-            "launches": one.launches, "last_run": one.date.isoformat(), "time_us": one.last_us, "change": one.change,
-            "clock": _clock_name(one), "verdict": one.verdict or None, "gain": one.gain,
+            **_plain_kernel(one), "runs": one.runs, "launches": one.launches, "last_run": one.date.isoformat(), "time_us": one.last_us,
+            "change": one.change, "clock": _clock_name(one), "verdict": one.verdict or None, "gain": one.gain,
             "since": one.since.isoformat() if one.since else None,
         }
         for one in found
@@ -489,8 +479,7 @@ def plain_runs(found: Sequence[tuple[KernelSeries, list[KernelRun]]]) -> list[di
     """The runs of kernels as plain data, oldest first."""
     return [
         {
-            "name": visible(one.name), "size": one.size, "dtype": one.dtype, "gpu": one.gpu, "run": run.run,
-            "date": run.date.isoformat(), "git_commit": run.git_commit or None, "git_dirty": run.git_dirty,
+            **_plain_kernel(one), "run": run.run, "date": run.date.isoformat(), "git_commit": run.git_commit or None, "git_dirty": run.git_dirty,
             "launches": run.launches, "clock": _clock_name(one), "time_us": run.time_us, "spread": run.spread,
             "profiled_us": run.profiled_us, "verdict": run.verdict or None, "verdict_before": run.before or None,
             "gain": run.gain, "occupancy_percent": run.occupancy_percent, "registers": run.registers,
@@ -500,6 +489,10 @@ def plain_runs(found: Sequence[tuple[KernelSeries, list[KernelRun]]]) -> list[di
         for one, runs in found
         for run in runs
     ]  # fmt: skip
+
+
+def _plain_kernel(one: KernelSeries) -> dict[str, Any]:
+    return {"name": visible(one.name), "size": one.size, "dtype": one.dtype, "gpu": one.gpu}
 
 
 def _clock_name(one: KernelSeries) -> str:

@@ -3,8 +3,6 @@
 PC sampling puts a throttle stall on the instruction that cannot issue, and a scoreboard stall on
 the *consumer* of a late result. Its source registers are traced to the nearest earlier writer."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence

@@ -8,8 +8,6 @@ liveness. A predicated write leaves the old value alive, since it may not happen
 (UR) and predicates are other register files. Counts are of 32-bit registers; a register counts at
 the instruction that writes it, needed later or not."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence

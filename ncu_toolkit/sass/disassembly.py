@@ -2,8 +2,6 @@
 
 Its text with -gi has source lines, inlining and targets of indirect branches; its JSON has not."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import ctypes.util

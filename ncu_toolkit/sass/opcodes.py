@@ -1,8 +1,6 @@
 """Instructions: what their SASS text tells (kind, bytes a lane moves, operations, the general registers
 that it writes and reads, at their width), and disassembled functions of them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence

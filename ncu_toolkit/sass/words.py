@@ -6,8 +6,6 @@ first source register (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture
 Microbenchmarking", appendix). In reports of CC 7.5 to 9.0 they agree with the disassembly of all
 341 824 instructions but 483 in debug builds, whose tables begin with another function."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from typing import Final

@@ -285,10 +285,8 @@ from ncu_toolkit.diagnosis.kernel import Kernel
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Evidence, Finding, NoFinding
 
-ID: Final = "register-moves"
 TITLE: Final = "Register moves"
 REQUIRES: Final = ("opcodes",)
-OPTIONAL: Final = ()
 MANY: Final = Threshold(0.5, "half of what is issued, chosen for this test")
 
 

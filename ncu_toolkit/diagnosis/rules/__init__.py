@@ -66,14 +66,14 @@ class Roof:
 
 
 class Rule(Protocol):
-    """What a rule module declares. ID, TITLE, REQUIRES, OPTIONAL and `find` are its own; of the rest
-    it declares what differs from the values here."""
+    """What a rule module declares. TITLE and `find` are its own, ID comes from the file's name; of
+    the rest it declares what differs from the values here."""
 
     ID: str
     TITLE: str
-    REQUIRES: tuple[str, ...]
+    REQUIRES: tuple[str, ...] = ()
     """Names without which the engine does not ask it."""
-    OPTIONAL: tuple[str, ...]
+    OPTIONAL: tuple[str, ...] = ()
     """Names that make it surer."""
     NCU: tuple[tuple[str, str], ...] = ()
     """Nsight Compute's rules that can mean this bottleneck, each with a word of its title or text,
@@ -131,7 +131,7 @@ class StepRule(Protocol):
 
 
 _DECLARED: Final = (
-    "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "WHOLE_JOB",
+    "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "WHOLE_JOB",
     "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
 )  # fmt: skip
 
@@ -158,6 +158,7 @@ def load_rules() -> dict[str, Rule]:
     rules = {}
     for name in bottleneck_ids():
         module = _module("rules", name)
+        vars(module)["ID"] = name
         for attribute in _DECLARED:
             vars(module).setdefault(attribute, getattr(Rule, attribute))
         rules[name] = cast(Rule, module)

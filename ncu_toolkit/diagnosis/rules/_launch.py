@@ -7,8 +7,6 @@ that widening it is integer work: a shift by 16 bits, a mask of the upper half, 
 bytes with two zeros below. The same instructions serve hashes and indices; they count here only
 where they take what a load brought and give it to float arithmetic or to shared memory."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import lru_cache

@@ -27,8 +27,6 @@ CUDA C++ Programming Guide, "Asynchronous Data Copies"; CUTLASS documentation, "
 (pipelining).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
@@ -41,7 +39,6 @@ from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import copy_overlap
 from ncu_toolkit.sass.opcodes import BULK
 
-ID: Final = "async-copy-wait"
 TITLE: Final = "Waiting for asynchronous copies"
 REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("dram_utilization",)

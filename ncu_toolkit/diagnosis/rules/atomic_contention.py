@@ -27,8 +27,6 @@ CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Progra
 Functions".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
@@ -40,7 +38,6 @@ from ncu_toolkit.diagnosis.rules._launch import (
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 
-ID: Final = "atomic-contention"
 TITLE: Final = "Atomic contention"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("opcodes",)

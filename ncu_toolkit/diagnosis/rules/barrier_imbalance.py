@@ -26,8 +26,6 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ 
 "Synchronization Functions".
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Final
@@ -41,7 +39,6 @@ from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.model import Evidence, Finding, Location
 from ncu_toolkit.sass import attribution
 
-ID: Final = "barrier-imbalance"
 TITLE: Final = "Waiting at barriers"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "opcodes")

@@ -27,8 +27,6 @@ CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profilin
 (indexed constant cache).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 
@@ -38,10 +36,8 @@ from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import SATURATED, Threshold
 from ncu_toolkit.model import Finding, Instruction
 
-ID: Final = "constant-cache-divergence"
 TITLE: Final = "Divergent constant-memory access"
 LIMIT: Final = "memory"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("cycles_per_constant_load", "stalls", "constant_cache_active")
 NCU: Final = (("CPIStall", "imc miss"),)
 CODE_RANK: Final = 15

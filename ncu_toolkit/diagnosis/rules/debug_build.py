@@ -28,8 +28,6 @@ debug=True 23% MOV and 25% R2UR; no optimised launch on record has both, and the
 copies is 30%, in a kernel without ERRBAR.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
@@ -39,10 +37,8 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.diagnosis.time_model import PIPES
 from ncu_toolkit.model import Finding
 
-ID: Final = "debug-build"
 TITLE: Final = "Debug build"
 LIMIT: Final = "compute"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("opcodes",)
 MOVES: Final = Threshold(
     0.3,
@@ -84,7 +80,7 @@ def find(k: Kernel) -> Outcome:
         without = None
     unknown = ("No estimate. Only a profile of the optimised code can show the gain.",)
     return Finding(
-        ID,
+        k.rule,
         f"The kernel was compiled for a debugger (-G), without optimisation{shown} only copy registers.",
         "high",
         evidence,

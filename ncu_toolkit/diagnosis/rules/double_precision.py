@@ -26,8 +26,6 @@ CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); CUDA C
 Guide, "Promotions and Truncations".
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 
@@ -42,10 +40,8 @@ from ncu_toolkit.model import Finding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import unit_cycles
 
-ID: Final = "double-precision"
 TITLE: Final = "Double precision"
 LIMIT: Final = "compute"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("opcodes", "fp64_pipe_active", "xu_pipe_active", "stalls")
 NCU: Final = (
     ("CPIStall", "math pipe throttle"), ("HighPipeUtilization", "fp64"), ("SOLFPRoofline", "fp64"), ("FPInstructions", "fp64"),
@@ -208,7 +204,7 @@ def _by_pipe(k: Kernel) -> Outcome:
     if prediction.saved < WORTH or not unit:
         return _little(k, busy, measured)
     return Finding(
-        ID,
+        k.rule,
         f"The FP64 pipe is {percent(busy)} busy.{_at_rate(k)} In single precision the "
         f"same instructions would take {percent(min(1.0, busy * share))} of the time on the FP32 pipe. The busiest "
         f"other unit is {RESOURCES[unit][2]}, at {percent(other)}.",

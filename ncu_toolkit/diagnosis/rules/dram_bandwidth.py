@@ -25,8 +25,6 @@ Williams et al., "Roofline: An Insightful Visual Performance Model"; Nsight Comp
 Guide, "Roofline Charts".
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
@@ -38,10 +36,8 @@ from ncu_toolkit.diagnosis.rules import Roof, Specificity, memory_levels
 from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES, SATURATED, Threshold
 
-ID: Final = "dram-bandwidth"
 TITLE: Final = "DRAM bandwidth"
 LIMIT: Final = "memory"
-REQUIRES: Final = ()
 OPTIONAL: Final = (
     "dram_utilization", "dram_bus_active", "dram_bytes", "lane_bytes", "global_sector_excess",
 )  # fmt: skip

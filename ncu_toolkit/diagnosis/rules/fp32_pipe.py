@@ -28,8 +28,6 @@ Kernel Profiling Guide, "Warp Stall Reasons" (dispatch stall); Jia et al., "Diss
 Volta GPU Architecture via Microbenchmarking" (register banks and the reuse cache).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
@@ -50,7 +48,6 @@ from ncu_toolkit.diagnosis.time_model import NOISE, SUSTAINED
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Finding
 
-ID: Final = "fp32-pipe"
 TITLE: Final = "FP32 pipe"
 LIMIT: Final = "compute"
 VENDOR: Final = Threshold(

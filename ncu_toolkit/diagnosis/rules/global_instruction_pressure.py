@@ -25,8 +25,6 @@ Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (LG throttle).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
@@ -40,7 +38,6 @@ from ncu_toolkit.diagnosis.rules._launch import (
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 
-ID: Final = "global-instruction-pressure"
 TITLE: Final = "Global-memory instruction pressure"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("stalls",)

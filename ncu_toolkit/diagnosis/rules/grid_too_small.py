@@ -25,8 +25,6 @@ CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; Nsight Compute's L
 rule ("Small Grid").
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -36,7 +34,6 @@ from ncu_toolkit.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.model import Finding
 
-ID: Final = "grid-too-small"
 TITLE: Final = "Grid too small"
 REQUIRES: Final = ("waves",)
 OPTIONAL: Final = ("sm_active_cycles", "achieved_occupancy", "stalls")

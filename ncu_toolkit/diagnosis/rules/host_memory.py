@@ -27,8 +27,6 @@ CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device" and "Zero
 Programming Guide, "Unified Memory Programming", data prefetching.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -37,7 +35,6 @@ from ncu_toolkit.diagnosis.thresholds import BUSY, STALL, Threshold
 from ncu_toolkit.hardware.specs import host_link
 from ncu_toolkit.model import Finding
 
-ID: Final = "host-memory"
 TITLE: Final = "Host memory"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("host_part", "host_rate")
@@ -95,7 +92,7 @@ def find(k: Kernel) -> Outcome:
     )
     told = prediction if k.model.stalls and prediction.quantified else None
     return Finding(
-        ID,
+        k.rule,
         f"{percent(part)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at "
         f"{_rate(rate)}. The link moves {_rate(link.bandwidth)} at most.",
         "high",

@@ -31,8 +31,6 @@ CUDA C++ Best Practices Guide, "Thread and Block Heuristics" (a multiple of the 
 Compute's LaunchConfiguration rule.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -41,9 +39,7 @@ from ncu_toolkit.diagnosis.kernel import Given, Kernel, Outcome, Removal, percen
 from ncu_toolkit.diagnosis.rules import _launch
 from ncu_toolkit.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
 
-ID: Final = "idle-threads"
 TITLE: Final = "Threads without work"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("lanes_per_instruction", "occupancy_fill", "waves", "stalls")
 NCU: Final = (("LaunchConfiguration", "block size"), ("ThreadDivergence", ""))
 FROM_SHAPE: Final = True

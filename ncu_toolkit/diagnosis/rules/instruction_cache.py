@@ -25,8 +25,6 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Ji
 "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (L0 12 KiB, L1.5 128 KiB).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -34,7 +32,6 @@ from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 
-ID: Final = "instruction-cache"
 TITLE: Final = "Instruction-cache misses"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active",)

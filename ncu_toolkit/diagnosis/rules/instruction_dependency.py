@@ -27,8 +27,6 @@ CUDA C++ Programming Guide, "Multiprocessor Level" (four-cycle latency of arithm
 warps needed); Volkov, "Better Performance at Lower Occupancy".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -38,7 +36,6 @@ from ncu_toolkit.diagnosis.thresholds import BUSY, SATURATED, STALL, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass.cost import SCHEDULERS
 
-ID: Final = "instruction-dependency"
 TITLE: Final = "Instruction dependency"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "active_warps")

@@ -26,18 +26,14 @@ CUDA C++ Programming Guide, "Maximize Instruction Throughput"; Nsight Compute Ke
 Guide, "Pipelines"; Nsight Compute's SpeedOfLight and IssueSlotUtilization rules.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, percent
 from ncu_toolkit.diagnosis.thresholds import SATURATED
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 
-ID: Final = "instruction-throughput"
 TITLE: Final = "Instruction throughput"
 LIMIT: Final = "compute"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("issue_active", "alu_pipe_active", "sm_throughput")
 COUNTERS: Final = {
     "adu_pipe_active": "the address divergence unit (ADU), which serves constant loads, barriers and indirect branches",

@@ -28,8 +28,6 @@ CUDA C++ Best Practices Guide, "Division Modulo Operations"; CUDA C++ Programmin
 Instructions".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -40,7 +38,6 @@ from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.model import Evidence, Finding
 from ncu_toolkit.sass import attribution
 
-ID: Final = "integer-arithmetic"
 TITLE: Final = "Integer arithmetic"
 LIMIT: Final = "compute"
 REQUIRES: Final = ("opcodes",)

@@ -24,8 +24,6 @@ Nsight Compute Kernel Profiling Guide, "L1/TEX Cache"; Jia et al., "Dissecting t
 Architecture via Microbenchmarking".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -35,10 +33,8 @@ from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 
-ID: Final = "l1-bandwidth"
 TITLE: Final = "L1 and shared-memory bandwidth"
 LIMIT: Final = "memory"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("lsu_pipe_active", "l1_data_active", "l1_tag_active", "l1_throughput")
 ROOF: Final = Roof("L1 and shared-memory bandwidth", "", "bytes")
 UNITS: Final = ("lsu", "l1_data", "l1_tag", "l1_writeback", "l1")

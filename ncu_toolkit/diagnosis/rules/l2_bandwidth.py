@@ -23,8 +23,6 @@ Nsight Compute Kernel Profiling Guide, "Memory Chart" and "L2 Cache"; hierarchic
 al.).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.diagnosis import figures
@@ -35,10 +33,8 @@ from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers, streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 
-ID: Final = "l2-bandwidth"
 TITLE: Final = "L2 bandwidth"
 LIMIT: Final = "memory"
-REQUIRES: Final = ()
 OPTIONAL: Final = (
     "l2_utilization", "l2_throughput", "l1_fill_active", "l2_to_sm_active", "l2_bytes",
     "lane_bytes",

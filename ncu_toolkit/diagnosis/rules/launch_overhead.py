@@ -29,8 +29,6 @@ CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blo
 with CUDA Graphs" measures 2.2 us a kernel and more without graphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 
@@ -41,7 +39,6 @@ from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Thr
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES
 from ncu_toolkit.model import Finding
 
-ID: Final = "launch-overhead"
 TITLE: Final = "Launch or block overhead"
 REQUIRES: Final = ("duration",)
 OPTIONAL: Final = ("waves",)
@@ -142,7 +139,7 @@ def find(k: Kernel) -> Outcome:
         ]
     ratio = f"{time(now)} / {time(fused)} = {units.ratio(speedup)}"
     return Finding(
-        ID,
+        k.rule,
         f"This kernel is {summary}",
         "high" if chain else "low",
         k.facts(measured, counted, "waves"),

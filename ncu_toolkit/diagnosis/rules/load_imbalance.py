@@ -26,8 +26,6 @@ Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); C
 Practices Guide.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 
@@ -37,7 +35,6 @@ from ncu_toolkit.diagnosis.rules import Specificity, paths
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.diagnosis.time_model import FLOOR_US
 
-ID: Final = "load-imbalance"
 TITLE: Final = "Load imbalance"
 REQUIRES: Final = ("active_fraction", "waves")
 OPTIONAL: Final = ("imbalance", "occupancy_fill", "achieved_occupancy", "theoretical_occupancy")

@@ -27,8 +27,6 @@ Source
 CUDA C++ Programming Guide, "Local Memory"; CUDA C++ Best Practices Guide, "Register Pressure".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -40,7 +38,6 @@ from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import LOCAL, addresses, parts
 
-ID: Final = "local-memory-traffic"
 TITLE: Final = "Local-memory traffic"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("local_sectors",)

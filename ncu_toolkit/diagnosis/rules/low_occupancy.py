@@ -29,8 +29,6 @@ CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower
 Compute's Occupancy rules (below 80% theoretical).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Final
@@ -51,7 +49,6 @@ from ncu_toolkit.diagnosis.thresholds import (
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.hardware.specs import next_steps
 
-ID: Final = "low-occupancy"
 TITLE: Final = "Low occupancy"
 REQUIRES: Final = ("theoretical_occupancy",)
 OPTIONAL: Final = (

@@ -27,8 +27,6 @@ Little's law; CUDA C++ Best Practices Guide, "Latency hiding"; latencies: Jia et
 the NVIDIA Volta GPU Architecture via Microbenchmarking", and its successors.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -56,7 +54,6 @@ from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
-ID: Final = "memory-latency"
 TITLE: Final = "Memory latency"
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "active_warps", "dram_utilization")

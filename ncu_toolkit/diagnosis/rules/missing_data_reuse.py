@@ -28,8 +28,6 @@ CUDA C++ Programming Guide, "Shared Memory" (tiled matrix product); Volkov, "Bet
 Lower Occupancy" (reuse in registers).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
@@ -61,7 +59,6 @@ from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 #: product's loads for each multiply-add are then (rules/shared_instruction_pressure.py).
 SMALL_PATCH: Final = 4
 ONE_RESULT: Final = 1.25
-ID: Final = "missing-data-reuse"
 TITLE: Final = "Missing data reuse"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("load_reuse",)

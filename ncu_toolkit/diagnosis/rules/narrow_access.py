@@ -28,8 +28,6 @@ CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law;
 Programming Guide, "Device Memory Accesses".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -66,7 +64,6 @@ from ncu_toolkit.model import Finding
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES
 
-ID: Final = "narrow-access"
 TITLE: Final = "Narrow memory accesses"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("opcodes", "stalls")

@@ -1,8 +1,6 @@
 """What the reference says about a bottleneck, or about a cause of a step: the parts of the rule's
 docstring, and its thresholds. The glossary, docs/bottleneck_pages.py and agents read it."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass

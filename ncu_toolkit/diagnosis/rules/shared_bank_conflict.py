@@ -30,8 +30,6 @@ CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profi
 Memory" table (wavefronts and their ideal).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -43,7 +41,6 @@ from ncu_toolkit.diagnosis.rules._launch import WORD, atomic_wavefronts, shared_
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.sass import attribution
 
-ID: Final = "shared-bank-conflict"
 TITLE: Final = "Shared-memory bank conflicts"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("shared_conflict_excess",)

@@ -29,8 +29,6 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short
 Volkov, "Better Performance at Lower Occupancy".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 
@@ -60,7 +58,6 @@ from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
-ID: Final = "shared-instruction-pressure"
 TITLE: Final = "Shared-memory instruction pressure"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("stalls",)

@@ -27,8 +27,6 @@ CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table: 16 resu
 C++ Best Practices Guide, "Math Libraries".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -40,10 +38,8 @@ from ncu_toolkit.diagnosis.thresholds import BUSY, STALL
 from ncu_toolkit.model import Location
 from ncu_toolkit.sass import attribution
 
-ID: Final = "special-function-pressure"
 TITLE: Final = "Special-function pressure"
 LIMIT: Final = "compute"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("xu_pipe_active", "stalls", "opcodes")
 NCU: Final = (
     ("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"), ("CPIStall", "math pipe throttle"), ("HighPipeUtilization", "xu"),

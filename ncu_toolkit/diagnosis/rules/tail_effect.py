@@ -25,8 +25,6 @@ Nsight Compute's LaunchConfiguration rule ("Tail Effect": a partial wave from 20
 Osama et al., "Stream-K".
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 
@@ -35,7 +33,6 @@ from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, grid
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
-ID: Final = "tail-effect"
 TITLE: Final = "Tail effect"
 REQUIRES: Final = ("waves", "tail_fraction")
 OPTIONAL: Final = ("active_fraction", "occupancy_fill")

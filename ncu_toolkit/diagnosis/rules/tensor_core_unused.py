@@ -27,8 +27,6 @@ CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architectur
 (rates by SM).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -44,7 +42,6 @@ from ncu_toolkit.diagnosis.rules._launch import (
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, Threshold
 from ncu_toolkit.sass import attribution
 
-ID: Final = "tensor-core-unused"
 TITLE: Final = "Tensor cores unused"
 LIMIT: Final = "compute"
 REQUIRES: Final = ("opcodes",)

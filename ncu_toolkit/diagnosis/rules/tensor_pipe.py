@@ -25,8 +25,6 @@ PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; measured on an H200
 end near 65% of the peak that wgmma reaches.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -35,10 +33,8 @@ from ncu_toolkit.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
 from ncu_toolkit.model import Finding
 
-ID: Final = "tensor-pipe"
 TITLE: Final = "Tensor pipe"
 LIMIT: Final = "compute"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("tensor_pipe_active", "hmma_pipe_active", "opcodes")
 NCU: Final = (("HighPipeUtilization", "tensor"),)
 ROOF: Final = Roof("the tensor pipe", "tensor_pipe_active", "flops")

@@ -32,8 +32,6 @@ CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compu
 Guide, "Memory Tables" (sectors, requests, tags).
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Final
@@ -59,7 +57,6 @@ from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass import attribution
 
-ID: Final = "uncoalesced-global-access"
 TITLE: Final = "Uncoalesced global access"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("global_sector_excess",)

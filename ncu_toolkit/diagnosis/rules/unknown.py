@@ -21,8 +21,6 @@ Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" and "Quick Reference".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -34,7 +32,6 @@ from ncu_toolkit.model.profile import Advice
 
 ID: Final = "unknown"
 TITLE: Final = "Unknown"
-REQUIRES: Final = ()
 OPTIONAL: Final = ("stalls", "opcodes", "issue_active")
 #: Figures that mean for a range of launches what they mean for one.
 TOGETHER: Final = (

@@ -31,8 +31,6 @@ CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergen
 32 lanes).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -42,7 +40,6 @@ from ncu_toolkit.diagnosis.rules import _launch, paths
 from ncu_toolkit.diagnosis.thresholds import LANES, STALL
 from ncu_toolkit.model import Instruction
 
-ID: Final = "warp-divergence"
 TITLE: Final = "Warp divergence"
 LIMIT: Final = "compute"
 REQUIRES: Final = ("lanes_per_instruction",)

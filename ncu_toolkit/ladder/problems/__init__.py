@@ -1,8 +1,6 @@
 """Problems by family, discovered: a module here without a leading underscore is a family's, and its
 `PROBLEM` the problem."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from functools import cache

@@ -2,8 +2,6 @@
 They are called without CuPy's Python entries, which allocate their result and copy it to `out`; the
 compiled functions under them take both pointers."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 from collections.abc import Callable, Mapping

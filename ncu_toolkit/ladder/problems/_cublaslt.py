@@ -2,8 +2,6 @@
 heuristics name; here all that they name are timed. CuPy has no binding, so ctypes calls the library
 that CuPy's cuBLAS has loaded."""
 
-from __future__ import annotations
-
 import ctypes
 import statistics
 import time

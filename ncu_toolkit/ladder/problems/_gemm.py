@@ -1,7 +1,5 @@
 """What the families of matrix products share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 

@@ -2,8 +2,6 @@
 
 A size is tokens of a sequence x head size, `4096x128`; `4096x128xcausal` hides later keys."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Mapping

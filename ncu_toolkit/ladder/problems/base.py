@@ -3,8 +3,6 @@
 Array code takes the array module of a `Case` (CuPy on a GPU, NumPy in tests), so references and
 verification are tested without a GPU."""
 
-from __future__ import annotations
-
 import math
 import re
 from abc import ABC, abstractmethod

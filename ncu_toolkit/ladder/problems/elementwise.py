@@ -1,8 +1,6 @@
 """The elementwise family: GELU in its tanh form (float32), and interleaved RGB to gray (uint8). A
 rung's [problem] op says which."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

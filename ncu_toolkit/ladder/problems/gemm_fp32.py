@@ -1,7 +1,5 @@
 """The FP32 GEMM family: C = A B, all row-major float32, every multiply-add in float32 (no TF32)."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@ cores compute it.
 
 NumPy and CuPy have no bfloat16, so it is carried as uint16 bit patterns."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ A rung's [problem] table names its operation with `reference` and gives its size
 are in `_operations.py`. The arrays follow from n and these options: `scale` times n elements, or n
 over `divide`, padded where the operation works on whole tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

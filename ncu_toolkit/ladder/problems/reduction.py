@@ -1,7 +1,5 @@
 """The reduction family: the sum of n elements, int32 (wrapping) or float32."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The scan family: inclusive sums of n int32 numbers, wrapping around."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from ncu_toolkit.ladder.problems._cub import LinearProblem, device_call

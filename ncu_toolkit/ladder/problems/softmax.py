@@ -1,7 +1,5 @@
 """The softmax family: y = exp(x - max) / sum of exp(x - max) along each row, float32."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Callable, Mapping

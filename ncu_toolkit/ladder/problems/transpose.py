@@ -1,8 +1,6 @@
 """The transpose family: y = x transposed, float32; the roof rung copies instead ([problem] op =
 "copy")."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ncu_toolkit.ladder.problems.base import Array, ArraySpec, Case, Expected, Problem, Scalar
