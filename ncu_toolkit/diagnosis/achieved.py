@@ -37,7 +37,6 @@ CASES: Final[tuple[tuple[str, str, float], ...]] = (
     ("layout-copies", "convnet", 1.37),
     ("optimizer-launches", "gpt_train", 1.10),
     ("shared-bank-conflict", "cuda_hadamard_pages", 0.99),
-    ("spelled-out", "gpt_train", 0.79),
     ("uncoalesced-global-access", "hecbench_softmax", 1.10),
     ("uncoalesced-global-access", "numba_galaxy_particles", 0.98),
     ("unfused-attention", "nanogpt_attention", 0.86),
