@@ -167,6 +167,11 @@ def test_two_trials_are_compared(tmp_path: Path) -> None:
     undecided = compared(one, elsewhere, "--fail-on", "time>5%")
     assert isinstance(undecided.exception, InputProblem)
     assert "other GPU" in compared(one, elsewhere).output
+    missing = compared(one, one, "--fail-on", "registers_per_thread>10")
+    assert "a side has no registers_per_thread" in str(missing.exception)
+    assert "no kernels" in str(compared(one, one, "--kernel", "x").exception)
+    by_hand = compared(one, one, "--pair", "step=step with tf32")
+    assert re.search(r"^step → step with tf32 +46.6.ms +17.9.ms", by_hand.output, re.MULTILINE)
     (tmp_path / "none").mkdir()
     assert "holds none" in str(compared(one, tmp_path / "none").exception)
     both = compared(tmp_path, one)
