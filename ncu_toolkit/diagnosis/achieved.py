@@ -14,7 +14,8 @@ from typing import Final
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ENOUGH: Final = Threshold(
-    8, "of 8 cases the lowest and the highest hold a ninth one 7 times of 9, about 80 %"
+    8,
+    "of 8 cases the lowest and the highest hold a ninth one 7 times of 9; of fewer they hold less than 75 %",
 )
 #: Cause, program, share of what could be saved.
 CASES: Final[tuple[tuple[str, str, float], ...]] = (
@@ -59,9 +60,9 @@ def expected(
     """The low, likely and high time of a step, in microseconds, that the fix of its first cause
     saves, of which it can save `most_us`; None where the cases are too few.
 
-    Likely is the median share. Low and high hold the share of a further program in at least 80 % of
-    cases, whatever their distribution: of n cases in order, the j-th from both ends with j = (n + 1) / 10
-    (Wilks, 1941: a further case lies between them with probability (n + 1 - 2j) / (n + 1))."""
+    Likely is the median share. Low and high are the first and last tenth of the cases by their places
+    among n + 1: whatever the distribution of shares, that of a further program lies before the k-th of
+    n cases with probability k / (n + 1) (Wilks, 1941)."""
     found = shares(rule, but)
     if not found:
         return None
@@ -70,6 +71,6 @@ def expected(
 
 
 def ends(found: Sequence[float]) -> tuple[float, float]:
-    """The ends of the middle 80 % of ascending values."""
-    out = max(1, (len(found) + 1) // 10)
-    return found[out - 1], found[-out]
+    """The ends of the middle 80 % of values, between which a further one lies as often."""
+    tenths = statistics.quantiles(found, n=10, method="exclusive")
+    return max(0.0, tenths[0]), tenths[-1]

@@ -226,7 +226,7 @@ BARS: Final = 12
 
 
 def kind_of_cause(shown: Card) -> str:
-    """The kind of a card's cause, a key of `document.pictures.KINDS`."""
+    """The kind of a card's cause, a key of `document.card.KINDS`."""
     rule = load_rules().get(shown.bottleneck) if shown.state == "slow" else None
     if rule is None:
         return "none"

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -246,8 +247,8 @@ def test_a_metric_is_one_entry(copy: Path) -> None:
             assert launches and all("{name}" in each.readings for each in launches)
         """,
     )
-    tests = ("metrics/test_metrics.py", "diagnosis/test_glossary.py", "analysis/test_frames.py")
-    quick(copy, "a metric", *(f"tests/{name}" for name in tests))
+    also = ("tests/diagnosis/test_glossary.py", "tests/analysis/test_frames.py")
+    quick(copy, "a metric", *told("a metric"), *also)
     quick(copy, "a metric", "tests/runs/test_store.py", naming="metric or launch")
     if nvperf.library_path() is not None:
         for chip in nvperf.CHIPS.values():
@@ -255,64 +256,53 @@ def test_a_metric_is_one_entry(copy: Path) -> None:
                 assert known.has(raw), f"the recipe shows a name that {chip} does not have"
 
 
-RULE = '''
-"""Most instructions are moves between registers, which compute nothing.
+def shown(recipe: str, language: str) -> str:
+    """The code that CONTRIBUTING.md shows for a recipe."""
+    return section(recipe).partition(f"```{language}\n")[2].partition("```")[0]
+
+
+def section(recipe: str) -> str:
+    return RECIPES.partition(f"## Add {recipe}\n")[2].partition("\n## ")[0]
+
+
+def told(recipe: str, name: str = "") -> list[str]:
+    """The arguments of the pytest command that a recipe tells to test with, of a thing of a name."""
+    (command,) = re.findall(r"`pytest ([^`]+)`", section(recipe))
+    return shlex.split(command.replace("<id-with-dashes>", name))
+
+
+REFERENCE = '''
+"""Warps wait at memory fences.
 
 What it is
-Values are copied from register to register.
+A fence holds a warp until its writes are visible.
 
 Why it costs time
-Each copy takes an issue slot.
+The warp issues nothing meanwhile.
 
 How to confirm
-The mix of executed instructions.
+The membar stall.
 
 What to change
-Let the loop's results stay where they are: unroll by the number of buffers.
+Fence once a block.
 
 When the advice is wrong
-When the copies are hidden behind memory.
+When the algorithm needs each fence.
 
 Source
 This test.
 """
 
-from __future__ import annotations
-
-from typing import Final
-
-from ncu_toolkit.diagnosis.kernel import Kernel
-from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Evidence, Finding, NoFinding
-
-TITLE: Final = "Register moves"
-REQUIRES: Final = ("opcodes",)
-MANY: Final = Threshold(0.5, "half of what is issued, chosen for this test")
-
-
-def find(k: Kernel) -> Finding | NoFinding:
-    if not k.profile.mix.collected:
-        return k.abstain(*REQUIRES)
-    part = k.profile.mix.executed("MOV") / k.profile.mix.total
-    fact = Evidence("moves", "Moves", part, "fraction", "Part of the instructions.", MANY.value, ">", MANY.source)
-    if part <= MANY.value:
-        return k.ruled_out("Few instructions are moves.", fact)
-    bound = 1 / (1 - part)
-    return Finding(ID, "Most instructions are moves.", "low", (fact,), bound, (f"1 / (1 - {part:.3g})",), ("Unroll by the number of buffers.",))
 '''
-CASE = {
-    "says": "Nine of ten instructions are moves.",
-    "opcodes": {"MOV": 9_000_000, "FFMA": 1_000_000},
-    "expect": {"bottleneck": "register-moves", "good": False, "first": False},
-    "fixed": {"opcodes": {"MOV": 1000, "FFMA": 1_000_000}},
-}
 
 
 def add_bottleneck(copy: Path) -> None:
-    rule = copy / "ncu_toolkit" / "diagnosis" / "rules" / "register_moves.py"
-    rule.write_text(RULE.lstrip(), encoding="utf-8")
-    case = copy / "tests" / "cases" / "register-moves.json"
-    case.write_text(json.dumps(CASE), encoding="utf-8")
+    """The rule and the case that CONTRIBUTING.md shows, with a reference page."""
+    rule = copy / "ncu_toolkit" / "diagnosis" / "rules" / "fence_waits.py"
+    text = REFERENCE.lstrip() + shown("a bottleneck", "python")
+    rule.write_text(text, encoding="utf-8")
+    case = copy / "tests" / "cases" / "fence-waits.json"
+    case.write_text(shown("a bottleneck", "json"), encoding="utf-8")
 
 
 def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
@@ -323,18 +313,19 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
         import bottleneck_pages, diagnosis_cases
         from ncu_toolkit.diagnosis import rules
         from ncu_toolkit.diagnosis.engine import diagnose
-        assert "register-moves" in rules.bottleneck_ids()
-        assert rules.title("register-moves") == "Register moves"
+        assert "fence-waits" in rules.bottleneck_ids()
+        assert rules.title("fence-waits") == "Waiting at memory fences"
         pages = bottleneck_pages.documents({}, "")
-        assert "chosen for this test" in pages["register-moves.md"]
-        assert "register-moves.md" in pages["README.md"]
-        found = diagnose(diagnosis_cases.build(diagnosis_cases.read("register-moves")))
-        assert "register-moves" in [finding.bottleneck for finding in found.findings]
+        assert "where the number comes from" in pages["fence-waits.md"]
+        assert "fence-waits.md" in pages["README.md"]
+        found = diagnose(diagnosis_cases.build(diagnosis_cases.read("fence-waits")))
+        assert "fence-waits" in [finding.bottleneck for finding in found.findings]
         """,
     )
-    tests = "register-moves or every_bottleneck_has_a_case"
-    passed = quick(copy, "a bottleneck", "tests/diagnosis/test_rules.py", naming=tests)
-    assert passed >= 4, "the case file alone brings its tests along"
+    passed = quick(copy, "a bottleneck", *told("a bottleneck", "fence-waits"))
+    assert passed >= 3, "the case file alone brings its tests along"
+    tests = "every_bottleneck_has_a_case"
+    assert quick(copy, "a bottleneck", "tests/diagnosis/test_rules.py", naming=tests)
     quick(copy, "a bottleneck", "tests/diagnosis/test_glossary.py")
 
 
@@ -442,17 +433,14 @@ def test_documents_that_follow_from_a_recipe(copy: Path, recipe: str) -> None:
 
 
 def test_a_section_is_one_entry(copy: Path) -> None:
-    body = (
-        RECIPES.partition("## Add a section\n")[2].partition("```python\n")[2].partition("```")[0]
-    )
     path = copy / "ncu_toolkit" / "pages" / "page_view.py"
     text = path.read_text(encoding="utf-8")
     before, imported = "    yield _considered(diagnosis)\n", "from ncu_toolkit.explain.code"
     assert text.count(before) == text.count(imported) == 1
-    text = text.replace(before, before + textwrap.indent(body, "    "))
+    text = text.replace(before, before + textwrap.indent(shown("a section", "python"), "    "))
     needed = "from ncu_toolkit.explain.sections import by_fact\n"
     path.write_text(text.replace(imported, needed + imported), encoding="utf-8")
-    shown = python(
+    columns = python(
         copy,
         """
         import render_fixture
@@ -464,14 +452,9 @@ def test_a_section_is_one_entry(copy: Path) -> None:
         print([column.label for column in fold.parts[0][1].columns])
         """,
     )
-    assert "This launch" in shown
-    passed = quick(
-        copy,
-        "a section of a launch's page",
-        "tests/render/test_render_html.py",
-        naming="one_file or well_formed",
-    )
-    assert passed == 2
+    assert "This launch" in columns
+    naming = "one_file or well_formed"
+    assert quick(copy, "a section of a launch's page", *told("a section"), naming=naming) == 2
 
 
 def test_the_recipes_are_the_ones_that_are_tested() -> None:
