@@ -124,6 +124,7 @@ programs: $(GPU_STAMP)  ## Build, record, time and profile the whole programs in
 	$(RUN) benchmarks/programs/record.py $(PROGRAMS) --jobs $(JOBS) --rounds 3 --profile 1 --rules $(if $(MIRROR),--public $(PROGRAMS)/public)
 
 programs-score: $(STAMP)  ## Score the recorded development half of the programs into docs/programs.md and program.md; needs no GPU.
+	$(RUN) -m benchmarks.programs.cases --write
 	$(RUN) -m benchmarks.programs.score --cases --out docs/programs.md
 	$(RUN) -m benchmarks.programs.savings docs/program.md
 

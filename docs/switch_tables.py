@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,9 @@ import msgspec
 if __name__ == "__main__":  # the package of this checkout
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.field import half
 from benchmarks.programs import cases, score
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import achieved
 from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.explain.trial import measured
 from ncu_toolkit.model.program import ProgramTrial, Tried
@@ -29,7 +32,8 @@ _OUTCOMES = {
     "faster": "", "slower": "slower", "same": "no difference", "broke": "fails", "not applied": "changes nothing",
     "other step": "not comparable",
 }  # fmt: skip
-_TIMED = ("faster", "same", "slower")
+#: Where cases come from, as the table says it.
+_SOURCES = {"benchmark": "mended and timed", "published": "published", "tried": "by a switch"}
 
 
 def rows() -> list[dict[str, Any]]:
@@ -89,17 +93,39 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def is_sealed(name: str) -> bool:
-    return half(name) == "sealed" and (score.FOLDER / "pairs" / name).is_dir()
-
-
 def causes() -> str:
-    """By cause of a step, how many fixes were timed and what of the ceiling they saved: of the
-    benchmark's development half, of published pairs, and by switches."""
+    """By cause of a step: in how many programs of the development half it was found, and what fixes
+    saved of what they could (benchmarks/programs/cases.py), by where the case comes from."""
     programs, _ = score.read(
         score.FOLDER / "recordings", score.read_labels(score.FOLDER), "development"
     )
-    return "\n".join(cases.table(cases.cases(programs))) + "\n"
+    found = Counter(each.rule for program in programs for each in program.found.costly)
+    known: dict[str, list[cases.Achieved]] = defaultdict(list)
+    for case in cases.cases(programs, trials=DATA):
+        known[case.cause].append(case)
+    lines = [
+        f"| cause | found in | {' | '.join(_SOURCES.values())} | saved of what could be | to expect |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for cause in sorted({*found, *known}):
+        alike = known[cause]
+        counts = Counter(case.source for case in alike)
+        saved = spread([case.share for case in alike])
+        few = f"not known: {len(alike)} of {achieved.ENOUGH.value:.0f} cases"
+        to_expect = saved if len(alike) >= achieved.ENOUGH.value else few
+        cells = [cause, *(str(n or "") for n in (found[cause], *(counts[s] for s in _SOURCES)))]
+        lines.append(f"| {' | '.join([*cells, saved, to_expect])} |")
+    return "\n".join(lines) + "\n"
+
+
+def spread(shares: Sequence[float]) -> str:
+    """`86 % (78 % to 94 %)`: median, lowest, highest."""
+    if not shares:
+        return ""
+    low, middle, high = (
+        units.percent(each, 2) for each in (min(shares), statistics.median(shares), max(shares))
+    )
+    return middle if len(shares) == 1 else f"{middle} ({low} to {high})"
 
 
 def sentence() -> str:
@@ -144,8 +170,8 @@ def blocks() -> dict[str, str]:
 
 
 def take(path: Path, into: Path = DATA) -> list[str]:
-    """Take what try_all.py wrote: its programs replace those of the same name, and those of the sealed
-    half go. Returns what each program without a trial says.
+    """Take what try_all.py wrote: its programs replace those of the same name. Returns what each program
+    without a trial says.
 
     Raises OSError, ValueError, msgspec.ValidationError."""
     new = json.loads(path.read_text(encoding="utf-8"))
@@ -154,7 +180,7 @@ def take(path: Path, into: Path = DATA) -> list[str]:
     kept = [
         {key: row[key] for key in ("name", "switches", "trial")}
         for row in known.values()
-        if not is_sealed(row["name"]) and msgspec.convert(row["trial"], ProgramTrial)
+        if msgspec.convert(row["trial"], ProgramTrial)
     ]
     into.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return [f"{row['name']}: {row['error']}" for row in new if "error" in row]

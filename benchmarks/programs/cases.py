@@ -109,9 +109,10 @@ def _tried(path: Path) -> Iterable[Achieved]:
             continue
         for each in msgspec.convert(row["trial"], ProgramTrial).tried:
             known = each.outcome in ("faster", "same", "slower") and each.results != "differ"
-            if len(each.switches) > 1 or not each.ceiling_us or not known:
+            several = len(each.switches) > 1 or len(each.causes) > 1
+            if several or not each.ceiling_us or not known:
                 continue
-            cause = switches()[each.switches[0].partition(":")[0]].causes[0]
+            cause = (each.causes or switches()[each.switches[0].partition(":")[0]].causes)[0]
             if cause in HELD_UP:
                 continue
             saved = max(0.0, 1 - each.left)

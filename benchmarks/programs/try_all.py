@@ -47,23 +47,18 @@ HERE = Path(__file__).resolve().parent
 RUNS = 5
 #: Runs that import ahead of the one that has the GPU.
 AHEAD = 4
-#: By name: the program's words, and switches that apply, or might; none for what `--all` takes. A name
+#: By name, those first whose switches were not timed yet: the program's words, and switches that apply, or might; none for what `--all` takes. A name
 #: without a file is a pair's; NAME=VALUE changes a constant of it, and words with a dash go to nvcc.
 PROGRAMS: dict[str, tuple[str, str]] = {
-    "gpt_train": ("gpt_train.py 10", "tf32 fused-optimizer optimizer-foreach compile"),
-    "torch_resnet_infer": ("", "channels-last cudnn-benchmark"),
-    "torch_kalman_tracks": ("BLOCKS=3", "compile"),
-    "cuda_spin_chain": ("-G", ""),
-    "convnet": ("convnet.py 12", "channels-last cudnn-benchmark bf16-autocast"),
-    "decode": ("decode.py 24", "cuda-graphs"),
+    "cupy_heat": ("cupy_heat.py 60", "tf32"),
+    "numba_nbody_tiles": ("", "numba-block:256"),
     "triton_norm": ("triton_norm.py 40", "triton-warps:8 triton-warps:16"),
+    "cuda_stencil_seven": ("", "fast-math max-registers:64"),
+    "decode": ("decode.py 24", "cuda-graphs"),
+    "loader": ("loader.py 16 0", "loader-workers pinned-copies batch-size"),
     "torch_segment_empty_cache": (
         "WARMUP=2 BLOCKS=2 STEPS_PER_BLOCK=4", "async-allocator expandable-segments",
     ),
-    "cuda_stencil_seven": ("", "fast-math max-registers:64"),
-    "cupy_heat": ("cupy_heat.py 60", "tf32"),
-    "loader": ("loader.py 16 0", "loader-workers pinned-copies batch-size"),
-    "numba_nbody_tiles": ("", "numba-block:256"),
     "torch_gpt_bf16": ("LAYERS=2 BLOCKS=2", "sdpa-cudnn"),
     "numba_energy_sum": ("", "numba-block:128 numba-block:512"),
     "jax_mlp": ("jax_mlp.py 30", "tf32"),
@@ -71,8 +66,13 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "triton_image_histogram": ("BLOCKS=2", "triton-warps:8 triton-stages:4"),
     "cuda_ensemble_lorenz": ("", "fast-math"),
     "cupy_event_sort": ("", "tf32"),
-    "torch_bert_pretrain": ("BLOCKS=2", "compile"),
     "numba_fold": ("numba_fold.py 20", "numba-block:512"),
+    "torch_bert_pretrain": ("BLOCKS=2", "compile"),
+    "convnet": ("convnet.py 12", "channels-last cudnn-benchmark bf16-autocast"),
+    "gpt_train": ("gpt_train.py 10", "tf32 fused-optimizer optimizer-foreach compile"),
+    "torch_resnet_infer": ("", "channels-last cudnn-benchmark"),
+    "torch_kalman_tracks": ("BLOCKS=3", "compile"),
+    "cuda_spin_chain": ("-G", ""),
 }  # fmt: skip
 #: What is compiled when all run at once: these switches, and those that are likely to stay together.
 COMPILED = ("compile", "cuda-graphs")

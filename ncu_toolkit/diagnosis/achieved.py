@@ -14,7 +14,8 @@ from typing import Final
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 ENOUGH: Final = Threshold(
-    8, "of 8 cases the lowest and the highest hold a ninth one 7 times of 9, about 80 %"
+    8,
+    "of 8 cases the lowest and the highest hold a ninth one 7 times of 9; of fewer they hold less than 75 %",
 )
 #: Cause, program, share of what could be saved.
 CASES: Final[tuple[tuple[str, str, float], ...]] = (
@@ -22,16 +23,21 @@ CASES: Final[tuple[tuple[str, str, float], ...]] = (
     ("allocation-in-step", "cuda_sph_fluid", 1.29),
     ("atomic-contention", "numba_energy_sum", 1.04),
     ("atomic-contention", "triton_image_histogram", 1.04),
+    ("fp32-matmul", "gpt_train", 0.56),
     ("fp32-matmul", "nanogpt_fp32", 0.83),
     ("grid-too-small", "numba_rare_event", 1.00),
     ("host-copy", "jax_ridge_features", 1.00),
     ("host-copy", "numba_heat_plate", 0.99),
     ("host-sync", "hecbench_jacobi", 1.40),
     ("host-work", "pytorch/kineto resnet50", 0.67),
+    ("host-work", "torch_augment_loader", 0.84),
     ("idle-streams", "cuda_ensemble_lorenz", 0.62),
     ("launch-bound", "cuda_spin_chain", 0.95),
     ("launch-bound", "jax_nbody_eager", 1.01),
+    ("layout-copies", "convnet", 1.37),
+    ("optimizer-launches", "gpt_train", 1.10),
     ("shared-bank-conflict", "cuda_hadamard_pages", 0.99),
+    ("spelled-out", "gpt_train", 0.79),
     ("uncoalesced-global-access", "hecbench_softmax", 1.10),
     ("uncoalesced-global-access", "numba_galaxy_particles", 0.98),
     ("unfused-attention", "nanogpt_attention", 0.86),
@@ -54,9 +60,9 @@ def expected(
     """The low, likely and high time of a step, in microseconds, that the fix of its first cause
     saves, of which it can save `most_us`; None where the cases are too few.
 
-    Likely is the median share. Low and high hold the share of a further program in at least 80 % of
-    cases, whatever their distribution: of n cases in order, the j-th from both ends with j = (n + 1) / 10
-    (Wilks, 1941: a further case lies between them with probability (n + 1 - 2j) / (n + 1))."""
+    Likely is the median share. Low and high are the first and last tenth of the cases by their places
+    among n + 1: whatever the distribution of shares, that of a further program lies before the k-th of
+    n cases with probability k / (n + 1) (Wilks, 1941)."""
     found = shares(rule, but)
     if not found:
         return None
@@ -65,6 +71,6 @@ def expected(
 
 
 def ends(found: Sequence[float]) -> tuple[float, float]:
-    """The ends of the middle 80 % of ascending values."""
-    out = max(1, (len(found) + 1) // 10)
-    return found[out - 1], found[-out]
+    """The ends of the middle 80 % of values, between which a further one lies as often."""
+    tenths = statistics.quantiles(found, n=10, method="exclusive")
+    return max(0.0, tenths[0]), tenths[-1]

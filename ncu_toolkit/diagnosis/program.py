@@ -138,10 +138,11 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
 
 def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFinding]:
     """With what the first finding's fix is expected to save, where it is as the cases on record
-    (diagnosis/achieved.py) are: a step that was found and timed, and a cause that is clear or likely."""
+    (diagnosis/achieved.py) are: a step of one GPU that was found and timed, and a cause that is clear or
+    likely."""
     if not shown or shown[0].good or shown[0].confidence == "low":
         return [*shown]
-    if not s.steady or not s.trace.timed:
+    if not s.steady or not s.trace.timed or "collective" in s.classes:
         return [*shown]
     told = expected(shown[0].rule, mended_us(shown, s.ops, s.account), s.account.wall_us)
     return [msgspec.structs.replace(shown[0], expected_us=told), *shown[1:]]

@@ -39,8 +39,8 @@ DEFAULT_LAUNCHES: Final = 20
 #: Launches of a step that are profiled at most: those of a small GPT hold 80 % of its kernels' time.
 DEFAULT_KERNELS: Final = 24
 STEM: Final = "profile"
-#: Remedy of a time-out.
-_FEWER: Final = "allow more time with --timeout, or profile fewer launches (--launch-count)"
+#: Remedy of a time-out; the option is that of a program's launches, or of its step's.
+_FEWER: Final = "allow more time with --timeout, or profile fewer launches ({})"
 #: Marks the processes of one run, so that they can be found and ended.
 TOKEN: Final = "NCU_TOOLKIT_RUN"
 #: Calls in a script that mark what is to be profiled.
@@ -117,7 +117,8 @@ def profile(
     try:
         outcome = collect.run(
             words, request.output, folder / f"{STEM}.log", timeout=timeout,
-            request_stop=lambda: end_programs(token), environment={TOKEN: token}, less=_FEWER, enough=enough,
+            request_stop=lambda: end_programs(token), environment={TOKEN: token}, enough=enough,
+            less=_FEWER.format("--launch-count" if own else "--launches"),
         )  # fmt: skip
     finally:
         end_programs(token, signal.SIGKILL)

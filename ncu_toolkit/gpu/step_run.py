@@ -34,7 +34,7 @@ TRACE: Final = "program.ncu-trace"
 #: Longest word of a command line (Linux's MAX_ARG_STRLEN is 128 KiB).
 _LONGEST: Final = 100_000
 #: Seconds that ncu takes for a launch, and how often it runs the kernel: on an H100 23 launches of a
-#: GPT took 0.9 to 2.2 s each, 33 s together.
+#: GPT took 33 s, 17 took 27 s, kernels of cuBLAS twice as long as others.
 _LAUNCH_S: Final = 1.5
 _PASSES: Final = 16
 #: What ncu tells one launch from another by: name, grid, block and shared memory.
@@ -72,10 +72,11 @@ def seconds_for(recorded: float) -> float:
     """Seconds that launches may take under ncu, so that the whole command takes three times the
     program and 30 s, for a program that was `recorded` in so many.
 
-    Recording adds about 1 s; under ncu the program takes a tenth more and 3 s until the launches
-    begin; reading and pages take 5 s, and 3 s are left over."""
+    Recording adds about 1 s; under ncu the program takes a tenth more and 3 s beside the launches;
+    reading and pages take 8 s. (A GPT on an H100: 13 s recorded, 41 s under ncu, of which 27 went
+    into 17 launches, 11 s after it.)"""
     alone = max(0.0, recorded - 1)
-    return 3 * alone + 30 - recorded - (1.1 * alone + 3) - 5 - 3
+    return 3 * alone + 30 - recorded - (1.1 * alone + 3) - 8
 
 
 def picks(

@@ -418,6 +418,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         cores = len(os.sched_getaffinity(0))
         self.ahead = (2 if cores >= _CORES else 0) if ahead is None else ahead
         self.waiting: list[_Started] = []
+        self.running: list[_Started] = []
         self.imports = False
         self.parts: tuple[str, ...] = ()
         """What the first run imported of its frameworks: others import it before their turn."""
@@ -426,10 +427,9 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         return self.recorded(variant, _LIGHT, following)[0]
 
     def __exit__(self, *_: object) -> None:
-        """End what waits for its turn."""
-        for each in self.waiting:
-            _end(each.process, signal.SIGKILL)
-            shutil.rmtree(each.folder, ignore_errors=True)
+        """End what waits for its turn, and what a second Ctrl-C left running."""
+        for each in (*self.waiting, *self.running):
+            _clear(each, signal.SIGKILL)
 
     def recorded(
         self,
@@ -453,12 +453,13 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             if not variant.on:
                 raise
             return TryRun(None, problem=error.message), None
+        self.running.append(ready)
         try:
             self._prepare(following)
             return self._finish(ready, following)
         finally:
-            _end(ready.process, signal.SIGTERM)
-            shutil.rmtree(ready.folder, ignore_errors=True)
+            _clear(ready, signal.SIGTERM)
+            self.running.remove(ready)
 
     def _prepare(self, following: Sequence[TryVariant]) -> None:
         """Start the next runs that are not started yet, and end those that will not come."""
@@ -468,8 +469,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 soon.remove(each.variant)
             else:
                 self.waiting.remove(each)
-                _end(each.process, signal.SIGKILL)
-                shutil.rmtree(each.folder, ignore_errors=True)
+                _clear(each, signal.SIGKILL)
         for variant in soon:
             with contextlib.suppress(EnvironmentProblem):
                 self.waiting.append(self._start(variant, _LIGHT, wait=True))
@@ -640,6 +640,18 @@ def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
             time.sleep(0.01)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE)
+
+
+def _clear(started: _Started, how: signal.Signals) -> None:
+    """End a program and all that it started, also what has a session of its own, which is known by the
+    run's folder in its environment; and remove that folder."""
+    _end(started.process, how)
+    mark = os.fsencode(f"NCU_TOOLKIT_SWITCHES={started.folder}\0")
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes():
+                os.kill(int(path.parent.name), signal.SIGKILL)
+    shutil.rmtree(started.folder, ignore_errors=True)
 
 
 def _ended_by(code: int, complaint: str, timeout: float) -> str:

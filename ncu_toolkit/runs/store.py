@@ -363,7 +363,7 @@ def _repeats(case: RunCase, rung_of: Callable[[str], Rung]) -> tuple[int, ...]:
 def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
     """Write profiles as gzipped JSON beside the reports, for tools without NVIDIA's module."""
     text = plain_json("profiles", list(profiles)).encode("utf-8", "backslashreplace")
-    write_atomic(folder / PROFILES, gzip.compress(text, mtime=0))
+    write_atomic(folder / PROFILES, gzip.compress(text, 6, mtime=0))
 
 
 def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:

@@ -71,6 +71,20 @@ def test_nothing_is_expected_where_no_step_was_found() -> None:
     assert not any(each.expected_us for each in found.findings)
 
 
+def test_nothing_is_expected_of_several_gpus() -> None:
+    """No case had collectives."""
+    for kernel, known in (("sort_kernel(int*)", True), ("ncclDevKernel_AllReduce_Sum_f32", False)):
+        machine = program_traces.Machine("train.py")
+        for _ in range(9):
+            for at in range(40):
+                machine.launch(f"k{at}", 2.0, 100)
+                machine.host(20.0)
+            machine.launch(kernel, 50.0, 100)
+        found = _found(machine.trace())
+        assert found.costly[0].confidence != "low"
+        assert (found.costly[0].expected_us is not None) is known
+
+
 def test_a_fix_of_what_holds_up_the_gpu_is_rid_of_all_of_it() -> None:
     found = _found(program_traces.synchronous())
     idle = [each for each in found.costly if each.gaps]

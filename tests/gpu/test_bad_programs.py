@@ -143,3 +143,15 @@ def test_no_counters(
     assert said in str(done.exception)
     assert "app · step of" in done.output
     assert {"program.ncu-trace", "step.html"} <= kept(tmp_path)
+
+
+def test_a_time_out(profiled: Profiled, tmp_path: Path) -> None:
+    """The remedy names the option of a step's launches."""
+    ncu = tmp_path / "ncu"
+    waits = "import subprocess; sys.exit(subprocess.call(['sleep', '60'])); shutil.copyfile"
+    ncu.write_text(ncu.read_text().replace("shutil.copyfile", waits))
+    done = profiled("9", options=("--timeout", "1"))
+    assert isinstance(done.exception, EnvironmentProblem)
+    assert "did not finish within 1 s" in done.exception.message
+    assert "(--launches)" in done.exception.remedy
+    assert "app · step of" in done.output

@@ -172,7 +172,7 @@ def test_a_program_is_recorded_and_then_profiled(played: Played) -> None:
 def test_launches_follow_from_the_programs_own_time(step: Step) -> None:
     for alone in (0.0, 3.0, 12.0, 60.0):
         recorded = alone + 1
-        whole = recorded + 1.1 * alone + 3 + seconds_for(recorded) + 5
+        whole = recorded + 1.1 * alone + 3 + seconds_for(recorded) + 8
         assert 1.5 < seconds_for(recorded) < whole <= 3 * alone + 30
     account = account_of(step)
     chosen = [picks(step, account, 24, seconds) for seconds in (0.1, 5, 15, 1000)]
@@ -367,7 +367,7 @@ def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:
     began = time.monotonic()
     done = profiled(played)
     assert done.exit_code == 0, done.output
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 55
 
 
 @pytest.mark.parametrize("launches", [0, 2])
@@ -388,7 +388,7 @@ def test_a_program_that_launches_no_more_of_them_is_ended(
     )
     began = time.monotonic()
     done = profiled(played)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 55
     assert "where the step goes" in done.output
     assert done.exit_code == (0 if launches else 1), done.output
     if not launches:

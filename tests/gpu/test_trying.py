@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from program_found import small
@@ -317,6 +318,147 @@ def test_a_program_that_hangs_is_ended_with_its_children(
     found = runner(sys.executable, str(script), timeout=1.0)(TryVariant())
     assert found.problem == "it did not end within 1 s"
     assert not left_over(word)
+
+
+@needs_cc
+def test_what_a_program_leaves_running_is_ended(
+    runner: Callable[..., ProgramRunner], tmp_path: Path
+) -> None:
+    """A whole tree: children that outlive it, in its session and in one of their own."""
+    word = f"tree-{os.getpid()}"
+    script = tmp_path / f"{word}.py"
+    script.write_text(
+        "import subprocess, sys, time\n"
+        "depth = int(sys.argv[1]) if len(sys.argv) > 1 else 0\n"
+        "if depth < 3:\n"
+        "    for own in (False, True):\n"
+        "        words = [sys.executable, '-S', __file__, str(depth + 1)]\n"
+        "        subprocess.Popen(words, start_new_session=own, stdout=subprocess.DEVNULL)\n"
+        "time.sleep(0.5 if depth == 0 else 60)\n"
+    )
+    with runner(sys.executable, str(script)) as one:
+        found = one(variants(["tf32"])[0])
+    assert found.problem  # it does nothing on a GPU
+    for _ in range(50):
+        if not left_over(word):
+            break
+        time.sleep(0.02)  # the kernel takes a moment
+    assert not left_over(word)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+@needs_cc
+def test_a_second_ctrl_c_leaves_nothing(
+    runner: Callable[..., ProgramRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = f"twice-{os.getpid()}"
+    script = tmp_path / f"{word}.py"
+    script.write_text("import time; time.sleep(60)")
+    clear, again = trying._clear, iter([KeyboardInterrupt])
+
+    def interrupted(*words: Any) -> None:
+        for error in again:
+            raise error
+        clear(*words)
+
+    monkeypatch.setattr(trying, "_clear", interrupted)
+    monkeypatch.setattr(
+        ProgramRunner, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
+    with pytest.raises(KeyboardInterrupt), runner(sys.executable, str(script)) as one:
+        one(TryVariant())
+    assert not left_over(word)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+FAKE_TORCH = """
+precision = "highest"
+def get_float32_matmul_precision(): return precision
+def set_float32_matmul_precision(value):
+    global precision
+    precision = value
+class backends:
+    class cudnn: benchmark, allow_tf32 = False, True
+class nn:
+    class Module:
+        def __call__(self): pass
+"""
+
+
+@needs_cc
+def test_switches_that_are_of_no_use(
+    runner: Callable[..., ProgramRunner], made: Path, tmp_path: Path
+) -> None:
+    """One changes results, one breaks the program, one changes nothing; each is told as such, and only
+    the first runs in all rounds."""
+    (tmp_path / "torch.py").write_text(FAKE_TORCH)
+    log = tmp_path / "log"
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys, torch\n"
+        f"open({str(log)!r}, 'a').write('x')\n"
+        "if torch.backends.cudnn.benchmark: sys.exit('no such algorithm')\n"
+        "print('loss', 2.5 if torch.precision == 'highest' else 9.5, flush=True)\n"
+        f"os.execv({str(made / 'app')!r}, ['app', '30'])\n"
+    )
+    one = runner(sys.executable, str(script), ahead=2)
+    names = ["tf32", "cudnn-benchmark", "compile"]
+    trial, trace = try_program(one.job, names, tmp_path / "reports", runs=2, runner=one)
+    came = {each.switches[0]: each for each in trial.tried}
+    assert came["tf32"].results == "differ"
+    assert not came["tf32"].good
+    assert came["cudnn-benchmark"].outcome == "broke"
+    assert "no such algorithm" in came["cudnn-benchmark"].said
+    assert came["compile"].outcome == "not applied"
+    assert trial.best is None
+    assert load_trial(trace) == trial
+    assert log.read_text() == "x" * (1 + 2 * 2 + 2)  # traced, two rounds of two, and once each
+    assert not list((tmp_path / "runs").iterdir())
+    assert sorted(each.name for each in trace.parent.iterdir()) == [
+        "program.ncu-trace", "program.ncu-trace.tried.json",
+    ]  # fmt: skip
+
+
+@needs_cc
+def test_ctrl_c_on_the_command_line(made: Path, tmp_path: Path) -> None:
+    """What was measured until then is shown and kept, and nothing is left over."""
+    word = f"cli-{os.getpid()}"
+    library, reports, rounds = made / "libcupti.so.13", tmp_path / "reports", tmp_path / "rounds"
+    script = tmp_path / f"{word}.py"
+    script.write_text(
+        f"import os, time\nopen({str(rounds)!r}, 'a').write('x')\n"
+        f"if len(open({str(rounds)!r}).read()) > 4: time.sleep(60)\n"
+        f"os.execv({str(made / 'app')!r}, ['app', '30'])\n"
+    )
+    main = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # not if ours is ignored
+        "from ncu_toolkit.gpu import recorder, trying; from ncu_toolkit.__main__ import run\n"
+        f"recorder.cupti_libraries = lambda command: ({str(library)!r},)\n"
+        "trying.cuda.available = lambda: False; run()"
+    )
+    words = ["try", "tf32", "--reports", str(reports), "--", sys.executable, str(script)]
+    environment = {
+        **os.environ, "FAKE_CUPTI": str(library), "TMPDIR": str(tmp_path / "scratch"), "PYTHONPATH": str(TESTS.parent),
+        "NCU_TOOLKIT_HISTORY": str(tmp_path / "history"),
+    }  # fmt: skip
+    (tmp_path / "scratch").mkdir()
+    command = [sys.executable, "-c", main, *words]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:  # fmt: skip
+        for _ in range(600):
+            if rounds.is_file() and len(rounds.read_text()) > 4:
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert "Traceback" not in err
+    assert "It was interrupted: what was measured until then is shown." in out
+    assert process.returncode == 0
+    (kept,) = reports.rglob("*.tried.json")
+    assert '"tf32"' in kept.read_text()
+    assert not left_over(word)
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 @needs_cc

@@ -36,8 +36,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_new_results_are_taken(data: Path, tmp_path: Path) -> None:
-    """They replace those of the same name; the sealed half is never kept."""
-    data.write_text(json.dumps([row("gpt_train"), row("convnet"), row("torch_charlm_train")]))
+    """They replace those of the same name."""
+    data.write_text(json.dumps([row("gpt_train"), row("convnet")]))
     new = tmp_path / "new.json"
     slower = msgspec.structs.replace(TRIAL, gpu="H200")
     broken = {"name": "decode", "error": "UsageProblem: it fails"}
@@ -51,6 +51,23 @@ def test_new_results_are_taken(data: Path, tmp_path: Path) -> None:
     with pytest.raises(msgspec.ValidationError):
         switch_tables.take(new, data)
     assert len(switch_tables.trials()) == 2
+
+
+def test_cases_by_cause(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switch_tables.score, "read", lambda *_: ([], []))
+    several = msgspec.structs.replace(TRIED, switches=("compile",), causes=("a", "b"))
+    data.write_text(
+        json.dumps([
+            row("gpt_train", msgspec.structs.replace(TRIAL, tried=(TRIED, several))),
+            row("torch_charlm_train"),  # of the sealed half
+        ])
+    )  # fmt: skip
+    line = next(each for each in switch_tables.causes().splitlines() if "fp32-matmul" in each)
+    assert line.split("|")[5:7] == [" 1 ", " 100\u2009% "]
+    assert line.endswith("| not known: 1 of 8 cases |")
+    assert "a + b" not in switch_tables.causes()
+    assert switch_tables.spread([0.5, 0.5]).startswith(f"{switch_tables.spread([0.5])} (")
+    assert switch_tables.spread([]) == ""
 
 
 def test_the_table_tells_what_came_of_each(data: Path) -> None:
