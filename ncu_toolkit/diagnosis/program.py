@@ -43,6 +43,17 @@ SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
 COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little beside those before it"
 )
+#: Late launches belong to the cause that would merge them if it has so much of their time.
+MOST_LATE: Final = Threshold(0.5, "most of it goes then; the rest is told as what it is")
+#: Causes whose fix makes one launch of several.
+MERGED: Final = (
+    "optimizer-launches",
+    "small-ops-loop",
+    "unfused-chain",
+    "spelled-out",
+    "unfused-attention",
+)
+LATE: Final = "launch-bound"
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
@@ -87,6 +98,7 @@ def diagnose_program(
             else:
                 outcome = msgspec.structs.replace(outcome, rule=name, title=rule.TITLE)
             found.append(outcome)
+    found = _merged(found, considered, s)
     found = [_with_switch(each, s) for each in _joined(found, _kernels(s, known), s, known)]
     shown, covered = _uncovered(ordered(found), s)
     shown = _with_expected(shown, s)
@@ -99,6 +111,46 @@ def diagnose_program(
         together_us=together(shown, account),
         notes=tuple(_unexplained(s, shown)),
     )
+
+
+def _merged(
+    found: Sequence[StepFinding], considered: list[NoFinding], s: StepFacts
+) -> list[StepFinding]:
+    """Late launches told with the cause that would merge them, where most of them are its own: an
+    optimizer in 2000 launches is no step that is launch-bound."""
+    late = next((each for each in found if each.rule == LATE), None)
+    if late is None:
+        return [*found]
+
+    def own(finding: StepFinding) -> set[int]:
+        before = {s.gap_before[at] for at in finding.ops[1:] if at in s.gap_before}
+        return before.intersection(late.gaps)
+
+    first = max(
+        (each for each in found if each.rule in MERGED),
+        key=lambda each: s.idle_us(own(each)),
+        default=None,
+    )
+    if first is None or s.idle_us(own(first)) < MOST_LATE.value * late.ceiling_us:
+        return [*found]
+    s.claimed = frozenset(own(first))
+    more = s.idle_us(s.claimed - {*first.gaps})
+    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(s.idle_us(s.claimed))}."
+    merged = msgspec.structs.replace(
+        first,
+        summary=first.summary + told,
+        ceiling_us=min(s.wall_us, first.ceiling_us + more),
+        gaps=tuple(sorted({*first.gaps, *s.claimed})),
+        confidence="medium" if first.confidence == "low" else first.confidence,
+    )
+    rest = step_rules()[LATE].find(s)
+    if isinstance(rest, NoFinding):
+        considered.append(replace(rest, bottleneck=LATE))
+        kept = None
+    else:
+        kept = msgspec.structs.replace(rest, rule=LATE, title=late.title)
+    swapped = {id(first): merged, id(late): kept}
+    return [new for each in found if (new := swapped.get(id(each), each)) is not None]
 
 
 def _joined(
@@ -230,7 +282,8 @@ def mended_us(findings: Sequence[StepFinding], ops: Sequence[Op], account: Accou
         idle = sum(
             us for (kind, at), us in own.items() if kind == "gap" or ops[at].kind != "kernel"
         )
-        return not finding.good and idle > sum(own.values()) / 2
+        held_up = finding.rule not in MERGED and not finding.good
+        return held_up and idle > sum(own.values()) / 2
 
     if not without_kernel(findings[0]):
         return findings[0].ceiling_us

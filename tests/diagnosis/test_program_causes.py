@@ -198,3 +198,34 @@ def test_the_host_would_be_ahead_without_its_waits() -> None:
         assert ("ahead again" in finding.summary) == covered
         assert (of_rule(found, "launch-bound") is None) == covered
         assert found.together_us <= found.account.wall_us
+
+
+def test_late_launches_belong_to_what_would_merge_them() -> None:
+    """An Adam by hand in many launches, with a few others: the gaps between its launches are its own."""
+    words = [programs.MUL, programs.MUL, programs.ADD, programs.SQRT, programs.ADD, programs.DIV]
+    for others, first in ((8, "optimizer-launches"), (400, "launch-bound")):
+        made = programs.Machine("fit.py")
+        for _ in range(5):
+            for i in range(others):
+                made.launch(f"layer_{i % 8}(float*)", 3.0, 600, host_us=25.0)
+            for parameter in range(20):
+                for word in (*words[:3], programs.ADDCMUL, *words[3:]):
+                    made.launch(word, 3.0, 200 + parameter, host_us=25.0)
+        found = diagnosed(made.trace())
+        assert found.findings[0].rule == first, named(found)
+        assert found.together_us <= found.account.wall_us
+        if others == 8:
+            assert found.findings[0].ceiling_us > 0.7 * found.account.wall_us
+            assert "gaps before them" in found.findings[0].summary or found.findings[0].gaps
+
+
+def test_copies_of_chunks_in_both_directions_are_in_line() -> None:
+    for us, rule in ((380.0, "serial-copies"), (20.0, "host-copy")):
+        made = programs.Machine("denoise")
+        for _ in range(9):
+            made.copy("HtoD", 15 << 20)
+            made.launch("denoise(float*)", us, 16384)
+            made.copy("DtoH", 15 << 20)
+        found = diagnosed(made.trace())
+        assert found.findings[0].rule == rule
+    # the longest of the three stays: 316 us of copies each way

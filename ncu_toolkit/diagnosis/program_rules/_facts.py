@@ -43,6 +43,8 @@ class StepFacts:
         self.gaps = account.gaps
         self.wall_us = account.wall_us
         self.word = step.word
+        #: Gaps of launches that another finding would merge.
+        self.claimed: frozenset[int] = frozenset()
 
     # What the trace holds
 

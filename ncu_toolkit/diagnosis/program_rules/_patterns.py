@@ -167,10 +167,14 @@ class Update:
         return tuple(at for group in self.each for at in group)
 
 
+#: What Adam does for each parameter, by PyTorch and written by hand.
+_ADAM: Final = (("addcdiv",), ("sqrt", "addcmul", "div"))
+
+
 @remembered(4)
 def optimizer(s: StepFacts) -> Update | None:
     """The optimizer's update: launches in the range that PyTorch names "Optimizer.step", else those
-    of Adam: elementwise launches of which every few are an addcdiv. None where there is neither."""
+    of Adam: elementwise launches of which every few are those of _ADAM. None where there is neither."""
     named = [
         (at, name)
         for at, chain in enumerate(s.operators)
@@ -190,13 +194,15 @@ def optimizer(s: StepFacts) -> Update | None:
         text = letters(s, queue)
         for match in re.finditer(r"[^|]+", text):
             run = queue[match.start() : match.end()]
-            if match.group().count("D") >= 3:
-                each = [
-                    group
-                    for group in _parameters(s, run)
-                    if any(s.operations[at] == "addcdiv" for at in group)
-                ]
-                return Update(tuple(each), False, "Adam")
+            words = Counter(s.operations[at] for at in run)
+            for marks in _ADAM:
+                if min(words[mark] for mark in marks) >= 3:
+                    each = [
+                        group
+                        for group in _parameters(s, run)
+                        if any(s.operations[at] == marks[0] for at in group)
+                    ]
+                    return Update(tuple(each), False, "Adam")
     return None
 
 

@@ -40,6 +40,10 @@ SLOW: Final = Threshold(
     "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
 )
 
+HIDDEN: Final = Threshold(
+    0.25, "of the copies' time: shorter kernels hide little, so that only less copying helps"
+)
+
 
 def find(s: StepFacts) -> StepOutcome:
     copies = [
@@ -70,6 +74,10 @@ def find(s: StepFacts) -> StepOutcome:
     )
     us = s.us(held) + s.idle_us(gaps)
     size = sum(s.ops[at].size for at in held)
+    both = {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
+    beside = kernels >= HIDDEN.value * s.us(held)
+    if both and beside and not pageable and all(s.ops[at].pinned for at in held):
+        return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
     evidence = (
         s.part(
             "copies_exposed",

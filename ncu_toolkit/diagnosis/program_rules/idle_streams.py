@@ -86,7 +86,8 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(
             f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence
         )
-    if len(s.launches) == 1 and (only := s.launches[0]):
+    launched = [launch for launch in s.launches if launch]
+    if len(launched) == 1 and (only := launched[0]):
         # nothing in the step could run beside it
         found = s.finding(
             f"{only.function or only.kernel}, 1 launch, {s.of_step(us)}: {units.counted(only.blocks, 'block')} for {sms} SMs leave the others "

@@ -49,7 +49,9 @@ RECORDED_US: Final = 2.0
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host launched.", *missing)
-    late = [at for at in s.idle("host late") if s.gaps[at].us < OTHER_WORK.value]
+    late = [
+        at for at in s.idle("host late") if s.gaps[at].us < OTHER_WORK.value and at not in s.claimed
+    ]
     us = s.idle_us(late)
     evidence = (
         s.part(

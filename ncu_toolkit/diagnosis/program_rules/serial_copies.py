@@ -51,6 +51,8 @@ def find(s: StepFacts) -> StepOutcome:
     ]
     us = s.us(inline)
     beside = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
+    each = [s.us(at for at in inline if s.ops[at].path == path) for path in ("HtoD", "DtoH")]
+    longest = max(beside, *each)
     evidence = (
         s.part(
             "copies_inline",
@@ -66,7 +68,7 @@ def find(s: StepFacts) -> StepOutcome:
             "Bytes that they moved.",
         ),
     )
-    saved = min(us, beside)
+    saved = us + beside - longest
     if not s.worth(saved):
         return s.ruled_out(
             "Copies from or to pinned memory run beside kernels, or are short.", *evidence
@@ -78,10 +80,11 @@ def find(s: StepFacts) -> StepOutcome:
         ops=inline,
         evidence=evidence,
         arithmetic=(
-            f"Beside {units.duration(beside)} of kernels, at most {units.duration(saved)} of copying is hidden.",
+            f"Side by side, {units.duration(beside)} of kernels, {units.duration(each[0])} of copies to the GPU and "
+            f"{units.duration(each[1])} back take as long as the longest of them: {units.duration(saved)} less.",
         ),
         advice=s.advice(
-            "Copy on a second stream into a second buffer, one step ahead, and order both by events.",
+            "Copy on a second stream into a second buffer, one step or chunk ahead, and order both by events.",
             torch=(
                 "Copy the next batch with non_blocking=True under torch.cuda.stream(side), and call wait_stream before it is used.",
             ),
