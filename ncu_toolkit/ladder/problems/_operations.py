@@ -36,6 +36,8 @@ class Operation(msgspec.Struct, kw_only=True):
     scale: int = 1
     #: What `count` counts.
     things: ClassVar[str] = "elements"
+    #: Useful operations for each of them.
+    work: ClassVar[float] = 1.0
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -65,9 +67,9 @@ class Operation(msgspec.Struct, kw_only=True):
     def expected(self, xp: Any, x: Mapping[str, Array]) -> Expected:
         """The output from float64 or exact integers, with its bound."""
 
-    @abstractmethod
     def flops(self) -> float:
         """Useful operations."""
+        return self.work * self.count
 
 
 def positive(y: Array, roundings: int, words: str = "") -> Expected:
@@ -78,11 +80,10 @@ def positive(y: Array, roundings: int, words: str = "") -> Expected:
 class Affine(Operation):
     """y = 1.5 x + 0.25."""
 
+    work = 2.0
+
     def expected(self, xp: Any, x: Mapping[str, Array]) -> Expected:
         return positive(1.5 * x["x"].astype(xp.float64) + 0.25, 2, "two")
-
-    def flops(self) -> float:
-        return 2.0 * self.count
 
 
 class InvertBytes(Operation):
@@ -94,9 +95,6 @@ class InvertBytes(Operation):
 
     def expected(self, xp: Any, x: Mapping[str, Array]) -> Expected:
         return Expected(xp.uint8(255) - x["x"], 0, "bytes are exact")
-
-    def flops(self) -> float:
-        return float(self.count)
 
 
 class Iterate(Operation):
@@ -222,6 +220,7 @@ class MovingMean(Operation):
 class Lookup(Operation):
     """y = sum of table[key >> 5 j & 31] for j = 0 .. 5, table[k] = 1 / (k + 1) in float32."""
 
+    work = 6.0
     entries: int = 1
 
     def arrays(self) -> dict[str, ArraySpec]:
@@ -233,13 +232,11 @@ class Lookup(Operation):
         y = sum(wide[x["key"] >> 5 * j & (self.entries - 1)] for j in range(6))
         return positive(y, 6, "six")
 
-    def flops(self) -> float:
-        return 6.0 * self.n
-
 
 class BroadcastAdd(Operation):
     """y[i] = x[i] + b0[p % d0] + b1[p / d0 % d1] + b2[p / (d0 d1) % d2], p = first + i."""
 
+    work = 3.0
     d0: int = 1
     d1: int = 1
     d2: int = 1
@@ -259,9 +256,6 @@ class BroadcastAdd(Operation):
             at = at // extent
         return positive(y, 4, "four")
 
-    def flops(self) -> float:
-        return 3.0 * self.n
-
 
 class Histogram(Operation):
     """y[b] = how many keys equal b, exactly."""
@@ -274,9 +268,6 @@ class Histogram(Operation):
 
     def expected(self, xp: Any, x: Mapping[str, Array]) -> Expected:
         return Expected(xp.bincount(x["key"], minlength=self.bins), 0, "counts are exact")
-
-    def flops(self) -> float:
-        return float(self.n)
 
 
 class RowSum(Operation):
