@@ -133,7 +133,9 @@ def _read(
     paths = [baselines.resolve(text) for text in texts]
     tried = [bool(trial.find_trials(path)) and not _reports(path) for path in paths]
     if all(tried):
-        return ({}, {}), (baselines.timings_of(paths[0]), baselines.timings_of(paths[1])), ""
+        if kernel:
+            raise UsageProblem("a trial has steps and no kernels", "Leave --kernel out")
+        return (baselines.timings_of(paths[0]), baselines.timings_of(paths[1])), ({}, {}), ""
     if any(tried):
         one, other = texts if tried[0] else texts[::-1]
         raise InputProblem(

@@ -35,7 +35,6 @@ CASES: Final[tuple[tuple[str, str, float], ...]] = (
     ("layout-copies", "convnet", 1.37),
     ("optimizer-launches", "gpt_train", 1.10),
     ("shared-bank-conflict", "cuda_hadamard_pages", 0.99),
-    ("spelled-out", "gpt_train", 0.79),
     ("uncoalesced-global-access", "hecbench_softmax", 1.10),
     ("uncoalesced-global-access", "numba_galaxy_particles", 0.98),
     ("unfused-attention", "nanogpt_attention", 0.86),
@@ -43,13 +42,18 @@ CASES: Final[tuple[tuple[str, str, float], ...]] = (
 )
 
 
-def shares(rule: str, but: str = "") -> list[float]:
-    """The shares from which a cause's saving is expected, ascending: its own where they are ENOUGH, else
-    those of all causes, and none where these are too few. Without those of the program `but`."""
-    known = [(cause, share) for cause, program, share in CASES if program != but]
-    own = [share for cause, share in known if cause == rule]
-    found = own if len(own) >= ENOUGH.value else [share for _, share in known]
-    return sorted(found) if len(found) >= ENOUGH.value else []
+def alike(rule: str, but: str = "") -> list[tuple[str, float]]:
+    """Programs and shares from which a cause's saving is expected: its own cases where they are ENOUGH,
+    else those of all causes, and none where these are too few. Without those of the program `but`."""
+    known = [case for case in CASES if case[1] != but]
+    own = [case for case in known if case[0] == rule]
+    found = own if len(own) >= ENOUGH.value else known
+    return [case[1:] for case in found] if len(found) >= ENOUGH.value else []
+
+
+def programs(rule: str) -> int:
+    """How many programs these are."""
+    return len({program for program, _ in alike(rule)})
 
 
 def expected(
@@ -61,7 +65,7 @@ def expected(
     Likely is the median share. Low and high are the first and last tenth of the cases by their places
     among n + 1: whatever the distribution of shares, that of a further program lies before the k-th of
     n cases with probability k / (n + 1) (Wilks, 1941)."""
-    found = shares(rule, but)
+    found = [share for _, share in alike(rule, but)]
     if not found:
         return None
     low, high = ends(found)

@@ -40,18 +40,23 @@ SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
 COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little beside those before it"
 )
-#: Late launches belong to the cause that would merge them if it has so much of their time.
-MOST_LATE: Final = Threshold(0.5, "most of it goes then; the rest is told as what it is")
+LATE: Final = "launch-bound"
+OPTIMIZER: Final = "optimizer-launches"
 #: Causes whose fix makes one launch of several.
 MERGED: Final = (
-    "optimizer-launches",
+    OPTIMIZER,
     "small-ops-loop",
     "unfused-chain",
     "spelled-out",
     "unfused-attention",
 )
-LATE: Final = "launch-bound"
 SMALL_GRIDS: Final = "idle-streams"
+#: Late launches belong to the cause that would merge them if it has so much of their time.
+MOST_LATE: Final = Threshold(0.5, "most of it goes then; the rest is told as what it is")
+KERNELS_TOO: Final = Threshold(
+    0.2,
+    "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
+)
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
@@ -124,8 +129,13 @@ def _merged(
         before = {s.gap_before[at] for at in finding.ops[1:] if at in s.gap_before}
         return before.intersection(late.gaps)
 
+    able = [
+        each
+        for each in found
+        if each.rule in MERGED and (each.rule == OPTIMIZER or s.worth(each.ceiling_us, KERNELS_TOO))
+    ]
     first = max(
-        (each for each in found if each.rule in MERGED),
+        able,
         key=lambda each: s.idle_us(own(each)),
         default=None,
     )

@@ -10,7 +10,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
-from ncu_toolkit.diagnosis.achieved import shares
+from ncu_toolkit.diagnosis.achieved import programs
 from ncu_toolkit.diagnosis.kernel import authored, made_by
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.card import (
@@ -252,7 +252,7 @@ def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
         return f"saves {_in_unit(found.measured_us, wall_us)}{of}, measured"
     if found.expected_us is not None:
         low, likely, high = (_in_unit(each, wall_us) for each in found.expected_us)
-        known = units.counted(len(shares(found.rule)), "program")
+        known = units.counted(programs(found.rule), "program")
         return f"expected {likely}{of}{f' ({low} to {high}, from {known})' if whole else ''}"
     return f"saves at most {_in_unit(found.ceiling_us, wall_us)}{of}"
 

@@ -118,12 +118,17 @@ def _card(trial: ProgramTrial) -> Card:
     )
 
 
+def came_of(tried: Tried) -> str:
+    """`2.60× as fast`, or why there is no gain."""
+    if tried.outcome in ("faster", "slower"):
+        return f"{units.ratio(1 / tried.left)} as fast"
+    return _OUTCOMES[tried.outcome][0]
+
+
 def _table(trial: ProgramTrial) -> Table:
     def outcome(tried: Tried) -> Cell:
-        text, tone = _OUTCOMES[tried.outcome]
-        if tried.outcome in ("faster", "slower"):
-            text = f"{units.ratio(1 / tried.left)} as fast"
-        return Cell(text, 1 / tried.left if tried.after_us and tried.left else None, tone=tone)
+        value = 1 / tried.left if tried.after_us and tried.left else None
+        return Cell(came_of(tried), value, tone=_OUTCOMES[tried.outcome][1])
 
     def results(tried: Tried) -> Cell:
         text, tone = _RESULTS[tried.results]

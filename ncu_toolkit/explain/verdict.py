@@ -52,14 +52,9 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMO
 _CALLERS: Final = 3
 #: Endings of the CUDA toolkit's own headers that wrap single instructions.
 WRAPPERS: Final = (
-    "_functions.hpp",
-    "_functions.h",
-    "_intrinsics.hpp",
-    "_helpers.h",
-    "cuda_fp16.hpp",
-    "cuda_bf16.hpp",
-    "mma.hpp",
-)
+    "_functions.hpp", "_functions.h", "_intrinsics.hpp", "_helpers.h", "cuda_fp16.hpp",
+    "cuda_bf16.hpp", "mma.hpp",
+)  # fmt: skip
 #: What of a report its figures come from, in words; keys are those of SECTIONS in rules/_support.py.
 _INPUTS: Final[Mapping[str, str]] = {
     "stalls": "stall reasons", "issue_active": "issue slots", "opcodes": "instruction counts",

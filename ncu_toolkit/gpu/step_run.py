@@ -187,8 +187,15 @@ def profile_step(
         ToolkitError: nothing was recorded; the cause and its remedy.
     """
     asked = asked or recorder.RecordOptions()
+    done = False
+
+    def has_steps(folder: Path) -> bool:
+        nonlocal done
+        done = _has_steps(folder, steps)
+        return done
+
     if steps:
-        asked = replace(asked, enough=lambda folder: _has_steps(folder, steps))
+        asked = replace(asked, enough=has_steps)
     name = program_run.name_of(request.command)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-record-") as place:
         raw = Path(place)
@@ -196,6 +203,9 @@ def profile_step(
         began = time.monotonic()
         code = recorder.record(request.command, raw, asked)
         recorded = time.monotonic() - began
+        if done or 0 < asked.seconds < recorded:
+            after = f"{steps} steady steps" if done else f"{asked.seconds:g} s"
+            tell(f"The recorded run was ended after {after}, as was asked")
         try:
             trace = recorder.read_recording(raw, name)
         except UsageProblem as error:

@@ -69,18 +69,9 @@ def _error(outcome: Judged, guess: Estimate | None) -> str:
 
 
 SUMMARY: Final = (
-    "",
-    "cases",
-    "ranked",
-    "cause first",
-    "among first two",
-    "median error, points",
-    "worst error, points",
-    "skill",
-    "Spearman",
-    "in the 80% interval",
-    "interval's width",
-)
+    "", "cases", "ranked", "cause first", "among first two", "median error, points",
+    "worst error, points", "skill", "Spearman", "in the 80% interval", "interval's width",
+)  # fmt: skip
 
 
 def summary(scores: Iterable[tuple[str, Score]]) -> list[tuple[str, ...]]:

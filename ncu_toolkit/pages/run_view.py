@@ -283,16 +283,8 @@ _LAUNCHES: Final = (
     ("issue", "Issue", "issue slots busy"),
 )
 _WORDS: Final = (
-    "kernel",
-    "status",
-    "where",
-    "range",
-    "stream",
-    "file",
-    "grid",
-    "block",
-    "bottleneck",
-)
+    "kernel", "status", "where", "range", "stream", "file", "grid", "block", "bottleneck",
+)  # fmt: skip
 
 
 def _launches(book: Book, linked: Mapping[int, str]) -> Table | None:

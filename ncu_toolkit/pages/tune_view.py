@@ -26,14 +26,8 @@ LISTED: Final = 12
 #: Settings in the table of a page's chart.
 _TABLED: Final = 40
 COLUMNS: Final = (
-    "setting",
-    "median",
-    "of baseline",
-    "registers",
-    "shared memory",
-    "warps an SM",
-    "rounds",
-)
+    "setting", "median", "of baseline", "registers", "shared memory", "warps an SM", "rounds",
+)  # fmt: skip
 
 
 def rows(search: Search, most: int = LISTED) -> list[tuple[str, ...]]:
@@ -279,14 +273,9 @@ def _chart(
     )
     summary += f" Parameters: {visible(words, 1000)}." if words else ""
     columns = [
-        "Size",
-        "Best setting",
-        "Time",
-        "Over the baseline's speed",
-        "Over its own parameters'",
-        "Settings timed",
-        "Search",
-    ]
+        "Size", "Best setting", "Time", "Over the baseline's speed", "Over its own parameters'",
+        "Settings timed", "Search",
+    ]  # fmt: skip
     key = chart_key(family, rung)
     table = plain_table(
         f"{key}-data",

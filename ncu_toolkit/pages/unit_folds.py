@@ -422,45 +422,16 @@ def _all_fit(profile: Profile) -> str:
 @lru_cache(maxsize=64)
 def _studies(base: Occupancy) -> tuple[StepChart, ...]:
     """The what-if charts. Launches of one program often share them."""
-    shared = what_if_shared(base)
     return (
-        _what_if(
-            "registers",
-            "registers per thread",
-            "registers",
-            what_if_registers(base),
-            base.registers,
-            base,
-        ),
-        _what_if(
-            "shared",
-            "shared memory per block, KiB",
-            "shared memory",
-            shared,
-            base.shared,
-            base,
-            1024,
-        ),
-        _what_if(
-            "block",
-            "threads per block",
-            "block sizes",
-            what_if_block(base),
-            base.block_threads,
-            base,
-        ),
-    )
+        _what_if(base, "registers", "registers per thread", "registers", what_if_registers(base), base.registers),
+        _what_if(base, "shared", "shared memory per block, KiB", "shared memory", what_if_shared(base), base.shared, 1024),
+        _what_if(base, "block", "threads per block", "block sizes", what_if_block(base), base.block_threads),
+    )  # fmt: skip
 
 
 def _what_if(
-    key: str,
-    label: str,
-    plurals: str,
-    found: dict[int, Occupancy],
-    now: float,
-    base: Occupancy,
-    scale: int = 1,
-) -> StepChart:
+    base: Occupancy, key: str, label: str, plurals: str, found: dict[int, Occupancy], now: float, scale: int = 1
+) -> StepChart:  # fmt: skip
     """Resident warps by one resource, of which the launch has `now`; shown in units of `scale`."""
     before = [None, *(result.active_warps for result in found.values())]
     turns = [

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from ncu_toolkit.core.errors import InputProblem, ToolkitError
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.explain.trial import came_of
 from ncu_toolkit.model import Context, Diagnosis, Profile, Timing, finite
 from ncu_toolkit.model.program import ProgramTrial
 from ncu_toolkit.model.run import Run, RunCase
@@ -121,12 +122,12 @@ def _timing_row(timing: Timing, key: str, run: Run, at: Here, code: str) -> Row:
 
 
 def rows_of_trial(trial: ProgramTrial, folder: Path, at: Here | None = None) -> tuple[Row, ...]:
-    """The step of a program as it is, and with each switch that was timed."""
+    """The step of a program as it is, and with each switch that was timed: what it gained."""
     at = at or Here()
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    timed = [(each.switches, each.after_us) for each in trial.tried if each.after_us]
+    timed = [(each.switches, each.after_us, each) for each in trial.tried if each.after_us]
     rows = []
-    for switches, times in [((), trial.before_us), *timed]:
+    for switches, times, tried in [((), trial.before_us, None), *timed]:
         middle, which = statistics.median(times), " + ".join(switches)
         low, *_, high = statistics.quantiles(times, n=10) if len(times) > 1 else (middle, middle)
         name = " with ".join(filter(None, (f"{trial.word} of {trial.program}", which)))
@@ -135,6 +136,9 @@ def rows_of_trial(trial: ProgramTrial, folder: Path, at: Here | None = None) -> 
             tool=__version__, gpu=trial.gpu, **asdict(at), name=name, status="complete", time_us=middle,
             spread=finite((high - low) / middle if middle else None),
         )  # fmt: skip
+        if tried is not None:
+            differ = ", other results" if tried.results == "differ" else ""
+            row = replace(row, verdict=tried.outcome, title=came_of(tried) + differ)
         rows.append(row)
     return tuple(rows)
 

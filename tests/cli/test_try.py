@@ -126,13 +126,15 @@ def test_the_history_has_the_step_with_and_without(
 ) -> None:
     monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
     rows = rows_of_trial(TRIAL, tmp_path / "20260101-train")
-    assert [(row.name, row.time_us) for row in rows] == [
-        ("step of train.py", 46600.0),
-        ("step of train.py with tf32", 17900.0),
+    assert [(row.name, row.time_us, row.title) for row in rows] == [
+        ("step of train.py", 46600.0, ""),
+        ("step of train.py with tf32", 17900.0, "2.60× as fast"),
     ]
     assert rows[1].spread == 0.0
     pytest.importorskip("duckdb")
     history.add(rows)
+    shown = CliRunner().invoke(cli, ["history"]).output
+    assert re.search(r"^step of train.py with tf32 .*2.60× as fast", shown, re.MULTILINE)
 
 
 def test_two_trials_are_compared(tmp_path: Path) -> None:
@@ -165,6 +167,11 @@ def test_two_trials_are_compared(tmp_path: Path) -> None:
     undecided = compared(one, elsewhere, "--fail-on", "time>5%")
     assert isinstance(undecided.exception, InputProblem)
     assert "other GPU" in compared(one, elsewhere).output
+    missing = compared(one, one, "--fail-on", "registers_per_thread>10")
+    assert "a side has no registers_per_thread" in str(missing.exception)
+    assert "no kernels" in str(compared(one, one, "--kernel", "x").exception)
+    by_hand = compared(one, one, "--pair", "step=step with tf32")
+    assert re.search(r"^step → step with tf32 +46.6.ms +17.9.ms", by_hand.output, re.MULTILINE)
     (tmp_path / "none").mkdir()
     assert "holds none" in str(compared(one, tmp_path / "none").exception)
     both = compared(tmp_path, one)

@@ -31,11 +31,13 @@ def test_a_cause_with_enough_cases_has_its_own(monkeypatch: pytest.MonkeyPatch) 
     own = tuple(("host-sync", f"p{i}", 0.5 + i / 100) for i in range(8))
     others = tuple(("host-copy", f"q{i}", 1.0) for i in range(7))
     monkeypatch.setattr(achieved, "CASES", own + others)
-    assert achieved.shares("host-sync") == [share for _, _, share in own]
-    assert len(achieved.shares("host-sync", but="p0")) == 14, "7 are too few, so all of them"
-    assert len(achieved.shares("launch-bound")) == 15
+    assert achieved.alike("host-sync") == [(program, share) for _, program, share in own]
+    assert len(achieved.alike("host-sync", but="p0")) == 14, "7 are too few, so all of them"
+    assert achieved.programs("launch-bound") == 15
+    monkeypatch.setattr(achieved, "CASES", (*own, *others, ("host-copy", "p0", 1.0)))
+    assert achieved.programs("launch-bound") == 15, "one has two causes"
     monkeypatch.setattr(achieved, "CASES", others)
-    assert achieved.shares("host-copy") == []
+    assert achieved.alike("host-copy") == []
     assert achieved.expected("host-copy", 10.0, 40.0) is None
 
 

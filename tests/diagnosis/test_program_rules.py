@@ -80,6 +80,11 @@ def kernels(*names: str, us: float = 50.0) -> list[tuple[str, float, float, str]
     return [(name, us, 0.0, "") for name in names]
 
 
+def late_launches(gap: float = 6.0) -> list[tuple[str, float, float, str]]:
+    """No chain of elementwise kernels, whose gaps would be the chain's."""
+    return [(name, 8.0, gap, "host late") for name in (programs.ADD, programs.MEAN)] * 20
+
+
 # ---- every rule ----------------------------------------------------------------------------------
 
 
@@ -223,18 +228,18 @@ def test_a_fused_optimizer_is_left_alone() -> None:
 
 def test_late_launches_that_recording_made_are_not_sure() -> None:
     """A gap of little more than recording costs."""
-    step, account = step_of([(programs.ADD, 8.0, 1.5, "host late")] * 40)
+    step, account = step_of(late_launches(1.5))
     found = of_rule(diagnose_program(step, account), "launch-bound")
     assert found is not None
     assert found.confidence == "low"
-    step, account = step_of([(programs.ADD, 8.0, 6.0, "host late")] * 40)
+    step, account = step_of(late_launches())
     found = of_rule(diagnose_program(step, account), "launch-bound")
     assert found is not None
     assert found.confidence == "high"
 
 
 def test_compiled_code_is_not_to_be_compiled() -> None:
-    late = [(programs.ADD, 8.0, 6.0, "host late")] * 40
+    late = late_launches()
     plain = of_rule(diagnose_program(*step_of(late)), "launch-bound")
     fused = [("triton_poi_fused_add_0", 8.0, 6.0, "host late")]
     compiled = of_rule(diagnose_program(*step_of([*late, *fused])), "launch-bound")
@@ -373,7 +378,7 @@ def test_idle_time_without_a_finding_is_told() -> None:
 
 
 def test_of_a_whole_run_it_says_the_run() -> None:
-    step, account = step_of([(programs.ADD, 8.0, 6.0, "host late")] * 40)
+    step, account = step_of(late_launches())
     step = msgspec.structs.replace(step, how="whole")
     found = diagnose_program(step, account)
     finding = of_rule(found, "launch-bound")

@@ -10,7 +10,7 @@ import program_traces
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis.achieved import shares
+from ncu_toolkit.diagnosis.achieved import programs
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.views import Answer
 from ncu_toolkit.explain import program as explain
@@ -257,7 +257,7 @@ def test_gains_of_three_kinds() -> None:
         return plain(explain.saving(msgspec.structs.replace(FP32, **changes), wall_us))
 
     assert said() == "saves at most 27 of 46.6 ms"
-    known = len(shares(FP32.rule))
+    known = programs(FP32.rule)
     expected = f"expected 26 of 46.6 ms (20 to 30, from {known} programs)"
     assert said(expected_us=(20e3, 26e3, 30e3)) == expected
     assert said(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"

@@ -71,6 +71,14 @@ def test_minutes_before_its_first_step(profiled: Profiled, tmp_path: Path) -> No
     done = profiled("3", "wait", options=("--seconds", "1"))
     assert done.exit_code == 0, done.output
     assert "exit code" not in done.output
+    assert "The recorded run was ended after 1 s, as was asked" in done.output
+    assert {"program.ncu-trace", "step.html"} <= kept(tmp_path)
+
+
+def test_enough_steps(profiled: Profiled, tmp_path: Path) -> None:
+    done = profiled("3", "wait", options=("--steps", "4"))
+    assert done.exit_code == 0, done.output
+    assert "The recorded run was ended after 4 steady steps, as was asked" in done.output
     assert {"program.ncu-trace", "step.html"} <= kept(tmp_path)
 
 

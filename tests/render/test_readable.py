@@ -107,7 +107,7 @@ def test_whole_things_are_counted_whole() -> None:
         ("threads per block", what_if_block(base)),
         ("registers per thread", what_if_registers(base)),
     ):
-        values = [row[0].text for row in _what_if("x", label, label, found, 32.0, base).table.rows]
+        values = [row[0].text for row in _what_if(base, "x", label, label, found, 32.0).table.rows]
         assert not [
             text for text in values if "." in text or float(text.replace("\u2009", "")) not in found
         ]

@@ -166,7 +166,7 @@ class Update:
 
 
 #: What Adam does for each parameter, by PyTorch and written by hand.
-_ADAM: Final = (("addcdiv",), ("sqrt", "addcmul", "div"))
+_ADAM: Final = (("addcdiv",), ("sqrt", "addcmul"))
 
 
 @remembered(4)
