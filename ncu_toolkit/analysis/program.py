@@ -4,8 +4,6 @@ A report's launch is joined to a trace's by its whole name, grid and block; by i
 where that leaves one choice. Nothing is left out in silence: traces that cannot be read, and reports
 that are of another program, are part of the result."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict

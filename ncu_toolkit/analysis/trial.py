@@ -4,8 +4,6 @@ Times are compared as `compare` does it (gate.py): medians, the noise that repea
 permutation test. What is printed is compared number by number; timings in it, and numbers that vary
 between runs without the switch, are left out."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ that the fix saved, over what could be saved (`mended_us` in diagnosis/program.p
 them often remove more than the cause, so a share can be above 1. `python -m benchmarks.programs.cases --write` rewrites the table; where the cases
 come from is told there, and how well they predict each other in docs/programs.md."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import Final

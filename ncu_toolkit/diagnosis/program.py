@@ -9,8 +9,6 @@ A finding nearly all of whose time belongs to findings before it (COVERED) is no
 would find nothing left to save. What all fixes save together counts each launch and each gap once,
 with the largest part that a fix takes of it: fixes of the same time do not add up."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +20,6 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.achieved import expected
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
-from ncu_toolkit.diagnosis.program_rules.idle_streams import ID as SMALL_GRIDS
 from ncu_toolkit.diagnosis.rules import step_rules, title
 from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold
@@ -59,6 +56,7 @@ KERNELS_TOO: Final = Threshold(
     0.2,
     "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
 )
+SMALL_GRIDS: Final = "idle-streams"
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"

@@ -1,8 +1,6 @@
 """What costs a program's step, as an answer: the first cause on a card with where the step goes, the
 next ones, and the step's kernels by time. Times are in microseconds."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """What came of switches that were thrown in a program, as an answer: the best on a card, and a table of
 all. Times are in microseconds."""
 
-from __future__ import annotations
-
 import statistics
 from typing import Final
 

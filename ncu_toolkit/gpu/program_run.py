@@ -1,8 +1,6 @@
 """A program under ncu: which launches, for how long, and how it is ended so that finished launches
 are kept."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

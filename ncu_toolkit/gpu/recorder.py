@@ -4,8 +4,6 @@
 The offsets of fields are those of CUPTI's headers, and the same from CUDA 12.0 to 13.5: records only
 grow at their end (tests/gpu/test_recorder.py asks the headers that are installed)."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -6,8 +6,6 @@ launches of each name. So it takes one launch of each name, grid, block and shar
 (`--filter-mode per-launch-config`) of the kernels that are named, and the program ends when the
 launches that the trace foretells are profiled."""
 
-from __future__ import annotations
-
 import math
 import re
 import tempfile

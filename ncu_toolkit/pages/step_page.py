@@ -1,7 +1,5 @@
 """A program's recorded and profiled step, in its run's folder: the answer and its page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

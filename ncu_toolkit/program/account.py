@@ -7,8 +7,6 @@ been late: by as long as a synchronization, a copy or an allocation held the hos
 and for the rest by the host's own work. What fills a gap need not cause it, so a call counts only
 if it ended within the gap, on the thread that launched next or on that of the work before."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """Puts a `Trace` together from events in any order, whichever profiler recorded them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

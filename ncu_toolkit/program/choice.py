@@ -1,8 +1,6 @@
 """The launches of a step that are worth profiling: the fewest that stand for most of its kernels'
 time, and how to find them in another run of the program."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ncu_toolkit.model.program import Account, Step

@@ -5,8 +5,6 @@ TorchInductor, XLA, CuPy, CUB, NCCL and the usual inference servers, demangled o
 checked on the table in tests/program/kernel_names.tsv and on 684 names of the traces that others
 publish."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

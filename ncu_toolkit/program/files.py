@@ -4,8 +4,6 @@
 its version and a `Trace`, whose events are arrays. A reader skips what newer versions append to
 those; what older files lack has its default. A change that is no addition raises the version."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ Reference" in the Nsight Systems user guide): tables and columns differ, so what
 The file is untrusted: it is opened read-only, only tables are read, and no more rows than its size
 can hold."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections import Counter

@@ -1,8 +1,6 @@
 """A step as its rules ask it. Work is named by its place in `Step.ops`, a gap by its place in
 `Account.gaps`. All facts are computed once, when first asked for; times are microseconds."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Idle time of the GPU by what the host does in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile

@@ -3,8 +3,6 @@
 By names alone, of kernels of PyTorch, CuPy and XLA, and of PyTorch's operators. A name that says
 nothing gives "". Rules of compositions (attention, norm, GELU written out) read sequences of them."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Final

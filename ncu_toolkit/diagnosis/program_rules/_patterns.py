@@ -4,8 +4,6 @@ a loss, an optimizer's update. Each group is places in `Step.ops`, in order.
 What a launch computes is told by names. That one takes up what the launch before wrote is not known:
 it is likely where they follow each other as the composition has them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

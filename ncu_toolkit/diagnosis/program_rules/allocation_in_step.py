@@ -22,15 +22,12 @@ CUDA C++ Programming Guide, "Stream Ordered Memory Allocator"; PyTorch documenta
 Memory management".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
-ID: Final = "allocation-in-step"
 TITLE: Final = "Memory allocated in the step"
 STEADY: Final = Threshold(
     8.0,

@@ -22,14 +22,11 @@ Source
 PyTorch documentation, "Distributed Data Parallel": buckets and overlap; NCCL documentation.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 
-ID: Final = "exposed-collectives"
 TITLE: Final = "Collectives that nothing hides"
 
 

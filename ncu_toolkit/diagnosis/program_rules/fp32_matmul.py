@@ -26,8 +26,6 @@ NVIDIA A100, H100 and GA102 architecture white papers (rates by type); PyTorch d
 semantics: TensorFloat-32".
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 
@@ -36,7 +34,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, St
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Device
 
-ID: Final = "fp32-matmul"
 TITLE: Final = "FP32 matrix products on CUDA cores"
 #: A matrix times a vector reads each element once: memory limits it.
 _VECTOR: Final = re.compile(r"(?i)gemv|dot_kernel|gevm|_dot_")

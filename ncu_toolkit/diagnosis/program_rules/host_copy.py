@@ -23,8 +23,6 @@ CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Expr
 hardware/specs.py.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -33,7 +31,6 @@ from ncu_toolkit.diagnosis.program_rules._host import away, staged
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import host_link
 
-ID: Final = "host-copy"
 TITLE: Final = "Copies between host and device"
 SLOW: Final = Threshold(
     0.25,

@@ -26,8 +26,6 @@ PyTorch documentation, "Performance Tuning Guide": avoid unnecessary CPU-GPU syn
 Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 
@@ -35,7 +33,6 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK
 
-ID: Final = "host-sync"
 TITLE: Final = "Synchronisation inside the step"
 #: Kernels of a step that waits for an event to measure them.
 TIMED: Final = 2

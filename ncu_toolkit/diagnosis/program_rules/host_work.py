@@ -22,8 +22,6 @@ Source
 PyTorch documentation, "Performance Tuning Guide": asynchronous data loading.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -36,7 +34,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, Away, away, staged
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
-ID: Final = "host-work"
 TITLE: Final = "The GPU waits for other work of the host"
 MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
 

@@ -24,8 +24,6 @@ CUDA C++ Best Practices Guide, "Occupancy" (more blocks than SMs); CUDA C++ Prog
 "Concurrent Kernel Execution".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec
@@ -36,7 +34,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
-ID: Final = "idle-streams"
 #: The cause of a step of one launch: what counters call it.
 GRID: Final = "grid-too-small"
 TITLE: Final = "Grids that do not fill the GPU"

@@ -25,8 +25,6 @@ NVIDIA developer blog "Getting Started with CUDA Graphs": 2.2 microseconds of a 
 without graphs; PyTorch documentation, "CUDA Graphs".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -34,7 +32,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
-ID: Final = "launch-bound"
 TITLE: Final = "The host launches too slowly"
 MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"

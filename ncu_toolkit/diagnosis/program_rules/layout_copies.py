@@ -23,8 +23,6 @@ Source
 PyTorch documentation, "Channels Last Memory Format in PyTorch" and "Automatic Mixed Precision".
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -35,7 +33,6 @@ from ncu_toolkit.diagnosis.kernel import authored
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
-ID: Final = "layout-copies"
 TITLE: Final = "Copies and conversions on the GPU"
 #: The operator by which PyTorch converts a dtype.
 _CAST: Final = "aten::_to_copy"

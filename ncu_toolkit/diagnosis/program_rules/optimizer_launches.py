@@ -22,8 +22,6 @@ Source
 PyTorch documentation, "torch.optim": fused is faster than foreach, and foreach than the loop.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -32,7 +30,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.diagnosis.time_model import FLOOR_US
 
-ID: Final = "optimizer-launches"
 TITLE: Final = "Optimizer in many launches"
 #: Words that Adam reads and writes for each parameter in one pass: the parameter, its gradient and two
 #: moments read, all but the gradient written.

@@ -20,14 +20,11 @@ Source
 CUDA C++ Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 
-ID: Final = "serial-copies"
 TITLE: Final = "Copies in line with the kernels"
 
 

@@ -23,8 +23,6 @@ Source
 CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 
@@ -33,7 +31,6 @@ from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
-ID: Final = "small-ops-loop"
 TITLE: Final = "Loop of small launches"
 PERIOD: Final = Threshold(
     4.0, "a layer of a network has more kernels than that, and layers cannot be batched"

@@ -22,15 +22,12 @@ Source
 PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
-ID: Final = "spelled-out"
 TITLE: Final = "Norm, activation, softmax or loss written out"
 _CALLS: Final = {
     "norm": "torch.nn.functional.layer_norm or rms_norm",

@@ -24,15 +24,12 @@ Source
 Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 
-ID: Final = "unfused-attention"
 TITLE: Final = "Attention written out"
 
 

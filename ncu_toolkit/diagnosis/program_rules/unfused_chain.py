@@ -23,8 +23,6 @@ Source
 PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 
@@ -33,7 +31,6 @@ from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.thresholds import CHAIN
 
-ID: Final = "unfused-chain"
 TITLE: Final = "Elementwise kernels one after another"
 _PASSES: Final = ("elementwise", "layout", "random")
 

@@ -124,7 +124,6 @@ class Rule(Protocol):
 class StepRule(Protocol):
     """What a rule of the step declares."""
 
-    ID: str
     TITLE: str
 
     def find(self, s: StepFacts) -> StepFinding | NoFinding: ...
