@@ -108,7 +108,10 @@ def remembered(runs: Sequence[Run]) -> Iterator[None]:
             at = f"diagnosis.rules.{name.replace('-', '_')}"
             key = reading + recorded.digest(recorded.modules(at))
             kept = ROOT / ".cache" / "findings" / f"{name}.pickle"
-            known = pickle.loads(kept.read_bytes()) if kept.is_file() else {}
+            known: dict[str, Any] = {}
+            # classes may have moved since
+            with contextlib.suppress(OSError, ImportError, AttributeError, pickle.PickleError):
+                known = pickle.loads(kept.read_bytes())
             if known.get("") != key:
                 known = {"": key}
             undone.callback(_keep, kept, known, len(known))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.field.scoring import update
-from benchmarks.programs.score import FOLDER, HALVES, RecordedProgram, cases, ours, read
+from benchmarks.programs.score import FOLDER, RecordedProgram, cases, ours, read
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EXIT_OK
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         for path in sorted(FOLDER.glob("labels*.toml"))
         for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
     }
-    programs, _ = read(FOLDER / "recordings", labels, HALVES[0])
+    programs, _ = read(FOLDER / "recordings", labels, "development")
     made = table(programs)
     for page in arguments:
         update(Path(page), made)

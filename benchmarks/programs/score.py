@@ -30,7 +30,7 @@ from benchmarks.field.scoring import VOID, Case, Said, gains, row, update
 from benchmarks.programs.run import close
 from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.analysis.program import TraceResult, analyze_programs
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
+from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.achieved import expected
@@ -41,7 +41,11 @@ from ncu_toolkit.model import Profile
 from ncu_toolkit.model.program import ProgramDiagnosis
 
 FOLDER: Final = Path(__file__).resolve().parent
-HALVES: Final = ("development", "sealed")
+HEADINGS: Final = {
+    "development": "The development half",
+    "sealed": "The sealed half",
+    "now": "The sealed half after its mends",
+}
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`.
 OTHERS: Final = frozenset(("library", "none", "repeated-work"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
@@ -496,21 +500,21 @@ written before their output was seen (`BY_CLASS`, `BY_HTA` in `score.py`).
 """
 
 
+def _sections(page: Path) -> dict[str, str]:
+    """The tables of a page by their heading; none where there is no page."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    within = text.partition("<!-- scores -->")[2].partition("<!-- end of scores -->")[0]
+    parts = (part.partition("\n") for part in ("\n" + within).split("\n## ")[1:])
+    return {heading: body.strip() + "\n" for heading, _, body in parts}
+
+
 def put(page: Path, which: str, tables: str) -> None:
-    """Put the tables of a half into a page, which is made where there is none; the other half's stay."""
+    """Put the tables of a half into a page, which is made where there is none; the others stay."""
+    known = _sections(page) | {HEADINGS[which]: tables}
     if not page.exists():
         write_atomic(page, _PAGE.encode())
-    text = page.read_text(encoding="utf-8")
-    rest = text.partition("<!-- scores -->")[2]
-    known = dict(zip(HALVES, [""] * len(HALVES), strict=True))
-    for section in rest.partition("<!-- end of scores -->")[0].split("## The ")[1:]:
-        name, _, body = section.partition(" half\n\n")
-        known[name] = body.strip() + "\n"
-    known[which] = tables
-    update(
-        page,
-        "\n".join(f"## The {name} half\n\n{body}" for name, body in known.items() if body).strip(),
-    )
+    found = (f"## {each}\n\n{known[each]}" for each in HEADINGS.values() if each in known)
+    update(page, "\n".join(found).strip())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -526,20 +530,25 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     from benchmarks.programs import cases as achieved  # which needs this module
 
-    which = "sealed" if given.sealed else "development"
-    try:
-        programs, left_out = read(given.recordings, read_labels(given.labels), which)
-        tables = f"{document(programs, left_out, every=given.cases)}"
-        if which == "development":
-            shares = achieved.table(achieved.cases(programs))
-            tables += "\n".join(("", "### What fixes achieved", "", *shares, ""))
-    except (OSError, ValueError, KeyError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_INPUT
-    if given.out is None:
-        print(f"## The {which} half\n\n{tables}")
-        return EXIT_OK
-    put(given.out, which, tables)
+    scored = given.out is not None and HEADINGS["sealed"] in _sections(given.out)
+    if given.sealed and scored:
+        print(f"error: the sealed half is scored once, and {given.out} has it", file=sys.stderr)
+        return EXIT_USAGE
+    for which in ("sealed",) if given.sealed else ("development", "now")[: 1 + scored]:
+        named = "development" if which == "development" else "sealed"
+        try:
+            programs, left_out = read(given.recordings, read_labels(given.labels), named)
+            tables = f"{document(programs, left_out, every=given.cases)}"
+            if which == "development":
+                shares = achieved.table(achieved.cases(programs))
+                tables += "\n".join(("", "### What fixes achieved", "", *shares, ""))
+        except (OSError, ValueError, KeyError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return EXIT_INPUT
+        if given.out is None:
+            print(f"## {HEADINGS[which]}\n\n{tables}")
+        else:
+            put(given.out, which, tables)
     return EXIT_OK
 
 

@@ -50,13 +50,13 @@ MERGED: Final = (
     "spelled-out",
     "unfused-attention",
 )
-SMALL_GRIDS: Final = "idle-streams"
 #: Late launches belong to the cause that would merge them if it has so much of their time.
 MOST_LATE: Final = Threshold(0.5, "most of it goes then; the rest is told as what it is")
 KERNELS_TOO: Final = Threshold(
     0.2,
     "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
 )
+SMALL_GRIDS: Final = "idle-streams"
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"

@@ -258,7 +258,7 @@ def test_gains_of_three_kinds() -> None:
 
     assert said() == "saves at most 27 of 46.6 ms"
     known = programs(FP32.rule)
-    expected = f"expected 26 of 46.6 ms (20 to 30, from {known} programs)"
+    expected = f"saves about 26 of 46.6 ms (20 to 30, from {known} programs)"
     assert said(expected_us=(20e3, 26e3, 30e3)) == expected
     assert said(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
     assert said(measured_us=0.0) == "no gain when tried"

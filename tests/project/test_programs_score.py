@@ -14,7 +14,7 @@ from program_found import machine
 
 from benchmarks.field import half
 from benchmarks.programs import hta, score
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK
+from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.model import RuleMessage
 from ncu_toolkit.model.program import Trace
@@ -211,8 +211,12 @@ def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
     once = page.read_text()
     assert "The sealed half" not in once
     assert score.main([*common, "--sealed"]) == EXIT_OK
+    fell = page.read_text()
+    assert score.main([*common, "--sealed"]) == EXIT_USAGE, "it is scored once"
+    assert page.read_text() == fell
     assert score.main(common) == EXIT_OK
     both = page.read_text()
+    assert fell.partition("## The sealed half\n")[2].partition("<!--")[0].strip() in both
     assert both.index("## The development half") < both.index("## The sealed half")
-    assert both.count("| ncu-toolkit |") == 2
+    assert both.count("| ncu-toolkit |") == 3, "the half after its mends too"
     assert score.main([*common, "--recordings", str(tmp_path / "none")]) == EXIT_INPUT

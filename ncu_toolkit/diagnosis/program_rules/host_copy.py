@@ -72,8 +72,8 @@ def find(s: StepFacts) -> StepOutcome:
     us = s.us(held) + s.idle_us(gaps)
     size = sum(s.ops[at].size for at in held)
     both = {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
-    beside = kernels >= HIDDEN.value * s.us(held)
-    if both and beside and not pageable and all(s.ops[at].pinned for at in held):
+    hides = kernels >= HIDDEN.value * s.us(held)
+    if both and hides and not pageable and all(s.ops[at].pinned for at in held):
         return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
     evidence = (
         s.part(

@@ -34,6 +34,8 @@ from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, f
 from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK
 
 TITLE: Final = "Synchronisation inside the step"
+#: Kernels of a step that waits for an event to measure them.
+TIMED: Final = 2
 #: Operators in which cuDNN may time its algorithms.
 _TRIED: Final = "convolution"
 #: What to do in place of a PyTorch operator that waits, by a part of its name.
@@ -87,6 +89,11 @@ def find(s: StepFacts) -> StepOutcome:
     causes = [
         s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
     ]
+    if s.step.launches <= TIMED and all(s.name(c).endswith("EventSynchronize") for c in causes):
+        return s.ruled_out(
+            f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them.",
+            *evidence,
+        )
     named = Counter(chain[-1].partition(" ")[0] for chain in s.within(causes) if chain)
     names = Counter(s.name(call) for call in causes)
     by = [name for name, _ in (named or names).most_common(3) if name]
