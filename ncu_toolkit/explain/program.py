@@ -236,7 +236,7 @@ def headline(found: ProgramDiagnosis) -> str:
     return " · ".join(visible(part) for part in parts if part)
 
 
-def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
+def saving(found: StepFinding, wall_us: float, *, whole: bool = True, interval: bool = True) -> str:
     """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`; without the `whole`,
     `saves at most 31 ms`. Of the first, where cases tell (diagnosis/achieved.py): `saves about 30 of
     46.6 ms (21 to 35, from 13 programs)`."""
@@ -253,7 +253,7 @@ def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
     if found.expected_us is not None:
         low, likely, high = (_in_unit(each, wall_us) for each in found.expected_us)
         known = units.counted(programs(found.rule), "program")
-        return f"saves about {likely}{of}{f' ({low} to {high}, from {known})' if whole else ''}"
+        return f"saves about {likely}{of}{f' ({low} to {high}, from {known})' if whole and interval else ''}"
     return f"saves at most {_in_unit(found.ceiling_us, wall_us)}{of}"
 
 

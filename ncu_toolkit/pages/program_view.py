@@ -393,7 +393,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         visible(each.summary),
         each.confidence,
         each.good,
-        Cell(saving(each, wall), each.ceiling_us, bar=part),
+        Cell(saving(each, wall, interval=False), each.ceiling_us, bar=part),
         tuple(map(visible, each.arithmetic)),
         steps_of(each),
         "",
