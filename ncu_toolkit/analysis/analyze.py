@@ -426,13 +426,16 @@ def analyze(
     ordered: list[FileResult | None] = [None] * len(files)
     jobs = jobs or workers.default_jobs()
     tasks = [(str(path), options, max(1, jobs // max(1, len(files))), timeout) for path in files]
+    if forks := ncu_action.fits_here():  # what both sides need, once
+        import ncu_toolkit.diagnosis.engine
+        import ncu_toolkit.explain.verdict  # noqa: F401
     reading = workers.run(
         "ncu_toolkit.analysis.analyze:read_packed",
         tasks,
         jobs=jobs,
         timeout=timeout,
         label=lambda index: f"'{files[index]}'",
-        forks=ncu_action.fits_here(),
+        forks=forks,
         meanwhile=meanwhile,
     )
     for done in reading:
