@@ -591,7 +591,7 @@ def notes_on_needs(given: Profile, used: Profile) -> list[str]:
 
 
 def assumed(profile: Profile, finding: Finding) -> Finding:
-    """A good verdict at a roof with what it takes for granted: where nobody said what the kernel
+    """A good verdict at a roof, with what it assumes: where nobody said what the kernel
     needs, that the work which fills the roof is needed."""
     roof, context = load_rules()[finding.bottleneck].ROOF, profile.context
     if not finding.good or roof is None or profile.rung:

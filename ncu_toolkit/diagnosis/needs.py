@@ -35,7 +35,7 @@ class Needs:
         return not self.kernel or patterns.found(self.kernel, kernel, "--needs")
 
     def applied(self, profile: Profile) -> Profile:
-        """The profile with what is said of its kernel here; the last that gives a figure counts."""
+        """The profile with the needs given for its kernel; the last that gives a figure counts."""
         if not self.covers(profile.launch.kernel):
             return profile
         return profile.needs(bytes=self.bytes, flops=self.flops)

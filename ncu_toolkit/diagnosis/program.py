@@ -51,7 +51,9 @@ MERGED: Final = (
     "unfused-attention",
 )
 #: Late launches belong to the cause that would merge them if it has so much of their time.
-MOST_LATE: Final = Threshold(0.5, "most of it goes then; the rest is told as what it is")
+MOST_LATE: Final = Threshold(
+    0.5, "with most of the late time its own, its fix is the first to make"
+)
 KERNELS_TOO: Final = Threshold(
     0.2,
     "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
@@ -134,31 +136,27 @@ def _merged(
         for each in found
         if each.rule in MERGED and (each.rule == OPTIMIZER or s.worth(each.ceiling_us, KERNELS_TOO))
     ]
-    first = max(
-        able,
-        key=lambda each: s.idle_us(own(each)),
-        default=None,
-    )
-    if first is None or s.idle_us(own(first)) < MOST_LATE.value * late.ceiling_us:
+    first = max(able, key=lambda each: s.idle_us(own(each)), default=None)
+    claimed = frozenset(own(first)) if first else frozenset()
+    us = s.idle_us(claimed)
+    if first is None or us < MOST_LATE.value * late.ceiling_us:
         return [*found]
-    s.claimed = frozenset(own(first))
-    more = s.idle_us(s.claimed - {*first.gaps})
-    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(s.idle_us(s.claimed))}."
+    s.claimed = claimed
+    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
     merged = msgspec.structs.replace(
         first,
         summary=first.summary + told,
-        ceiling_us=min(s.wall_us, first.ceiling_us + more),
-        gaps=tuple(sorted({*first.gaps, *s.claimed})),
+        ceiling_us=min(s.wall_us, first.ceiling_us + s.idle_us(claimed - {*first.gaps})),
+        gaps=tuple(sorted({*first.gaps, *claimed})),
         confidence="medium" if first.confidence == "low" else first.confidence,
     )
     rest = step_rules()[LATE].find(s)
     if isinstance(rest, NoFinding):
         considered.append(replace(rest, bottleneck=LATE))
-        kept = None
-    else:
-        kept = msgspec.structs.replace(rest, rule=LATE, title=late.title)
-    swapped = {id(first): merged, id(late): kept}
-    return [new for each in found if (new := swapped.get(id(each), each)) is not None]
+    others = [merged if each is first else each for each in found if each is not late]
+    if isinstance(rest, StepFinding):
+        others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title))
+    return others
 
 
 def _joined(

@@ -318,7 +318,7 @@ class _Run:
             took = self.np.diff(found[1])
             # where the host's reading sets steps apart, it tells of them
             if len(took) and _mean(self.np, took) > UNEVEN * self.np.median(took):
-                return self._repeated(self.number | True) or found
+                return self._repeated(self.np.ones_like(self.number)) or found
         return found
 
     def _repeated(self, counted: Array) -> tuple[int, Array, int] | None:

@@ -1,4 +1,4 @@
-"""What a GPU said of switches, taken into the documents."""
+"""Results of switches from a GPU get into the documents."""
 
 from __future__ import annotations
 

@@ -37,6 +37,12 @@ class Away:
         return (self.end - self.start) / 1e3
 
 
+def launched_late(s: StepFacts, most: Threshold) -> list[int]:
+    """Gaps shorter than `most` (OTHER_WORK) that end with a launch which came late."""
+    late = s.idle("host late")
+    return [at for at in late if s.gaps[at].us < most.value and at not in s.claimed]
+
+
 def staged(s: StepFacts, each: Away) -> bool:
     """Whether XLA spent the time on the host's side of the copies that follow: it copies arrays of
     NumPy into pinned memory, on the host, before it copies them to the GPU."""

@@ -36,7 +36,6 @@ SLOW: Final = Threshold(
     0.25,
     "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
 )
-
 HIDDEN: Final = Threshold(
     0.25, "of the copies' time: shorter kernels hide little, so that only less copying helps"
 )

@@ -31,7 +31,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK
+from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, launched_late
 
 TITLE: Final = "Synchronisation inside the step"
 #: Kernels of a step that waits for an event to measure them.
@@ -103,9 +103,8 @@ def find(s: StepFacts) -> StepOutcome:
     each = us / len(gaps)
     # Where the host waits for longer than the GPU idles, it would be ahead of the GPU without that.
     waited = sum(call.end - call.start for call in {*causes}) / 1e3
-    idle = s.idle("host late", "sync")
-    late = [at for at in s.idle("host late") if s.gaps[at].us < OTHER_WORK.value]
-    late = late if s.steady and waited >= s.idle_us(idle) else []
+    ahead = s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
+    late = launched_late(s, OTHER_WORK) if ahead else []
     then = f", and for {units.duration(s.idle_us(late))} more until the host is ahead again" * bool(
         late
     )

@@ -29,7 +29,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK
+from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, launched_late
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 TITLE: Final = "The host launches too slowly"
@@ -46,9 +46,7 @@ RECORDED_US: Final = 2.0
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host launched.", *missing)
-    late = [
-        at for at in s.idle("host late") if s.gaps[at].us < OTHER_WORK.value and at not in s.claimed
-    ]
+    late = launched_late(s, OTHER_WORK)
     us = s.idle_us(late)
     evidence = (
         s.part(
