@@ -101,11 +101,16 @@ def bounded(words: list[str], folder: Path, limit: float) -> tuple[int, str, str
         cwd=folder,
         start_new_session=True,
     ) as process:
+        said = ""
         try:
             said, error = process.communicate(timeout=max(5.0, limit))
             code = process.returncode
         except subprocess.TimeoutExpired:
-            code, said, error = -9, "", f"took over {limit:.0f} s"
+            code, error = -9, f"took over {limit:.0f} s"
+            # so that ncu-toolkit ends what it started elsewhere
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said, _ = process.communicate(timeout=15)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     return code, said, error
@@ -208,15 +213,9 @@ class Runs:
             return
         kind = "rules" if rules else "before"
         to = self.work / f"{name}.{kind}.runs"
-        words = [
-            sys.executable,
-            "-m",
-            "ncu_toolkit",
-            "profile",
-            *(("--launches", "1", "--set", "full") if rules else ("--launches", "4")),
-            "--output",
-            str(to),
-        ]
+        words = [sys.executable, "-m", "ncu_toolkit", "profile", "--output", str(to)]
+        words += ["--launches", "1", "--set", "full"] if rules else []
+        words += ["--launches", "4"] if not rules and not alone else []
         began = time.monotonic()
         command = [*words, "--", *map(str, plan["command"])]
         if not alone:
@@ -226,11 +225,16 @@ class Runs:
             command = [*words, "--", sys.executable, *hold, *program]
         code, said, error = bounded(command, plan["folder"], min(120.0, END - time.monotonic()))
         seconds = round(time.monotonic() - began, 1)
+        if code:
+            for log in to.rglob("profile.log"):
+                error += f"{log.name}: {log.read_text(errors='replace')[-1500:]}"
         (self.out / f"{name}.{'rules' if rules else 'profile'}.txt").write_text(said + error)
         for report in to.rglob("profile.ncu-rep"):
-            if report.stat().st_size < 8 << 20:
-                data = lzma.compress(report.read_bytes())
+            data = lzma.compress(report.read_bytes(), preset=1)
+            if len(data) < 8 << 20:
                 (self.out / f"{name}.{kind}.ncu-rep.xz").write_bytes(data)
+            else:
+                print(f"{name}: its report of {len(data) >> 20} MiB is not kept", flush=True)
         with self.lock:
             kept = self.found.setdefault(name, {}).setdefault("before", {"us": []})
             kept["rules_code" if rules else "profile_code"] = code

@@ -69,7 +69,10 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "numba_fold": ("numba_fold.py 20", "numba-block:512"),
     "torch_bert_pretrain": ("BLOCKS=2", "compile"),
     "convnet": ("convnet.py 12", "channels-last cudnn-benchmark bf16-autocast"),
-    "gpt_train": ("gpt_train.py 10", "tf32 fused-optimizer optimizer-foreach compile"),
+    "gpt_train": ("gpt_train.py 10", ""),
+    "torch_charlm_train": ("", "tf32 bf16-autocast fused-optimizer compile"),
+    "torch_ddim_convnext": ("", "channels-last cudnn-benchmark tf32"),
+    "cuda_barrier_options": ("", "fast-math max-registers:32"),
     "torch_resnet_infer": ("", "channels-last cudnn-benchmark"),
     "torch_kalman_tracks": ("BLOCKS=3", "compile"),
     "cuda_spin_chain": ("-G", ""),
@@ -154,8 +157,8 @@ class Programs:
             self.runners[name] = self.runner(name, AHEAD)
             built = bool(self.runners[name].job.build)
             words = PROGRAMS[name][1].split()
-            if built and not words:
-                words = [each.id for each in switches().values() if each.build]
+            if not words:
+                words = [each.id for each in switches().values() if each.build] if built else ["compile"]
             chosen = [
                 each
                 for each in variants(words, built=built)

@@ -39,10 +39,10 @@ _NUMBER: Final = re.compile(
     r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?<!\w)[-+]?(?:nan|inf)(?!\w)"
 )
 _TIMING_AFTER: Final = re.compile(
-    r"\s*(?:[nuµm]?s|sec\w*|min\w*|hours?|h|it/s|\w+/s|[KMGT]i?B|[MGTP]FLOPS?\w*|fps|%|x)\b", re.IGNORECASE
+    r"\s*(?:[nuµm]?s|sec\w*|min\w*|hours?|h|\w+/(?:[nuµm]?s|sec\w*|min\w*|h)|[KMGT]i?B|[MGTP]FLOPS?\w*|fps|%|x)\b", re.IGNORECASE
 )  # fmt: skip
 _TIMING_BEFORE: Final = re.compile(
-    r"time|elapsed|took|duration|latency|speed|throughput|per.?s|/s\b|\b[nuµm]s\b|sec|fps|\beta\b|mem|bandwidth|flops",
+    r"time|elapsed|took|duration|latency|speed|throughput|per.?s|/(?:[nuµm]?s|sec|min|h)\b|\b[nuµm]s\b|sec|fps|\beta\b|mem|bandwidth|flops",
     re.IGNORECASE,
 )
 #: Characters before a number in which its name stands.

@@ -211,8 +211,8 @@ class NcuOutcome:
     interrupted: bool = False
     passes: tuple[int, ...] = ()
     cause: str = ""
-    """The kind of problem: an id of `_PROBLEMS`, or timeout, crash (the program), signal (ncu),
-    unknown."""
+    """The kind of problem: an id of `_PROBLEMS`, or timeout, crash (the program), crashed or signal
+    (ncu), unknown."""
 
 
 def run(
@@ -349,10 +349,13 @@ _PROBLEMS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]
     ("driver", r"driver version is insufficient|driver.{0,30}too old", EnvironmentProblem, "the driver is too old for this CUDA release", "Update the driver, or use an older toolkit", True),
     ("no-gpu", r"no CUDA-capable device|No devices? (?:were )?found|CUDA_ERROR_NO_DEVICE", EnvironmentProblem, "ncu finds no CUDA GPU", "Check `nvidia-smi`; `ncu-toolkit report` works without a GPU", True),
     ("disk", r"No space left on device|[Dd]isk quota exceeded", EnvironmentProblem, "the disk is full", "Free space, or point TMPDIR and --output elsewhere", True),
-    ("memory", r"[Oo]ut of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY", EnvironmentProblem, "the GPU ran out of memory while profiling, because ncu saves memory that a kernel writes between passes", "Choose a smaller --size", True),
+    ("memory", r"[Oo]ut of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY", EnvironmentProblem, "the GPU ran out of memory while profiling, because ncu saves memory that a kernel writes between passes", "Choose a smaller --size, or smaller inputs", True),
     ("sections", r"Could not find (?:any )?(?:section|set)|Unknown set|no sections", EnvironmentProblem, "ncu does not find the section files", "Reinstall ncu-toolkit, or pass the sections/ folder", False),
     ("no-kernels", r"No kernels were profiled", UsageProblem, "no kernel was profiled", "Check the kernel filter, and that the program launches one inside the profiled range", False),
 )  # fmt: skip
+
+
+_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
 def classify(
@@ -381,11 +384,12 @@ def classify(
     if crashed:
         ended = f"the profiled program ended with exit code {crashed.group(1)}"
         return "crash", KernelProblem(ended, output)
-    if returncode < 0:
+    number = -returncode if returncode < 0 else returncode - 128  # as the shell tells it that starts ncu
+    if returncode < 0 or number in _CRASHES:
         known = {each.value: each.name for each in signal.Signals}
-        name = known.get(-returncode, "not a standard one")
-        ended = f"ncu was ended by signal {-returncode} ({name})"
-        return "signal", EnvironmentProblem(ended, "Finished work is kept")
+        ended = f"ncu was ended by signal {number} ({known.get(number, 'not a standard one')})"
+        cause = "crashed" if number in _CRASHES else "signal"
+        return cause, EnvironmentProblem(ended, "Finished work is kept")
     lines = [line for line in text.splitlines() if line.startswith("==ERROR==")]
     first = f": {lines[0].removeprefix('==ERROR== ').strip()}" if lines else ""
     failed = f"ncu failed with exit code {returncode}{first}"

@@ -42,7 +42,7 @@ def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] =
     if other:
         names = [kernel_name(done.step.trace.shapes[each].function) for each in other]
         notes.append(
-            f"{len(other)} of {len(done.chosen)} kernels were not launched under ncu as they were recorded: {shortlist(names, 3)}"
+            f"{len(other)} of {len(done.chosen)} kernels were not launched under ncu, or not as they were recorded: {shortlist(names, 3)}"
         )
     sentences = (f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in notes)
     result = replace(result, notes=(*result.notes, *sentences))

@@ -109,6 +109,8 @@ def test_of_a_larger_batch_the_time_of_the_first_counts() -> None:
         (["step 46.6 ms"] * 2, ["step 17.9 ms"], "not compared", "no number"),
         (['{"us": 46600, "loss": 2.5}'] * 2, ['{"us": 17900, "loss": 2.5}'], "equal", "1 number"),
         (["elapsed: 12.5"] * 2, ["elapsed: 3.5"], "not compared", "no number"),
+        (["39.2 pages/ms"] * 2, ["28.4 pages/ms"], "not compared", "no number"),
+        (["pages/ms: 39.2"] * 2, ["pages/ms: 28.4"], "not compared", "no number"),
         # what varies by itself is none either
         (["x 1.0", "x 2.0"], ["x 9.0"], "not compared", "no number"),
         (["x 1.0000", "x 1.0001"], ["x 1.0002"], "equal", "1 number"),

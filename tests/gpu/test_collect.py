@@ -143,6 +143,7 @@ SAYINGS = [
         EXIT_KERNEL,
     ),
     ("", -9, "signal 9 (SIGKILL)", "kept", EXIT_ENVIRONMENT),
+    ("", 139, "signal 11 (SIGSEGV)", "kept", EXIT_ENVIRONMENT),
     (
         "==PROF== fine\n==ERROR== Something new happened\n",
         1,

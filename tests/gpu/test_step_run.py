@@ -158,7 +158,7 @@ def test_a_program_is_recorded_and_then_profiled(played: Played) -> None:
     assert "ncu-toolkit analyze" in done.output
     assert "--kernel-name" not in done.output
     said = " ".join(done.output.split())
-    assert "kernels were not launched under ncu as they were" in said
+    assert "kernels were not launched under ncu, or not as they were" in said
     assert re.search(r"Recording took 0 s, and profiling \d+ s for 2 launches\.", said)
     reports = played.folder / "reports"
     assert f'href="./{run.name}/step.html"' in (reports / "index.html").read_text()
@@ -171,8 +171,8 @@ def test_a_program_is_recorded_and_then_profiled(played: Played) -> None:
 
 def test_launches_follow_from_the_programs_own_time(step: Step) -> None:
     for alone in (0.0, 3.0, 12.0, 60.0):
-        recorded = alone + 1
-        whole = recorded + 1.1 * alone + 3 + seconds_for(recorded) + 8
+        recorded = alone / 0.85 + 1
+        whole = recorded + 1.1 * alone + 3 + seconds_for(recorded) + 10
         assert 1.5 < seconds_for(recorded) < whole <= 3 * alone + 30
     account = account_of(step)
     chosen = [picks(step, account, 24, seconds) for seconds in (0.1, 5, 15, 1000)]
@@ -370,12 +370,40 @@ def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:
     assert time.monotonic() - began < 55
 
 
-@pytest.mark.parametrize("launches", [0, 2])
-def test_a_program_that_launches_no_more_of_them_is_ended(
-    played: Played, monkeypatch: pytest.MonkeyPatch, launches: int
+def test_launches_that_do_not_come_cost_no_more_than_is_promised(
+    played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An hour of training in which a tuner chose other kernels."""
-    monkeypatch.setattr(step_run, "_patience", lambda *_: 0.5)
+    """Seen: k-means, whose grids follow from its data, cost 120 s for 5."""
+    monkeypatch.setattr(step_run, "seconds_for", lambda _: 30.0)
+    monkeypatch.setattr(step_run, "under_ncu", lambda _: 0.5)
+    waiting(played, 1)
+    began = time.monotonic()
+    done = profiled(played)
+    assert time.monotonic() - began < 55
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert re.search(r"was ended under ncu after 0 s, .*; --launches \d+ lets it go on", said)
+    done = profiled(played, "--launches", "2", "--timeout", "3")
+    assert "was ended under ncu" not in done.output
+
+
+def test_an_ncu_that_crashes_is_run_again(played: Played) -> None:
+    """Seen with JAX: its first start crashes, and the next does not."""
+    code = (played.folder / "ncu").read_text()
+    (played.folder / "ncu").write_text(
+        f"#!{sys.executable}\nimport pathlib, sys\n"
+        "flag = pathlib.Path(__file__).parent / 'crashed'\n"
+        "if sys.argv[1:] != ['--version'] and not flag.exists(): flag.touch(); sys.exit(139)\n"
+        + code.partition("\n")[2]
+    )
+    done = profiled(played)
+    assert done.exit_code == 0, done.output
+    assert (played.folder / "crashed").exists()
+    assert "2 launches" in " ".join(done.output.split())
+
+
+def waiting(played: Played, launches: int) -> None:
+    """An ncu under which a program launches some kernels, and then none for a minute."""
     (played.folder / "ncu").write_text(
         f"#!{sys.executable}\nimport pathlib, shutil, subprocess, sys\n"
         "words, here = sys.argv[1:], pathlib.Path(__file__).parent\n"
@@ -386,6 +414,15 @@ def test_a_program_that_launches_no_more_of_them_is_ended(
         "print(f'==ERROR== The application returned an error code ({code}).')\n"
         "sys.exit(1)\n"
     )
+
+
+@pytest.mark.parametrize("launches", [0, 2])
+def test_a_program_that_launches_no_more_of_them_is_ended(
+    played: Played, monkeypatch: pytest.MonkeyPatch, launches: int
+) -> None:
+    """An hour of training in which a tuner chose other kernels."""
+    monkeypatch.setattr(step_run, "_patience", lambda *_: 0.5)
+    waiting(played, launches)
     began = time.monotonic()
     done = profiled(played)
     assert time.monotonic() - began < 55
