@@ -266,9 +266,8 @@ def profile_step(
             # That ncu's filters left launches out is no news here.
             session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
             if late:
-                notes.append(
-                    f"the program was ended under ncu after {longest:.0f} s, so that the command takes three times the program and 30 s; --launches {min(len(chosen), most)} lets it go on"
-                )
+                spent = f"the program was ended under ncu after {longest:.0f} s, for a cost of three times its time and 30 s"
+                notes.append(f"{spent}; --launches {min(len(chosen), most)} lets it go on")
         except UsageProblem as error:
             problem = UsageProblem(
                 f"under ncu the program launched none of the {len(chosen)} kernels that were chosen",
