@@ -45,7 +45,10 @@ HEADINGS: Final = {
     "development": "The development half",
     "sealed": "The sealed half",
     "now": "The sealed half after its mends",
+    "second": "The second sealed set",
 }
+#: What is scored once, the first that is not scored yet.
+SEALED: Final = ("sealed", "second")
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`.
 OTHERS: Final = frozenset(("library", "none", "repeated-work"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
@@ -211,7 +214,7 @@ def read(
     hta = json.loads(theirs.read_text(encoding="utf-8")) if theirs.exists() else {}
     found, left_out = [], []
     for name, label in sorted(labels.items()):
-        if half(name) != which:
+        if label.get("set", half(name)) != which:
             continue
         trace, timed = folder / f"{name}.before.ncu-trace", times.get(name, {})
         sides = ("before",) if label.get("healthy") else ("before", "after")
@@ -523,21 +526,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--recordings", type=Path, default=FOLDER / "recordings")
     parser.add_argument("--labels", type=Path, default=FOLDER, help="folder of labels*.toml")
     parser.add_argument(
-        "--sealed", action="store_true", help="score the sealed half, which is done once"
+        "--sealed", action="store_true", help="score what is sealed and not scored yet, once"
     )
     parser.add_argument("--cases", action="store_true", help="each program as well")
     parser.add_argument("--out", type=Path, help="page to put the scores into")
     given = parser.parse_args(arguments)
     from benchmarks.programs import cases as achieved  # which needs this module
 
-    scored = given.out is not None and HEADINGS["sealed"] in _sections(given.out)
-    if given.sealed and scored:
-        print(f"error: the sealed half is scored once, and {given.out} has it", file=sys.stderr)
+    known = _sections(given.out) if given.out is not None else {}
+    labels = read_labels(given.labels)
+    sets = {label.get("set", half(name)) for name, label in labels.items()}
+    left = [each for each in SEALED if each in sets and HEADINGS[each] not in known]
+    if given.sealed and not left:
+        print(f"error: what is sealed is scored once, and {given.out} has it", file=sys.stderr)
         return EXIT_USAGE
-    for which in ("sealed",) if given.sealed else ("development", "now")[: 1 + scored]:
-        named = "development" if which == "development" else "sealed"
+    scored = HEADINGS["sealed"] in known
+    for which in left[:1] if given.sealed else ("development", "now")[: 1 + scored]:
+        named = "sealed" if which == "now" else which
         try:
-            programs, left_out = read(given.recordings, read_labels(given.labels), named)
+            programs, left_out = read(given.recordings, labels, named)
             tables = f"{document(programs, left_out, every=given.cases)}"
             if which == "development":
                 shares = achieved.table(achieved.cases(programs))

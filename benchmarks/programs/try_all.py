@@ -158,7 +158,11 @@ class Programs:
             built = bool(self.runners[name].job.build)
             words = PROGRAMS[name][1].split()
             if not words:
-                words = [each.id for each in switches().values() if each.build] if built else ["compile"]
+                words = (
+                    [each.id for each in switches().values() if each.build]
+                    if built
+                    else ["compile"]
+                )
             chosen = [
                 each
                 for each in variants(words, built=built)

@@ -199,13 +199,28 @@ def test_labels_mean_rules() -> None:
             score.meant(wrong)
 
 
-def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
-    labels, page = tmp_path / "labels.toml", tmp_path / "programs.md"
+def _written(path: Path, **changed: dict[str, Any]) -> None:
     lines = [
         f'["{name}"]\n' + "\n".join(f"{key} = {json.dumps(value)}" for key, value in label.items())
-        for name, label in _labels(**{BOUND: {"cause": "launch-bound"}}).items()
+        for name, label in _labels(**changed).items()
     ]
-    labels.write_text("\n".join(lines))
+    path.write_text("\n".join(lines))
+
+
+def test_a_second_set_is_scored_after_the_first(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "programs.md"
+    _written(tmp_path / "labels.toml", **{BOUND: {"cause": "launch-bound", "set": "second"}})
+    words = ["--recordings", str(folder), "--labels", str(tmp_path), "--out", str(page), "--sealed"]
+    assert [score.main(words) for _ in range(3)] == [EXIT_OK, EXIT_OK, EXIT_USAGE]
+    one, both = page.read_text().partition("## The second sealed set")[::2]
+    assert "## The sealed half" in one
+    assert (BOUND in one, BOUND in both) == (False, False), "no case without --cases"
+    assert "| ncu-toolkit | 1 |" in both
+
+
+def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "programs.md"
+    _written(tmp_path / "labels.toml", **{BOUND: {"cause": "launch-bound"}})
     common = ["--recordings", str(folder), "--labels", str(tmp_path), "--out", str(page)]
     assert score.main(common) == EXIT_OK
     once = page.read_text()
