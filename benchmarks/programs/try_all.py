@@ -70,7 +70,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "torch_bert_pretrain": ("BLOCKS=2", "compile"),
     "convnet": ("convnet.py 12", "channels-last cudnn-benchmark bf16-autocast"),
     "gpt_train": ("gpt_train.py 10", ""),
-    "torch_charlm_train": ("", "tf32 bf16-autocast fused-optimizer compile"),
+    "torch_charlm_train": ("", "tf32 bf16-autocast fused-optimizer optimizer-foreach"),
     "torch_ddim_convnext": ("", "channels-last cudnn-benchmark tf32"),
     "cuda_barrier_options": ("", "fast-math max-registers:32"),
     "torch_resnet_infer": ("", "channels-last cudnn-benchmark"),
