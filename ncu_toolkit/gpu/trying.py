@@ -528,12 +528,12 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         self, started: _Started, following: Sequence[TryVariant]
     ) -> tuple[TryRun, Trace | None]:
         folder, variant = started.folder, started.variant
-        _let(started)
+        self._let(started)
         code, states = self._watched(started.process)
         _end(started.process, signal.SIGTERM)
         coming = [each for each in self.waiting if each.variant in following[:1]]
         for each in coming[:1]:  # it runs while this one's recording is read
-            _let(each)
+            self._let(each)
         printed, complaint = (_read(folder / name) for name in ("printed", "complained"))
         applied, unable, modules, parts = _facts(folder)
         self.parts = self.parts or parts
@@ -554,6 +554,10 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             return replace(found, problem=error.message), None
         word = step.word
         return replace(found, us=step.wall_us, steps=len(step.windows), word=word), trace
+
+    def _let(self, started: _Started) -> None:
+        """It is its turn."""
+        (started.folder / "wait").unlink(missing_ok=True)
 
     def _watched(self, process: subprocess.Popen[bytes]) -> tuple[int, list[cuda.GpuState]]:
         """Its exit code, minus the signal that ended it; and samples of the GPU while it ran."""
@@ -603,11 +607,6 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 for word, here in zip(self.job.command, same, strict=True)
             )
         return self.built[key]
-
-
-def _let(started: _Started) -> None:
-    """It is its turn."""
-    (started.folder / "wait").unlink(missing_ok=True)
 
 
 def build_words(build: Sequence[str], variant: TryVariant, target: Path) -> tuple[list[str], str]:
