@@ -236,6 +236,11 @@ def read(
     return found, left_out
 
 
+def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram]:
+    """The recorded programs that may be looked into: the sealed half was scored on 2026-11-24."""
+    return [each for which in ("development", "sealed") for each in read(folder, labels, which)[0]]
+
+
 def _stock(folder: Path, name: str) -> Profile | None:
     """The profile of the biggest kernel that record.py --rules made."""
     reports = sorted(folder.glob(f"{name}.rules.ncu-rep*"))[:1]
@@ -541,21 +546,25 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: what is sealed is scored once, and {given.out} has it", file=sys.stderr)
         return EXIT_USAGE
     scored = HEADINGS["sealed"] in known
-    for which in left[:1] if given.sealed else ("development", "now")[: 1 + scored]:
-        named = "sealed" if which == "now" else which
-        try:
-            programs, left_out = read(given.recordings, labels, named)
+    chosen = left[:1] if given.sealed else ["development", "now"][: 1 + scored]
+    try:
+        found = {
+            each: read(given.recordings, labels, "sealed" if each == "now" else each)
+            for each in chosen
+        }
+        for which, (programs, left_out) in found.items():
             tables = f"{document(programs, left_out, every=given.cases)}"
             if which == "development":
-                shares = achieved.table(achieved.cases(programs))
+                known_now = [each for programs, _ in found.values() for each in programs]
+                shares = achieved.table(achieved.cases(known_now))
                 tables += "\n".join(("", "### What fixes achieved", "", *shares, ""))
-        except (OSError, ValueError, KeyError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return EXIT_INPUT
-        if given.out is None:
-            print(f"## {HEADINGS[which]}\n\n{tables}")
-        else:
-            put(given.out, which, tables)
+            if given.out is None:
+                print(f"## {HEADINGS[which]}\n\n{tables}")
+            else:
+                put(given.out, which, tables)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_INPUT
     return EXIT_OK
 
 
