@@ -130,7 +130,6 @@ ALARM: Final = 0.1
 COSTS: Final = {
     "A recorded step": ("recorded_us", "us"),
     "A recorded program": ("recorded_seconds", "seconds"),
-    "A profiled program": ("profile_seconds", "seconds"),
 }
 
 
@@ -171,6 +170,14 @@ class RecordedProgram:
         took, plain = (self.times["before"].get(each) for each in (what, alone))
         plain = statistics.median(plain) if isinstance(plain, list) and plain else plain
         return took / plain if took and plain else None
+
+    @property
+    def overdue(self) -> float | None:
+        """Seconds that profiling took beyond three times the program, with its imports, and 30 s."""
+        side = self.times["before"]
+        if "profile_seconds" not in side:
+            return None
+        return side["profile_seconds"] - 3 * (side["seconds"] + side.get("imports", 0.0)) - 30
 
     @property
     def differs(self) -> bool:
@@ -375,6 +382,19 @@ def alarms(
     return healthy, [each for each in healthy if says(each)[1] > ALARM]
 
 
+def _cost(programs: Sequence[RecordedProgram]) -> list[str]:
+    """What profiling took, as a user runs it."""
+    known = {each.name: late for each in programs if (late := each.overdue) is not None}
+    if not known:
+        return []
+    over = ", ".join(f"{name} {late:.0f} s" for name, late in known.items() if late > 0)
+    within = sum(late <= 0 for late in known.values())
+    beyond = f" Longer by: {over}." if over else ""
+    return [
+        f"Profiling took at most three times the program and 30 s for {within} of {len(known)}.{beyond}"
+    ]
+
+
 def _generous(programs: Sequence[RecordedProgram]) -> str:
     """How many healthy programs the rivals promise much, and how many causes their first word can be."""
     told = []
@@ -459,6 +479,7 @@ def document(
             for said, found in costs.items()
             if found
         ),
+        *_cost(programs),
         f"Void, since the fix saves less than {VOID:.0%}: {', '.join(void) or 'none'}.",
     ]
     if apart := [each.name for each in programs if each.differs]:

@@ -91,7 +91,7 @@ def test_each_cause_is_compared_with_its_label(folder: Path) -> None:
     assert "Our first is one of the label's two: 2 of 2." in text
     assert "saving whatever the cause: skill " in text
     assert "promised more than 10%: 0 of 1." in text
-    assert "A profiled program: 2.50 times as long in the median" in text
+    assert "Profiling took at most three times the program and 30 s for 3 of 3." in text
     assert "A recorded step: 1.02 times" in text
 
 
