@@ -374,7 +374,4 @@ def notes_of(each: TraceResult, found: ProgramDiagnosis) -> tuple[str, ...]:
     total = sum(time for _, time in kernels)
     told = sum(time for shape, time in kernels if shape in each.known)
     share = units.percent(told / total, 2) if total else "none"
-    return (
-        f"The reports tell of kernels that take {share} of all kernels' time.",
-        *each.notes,
-    )
+    return (f"The reports tell of kernels that take {share} of all kernels' time.", *each.notes)

@@ -1,7 +1,5 @@
 """--quiet, --verbose and --log-file, which go before and after a command's name."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

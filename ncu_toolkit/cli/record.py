@@ -1,7 +1,5 @@
 """`ncu-toolkit record`: make a recording that can be shipped."""
 
-from __future__ import annotations
-
 import contextlib
 import lzma
 import shutil

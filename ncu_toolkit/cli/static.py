@@ -1,7 +1,5 @@
 """`ncu-toolkit static`: what a kernel's code and resources say, without a GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -13,14 +13,7 @@ from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.achieved import programs
 from ncu_toolkit.diagnosis.kernel import authored, made_by
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.card import (
-    NAME,
-    Card,
-    CodeLine,
-    UnitBar,
-    factor_text,
-    in_the_middle,
-)
+from ncu_toolkit.document.card import NAME, Card, CodeLine, UnitBar, factor_text, in_the_middle
 from ncu_toolkit.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.document.views import CARDS, TOP, Answer
 from ncu_toolkit.explain.verdict import extents
@@ -227,12 +220,7 @@ def headline(found: ProgramDiagnosis) -> str:
     else:
         wall += " of kernels"
     whole = f"whole run of {wall}" if trace.timed else wall
-    parts = (
-        trace.program,
-        whole if step.how == "whole" else f"step of {wall} ({seen})",
-        gpu,
-        work,
-    )
+    parts = (trace.program, whole if step.how == "whole" else f"step of {wall} ({seen})", gpu, work)
     return " · ".join(visible(part) for part in parts if part)
 
 

@@ -192,9 +192,7 @@ def kept(gpu: str, family: str) -> dict[str, list[Search]]:
     for path in tuned.landscapes(gpu, family):
         try:
             search = from_plain(
-                Search,
-                open_document(KIND, files.read_json(path), path.name),
-                path.name,
+                Search, open_document(KIND, files.read_json(path), path.name), path.name
             )
         except (InputProblem, OSError):
             continue
