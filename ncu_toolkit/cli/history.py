@@ -24,6 +24,7 @@ from ncu_toolkit.core.errors import (
     ToolkitError,
     UsageProblem,
 )
+from ncu_toolkit.core.safe import csv_rows
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.runs import history
 
@@ -131,8 +132,6 @@ def _write_data(
 ) -> None:
     """Write rows as CSV, or as JSON with equal names numbered as in DuckDB: a, a_1, a_2."""
     if out.form == "csv":
-        from ncu_toolkit.core.safe import csv_rows
-
         out.text(csv_rows([names, *rows]))
         return
     keys: list[str] = []

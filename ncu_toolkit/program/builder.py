@@ -1,6 +1,7 @@
 """Puts a `Trace` together from events in any order, whichever profiler recorded them."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -95,8 +96,6 @@ def function_name(kernel: str) -> str:
 def own_code(file: str) -> bool:
     """Whether Python code is the user's: no installed package, not the standard library. Profilers
     leave out the folder that a module was imported from, so its first part counts too."""
-    import sys
-
     if file.startswith(_CELL):
         return True
     if not file or any(part in file for part in _INSTALLED):
