@@ -487,7 +487,7 @@ def _busiest(k: Kernel) -> _Unit | None:
     for name, (_, per_sm, words) in time_model.RESOURCES.items():
         load = k.load(name, BUSY) if name in k.model.loads else None
         # Blocks that start fast are short, which costs time only where SMs wait for new ones.
-        if load is None or (name == "blocks" and _stay_full(k)):
+        if load is None or (name == "blocks" and (k["occupancy_fill"] or 1.0) > FILLED.value):
             continue
         used = k.model.utilization(name) if per_sm else k.model.counted(name)
         busy = min(1.0, (used or 0.0) / (time_model.BLOCK_STARTS if name == "blocks" else 1.0))
@@ -501,10 +501,6 @@ def _busiest(k: Kernel) -> _Unit | None:
             if value is not None and value > (best.busy + time_model.NOISE if best else 0.0):
                 best = _Unit(bottleneck, words, value, k.fact(name), counted=value)
     return best
-
-
-def _stay_full(k: Kernel) -> bool:
-    return (k["occupancy_fill"] or 1.0) > FILLED.value
 
 
 def _longest(model: time_model.TimeModel) -> tuple[float, str]:

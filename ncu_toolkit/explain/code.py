@@ -81,14 +81,12 @@ def _card(
     first = next(iter(kernel.findings), None)
     return Card(
         kernel=kernel_name(kernel.name),
-        time_us=None,
         gpu=visible(found.target),
         shape=", ".join(_shape(kernel)),
         state="slow" if first else "unknown",
         bottleneck=first.bottleneck if first else "",
         title=title(first.bottleneck) if first else "Nothing found in the code",
         gain="no estimate without a profile",
-        factor=None,
         confidence=_CONFIDENCE[first.certainty] if first else "low",
         summary=sentences(first.summary)
         if first

@@ -256,15 +256,10 @@ def _in_unit(part_us: float, wall_us: float, digits: int = 2) -> str:
 
 def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
     return Card(
-        kernel="",
-        time_us=None,
-        gpu="",
-        shape="",
         state="roof" if finding.good else "slow",
         bottleneck=visible(finding.rule),
         title=visible(finding.title),
         gain=saving(finding, found.account.wall_us),
-        factor=None,
         confidence=finding.confidence,
         summary=visible(finding.summary),
         where=_where(found, finding, lines),
@@ -308,15 +303,10 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     return Card(
-        kernel="",
-        time_us=None,
-        gpu="",
-        shape="",
         state="together",
         bottleneck="none",
         title=head,
         gain=gain,
-        factor=None,
         confidence="medium",
         summary=summary,
         do=advice,

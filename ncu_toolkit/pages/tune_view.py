@@ -204,11 +204,6 @@ def kept(gpu: str, family: str) -> dict[str, list[Search]]:
     }
 
 
-def chart_key(family: str, rung: str) -> str:
-    """The anchor of a kernel's landscape in the page of its run."""
-    return slug(f"{family}-{rung}-landscape")
-
-
 def charts(gpu: str, family: str, shown: str, texts: Mapping[str, str]) -> tuple[Chart, ...]:
     """A chart for each kernel that was tuned on this GPU: for each size the heat map of two
     parameters, or bars of few settings. It opens at the size `shown`. `texts` has each
@@ -274,7 +269,7 @@ def _chart(
         "Size", "Best setting", "Time", "Over the baseline's speed", "Over its own parameters'",
         "Settings timed", "Search",
     ]  # fmt: skip
-    key = chart_key(family, rung)
+    key = slug(f"{family}-{rung}-landscape")
     table = plain_table(
         f"{key}-data",
         f"Best of each search of {visible(rung)}",

@@ -254,19 +254,8 @@ class TraceBuilder:
             if process < 0:
                 process = self.calls[call][5] if call >= 0 else usual.get(device, 0)
             call = place[call] if call >= 0 else -1
-            ops.append(
-                Op(
-                    start - zero,
-                    end - zero,
-                    kind,
-                    shape,
-                    call,
-                    devices[device],
-                    stream,
-                    process,
-                    *rest,
-                )
-            )
+            where = devices[device], stream, process
+            ops.append(Op(start - zero, end - zero, kind, shape, call, *where, *rest))
         calls = tuple(
             Call(
                 start - zero,
