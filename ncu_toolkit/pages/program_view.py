@@ -33,7 +33,7 @@ from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text
 from ncu_toolkit.document.views import BarChart, Fact, FindingView, Fold, ProgramView
 from ncu_toolkit.explain import program
 from ncu_toolkit.explain.sections import gain_cell, spec, verdict_cell
-from ncu_toolkit.model import Launch, NoFinding
+from ncu_toolkit.model import Launch
 from ncu_toolkit.model.program import (
     AccountPart,
     MarkKind,
@@ -44,7 +44,7 @@ from ncu_toolkit.model.program import (
 )
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.page_view import evidence_table, page_view
+from ncu_toolkit.pages.page_view import NOT_FOUND, considered_table, evidence_table, page_view
 from ncu_toolkit.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.choice import LaunchGroup, groups
 from ncu_toolkit.program.classes import kernel_class
@@ -567,25 +567,11 @@ def _folds(found: ProgramDiagnosis) -> Iterable[Fold]:
     step, trace = found.step, found.step.trace
     ruled = found.considered
     if ruled:
-
-        def because(each: NoFinding) -> Cell:
-            facts = [
-                f"{fact.label} {units.quantity(fact.value, fact.unit)}" for fact in each.evidence
-            ]
-            needs = [f"needs {', '.join(each.missing)}"] if each.missing else []
-            return text("; ".join(facts + needs) or "–")
-
-        specs: list[Spec[NoFinding]] = [
-            spec("Cause", lambda each: text(each.bottleneck.replace("-", " ")), words=True),
-            spec("Outcome", lambda each: text(each.outcome, tone="muted" if each.outcome == "abstained" else ""), words=True),
-            spec("Reason", lambda each: text(each.reason), words=True),
-            spec("Because", because, words=True),
-        ]  # fmt: skip
         skipped = sum(each.outcome == "abstained" for each in ruled)
         line = f"{counted(len(ruled) - skipped, 'cause')} ruled out"
         line += f", {skipped} not judged for lack of data" if skipped else ""
-        shown = table("Considered and not found", specs, ruled, key="considered")
-        yield Fold("ruled-out", "Considered and not found", line, (("bare", shown),))
+        shown = considered_table("Cause", lambda rule: text(rule.replace("-", " ")), ruled)
+        yield Fold("ruled-out", NOT_FOUND, line, (("bare", shown),))
     times = sorted(window.us for window in step.windows)
     facts = [
         Fact("Recorded by", text(trace.source)),
