@@ -7,14 +7,12 @@ by strings, several metrics in one where they only inform; `k.fact` adds a thres
 What a kernel was written in or made by, and who can change it, changes its advice only: no rule
 decides by it (tests/diagnosis/test_rules.py)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, Self, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.cache import remembered
@@ -210,7 +208,7 @@ class Kernel:
     rule: str = ""
 
     @classmethod
-    def of(cls, profile: Profile, rule: str = "") -> Kernel:
+    def of(cls, profile: Profile, rule: str = "") -> Self:
         """A launch with the time model of what its profile holds."""
         return cls(profile, time_model.build(profile), rule)
 

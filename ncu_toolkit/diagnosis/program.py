@@ -43,13 +43,7 @@ COVERED: Final = Threshold(
 LATE: Final = "launch-bound"
 OPTIMIZER: Final = "optimizer-launches"
 #: Causes whose fix makes one launch of several.
-MERGED: Final = (
-    OPTIMIZER,
-    "small-ops-loop",
-    "unfused-chain",
-    "spelled-out",
-    "unfused-attention",
-)
+MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
 #: Late launches belong to the cause that would merge them if it has so much of their time.
 MOST_LATE: Final = Threshold(
     0.5, "with most of the late time its own, its fix is the first to make"

@@ -13,14 +13,7 @@ from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.achieved import programs
 from ncu_toolkit.diagnosis.kernel import authored, made_by
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.card import (
-    NAME,
-    Card,
-    CodeLine,
-    UnitBar,
-    factor_text,
-    in_the_middle,
-)
+from ncu_toolkit.document.card import NAME, Card, CodeLine, UnitBar, factor_text, in_the_middle
 from ncu_toolkit.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.document.views import CARDS, TOP, Answer
 from ncu_toolkit.explain.verdict import extents
@@ -227,12 +220,7 @@ def headline(found: ProgramDiagnosis) -> str:
     else:
         wall += " of kernels"
     whole = f"whole run of {wall}" if trace.timed else wall
-    parts = (
-        trace.program,
-        whole if step.how == "whole" else f"step of {wall} ({seen})",
-        gpu,
-        work,
-    )
+    parts = (trace.program, whole if step.how == "whole" else f"step of {wall} ({seen})", gpu, work)
     return " · ".join(visible(part) for part in parts if part)
 
 
@@ -268,15 +256,10 @@ def _in_unit(part_us: float, wall_us: float, digits: int = 2) -> str:
 
 def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
     return Card(
-        kernel="",
-        time_us=None,
-        gpu="",
-        shape="",
         state="roof" if finding.good else "slow",
         bottleneck=visible(finding.rule),
         title=visible(finding.title),
         gain=saving(finding, found.account.wall_us),
-        factor=None,
         confidence=finding.confidence,
         summary=visible(finding.summary),
         where=_where(found, finding, lines),
@@ -320,15 +303,10 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     return Card(
-        kernel="",
-        time_us=None,
-        gpu="",
-        shape="",
         state="together",
         bottleneck="none",
         title=head,
         gain=gain,
-        factor=None,
         confidence="medium",
         summary=summary,
         do=advice,

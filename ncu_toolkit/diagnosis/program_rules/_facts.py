@@ -4,6 +4,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final, Literal
 
@@ -325,7 +326,5 @@ def fact(
     found = Evidence(metric, label, float(value), unit, meaning)
     if limit is None:
         return found
-    stated = Evidence(
-        metric, label, float(value), unit, meaning, limit.value, comparison, limit.source
-    )
+    stated = replace(found, threshold=limit.value, comparison=comparison, source=limit.source)
     return stated if stated.holds else found

@@ -2,8 +2,6 @@
 
 Source: NVIDIA CUDA Compiler Driver, --optimize and --device-debug."""
 
-from __future__ import annotations
-
 ID = "optimize"
 TITLE = "Optimized code"
 CAUSES = ("debug-build",)
