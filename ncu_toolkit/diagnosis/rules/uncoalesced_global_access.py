@@ -70,6 +70,10 @@ EXCESS: Final = Threshold(
 WALK: Final = Threshold(WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
+#: What passes the queue in which scattered accesses stand, and the cycles that it takes without one:
+#: shared loads take 19 to 33 on Volta to Hopper (microbenchmarks of Jia et al.; Luo et al.).
+BEHIND: Final = ("shared", "shuffle")
+ALONE: Final = 33.0
 #: Times the sectors of lanes side by side from which lanes lie apart: misaligned ones touch a
 #: quarter more.
 APART: Final = 2
@@ -130,9 +134,14 @@ def find(k: Kernel) -> Outcome:
     data = keep(global_wavefront_part(k), tags)
     rows = _more_warps(k)
     again = rewritten(k)
+    behind = keep(_behind(k), tags)
+    others = {
+        "mio_throttle": behind,
+        "short_scoreboard": keep(k.blame("short_scoreboard", *BEHIND), behind),
+    }
     removal = Removal(
         "with coalesced accesses",
-        stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
+        stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors, **others},
         loads={
             "l1_tag": tags,
             "l1_data": data,
@@ -170,6 +179,17 @@ def find(k: Kernel) -> Outcome:
         "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
         locations=places,
     )
+
+
+def _behind(k: Kernel) -> float:
+    """Part (0-1) of the waiting for shuffles and shared memory that is queueing behind global accesses:
+    what such an instruction takes beyond ALONE, by the part of the queue's passes that is theirs."""
+    passing, stack = k.executed(*BEHIND), k.profile.stalls
+    waited = dict(stack.reasons).get("short_scoreboard", 0.0) if stack else 0.0
+    if not passing or not waited:
+        return 0.0
+    cycles = waited * k.blame("short_scoreboard", *BEHIND) * k.profile.mix.total / passing
+    return max(0.0, 1 - ALONE / cycles) * global_wavefront_part(k) if cycles else 0.0
 
 
 def open_in_code(facts: KernelFacts) -> str:
