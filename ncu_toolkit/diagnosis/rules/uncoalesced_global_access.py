@@ -52,6 +52,7 @@ from ncu_toolkit.diagnosis.rules._launch import (
     queueing,
     read_in_pieces,
     rewritten,
+    warp_latency,
 )
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.model import Evidence
@@ -134,14 +135,11 @@ def find(k: Kernel) -> Outcome:
     data = keep(global_wavefront_part(k), tags)
     rows = _more_warps(k)
     again = rewritten(k)
-    behind = keep(_behind(k), tags)
-    others = {
-        "mio_throttle": behind,
-        "short_scoreboard": keep(k.blame("short_scoreboard", *BEHIND), behind),
-    }
+    left = keep(_behind(k), tags)
+    behind = {"mio_throttle": left, **k.shrink(left, BEHIND, "short_scoreboard")}
     removal = Removal(
         "with coalesced accesses",
-        stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors, **others},
+        stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors, **behind},
         loads={
             "l1_tag": tags,
             "l1_data": data,
@@ -184,12 +182,9 @@ def find(k: Kernel) -> Outcome:
 def _behind(k: Kernel) -> float:
     """Part (0-1) of the waiting for shuffles and shared memory that is queueing behind global accesses:
     what such an instruction takes beyond ALONE, by the part of the queue's passes that is theirs."""
-    passing, stack = k.executed(*BEHIND), k.profile.stalls
-    waited = dict(stack.reasons).get("short_scoreboard", 0.0) if stack else 0.0
-    if not passing or not waited:
-        return 0.0
-    cycles = waited * k.blame("short_scoreboard", *BEHIND) * k.profile.mix.total / passing
-    return max(0.0, 1 - ALONE / cycles) * global_wavefront_part(k) if cycles else 0.0
+    passing = k.executed(*BEHIND) or math.inf
+    waited = k.waiting_for(BEHIND, "short_scoreboard") * (warp_latency(k) or 0.0) * k.total
+    return max(0.0, 1 - ALONE * passing / waited) * global_wavefront_part(k) if waited else 0.0
 
 
 def open_in_code(facts: KernelFacts) -> str:
