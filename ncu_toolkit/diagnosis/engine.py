@@ -166,11 +166,17 @@ def _bounded(finding: Finding, model: time_model.TimeModel) -> Finding:
 def _for_caller(finding: Finding, profile: Profile) -> Finding:
     """A finding with advice on the call of a kernel that is not the reader's own code; commands that
     collect what the report lacks stay."""
-    instead = kernel.call(profile, load_rules()[finding.bottleneck].CALL)
+    instead = kernel.call(profile, call_of(finding))
     if not instead or finding.bottleneck == unknown.ID:
         return finding
     commands = tuple(step for step in finding.advice if isinstance(step, Advice))
     return replace(finding, advice=(*instead, *commands))
+
+
+def call_of(finding: Finding) -> kernel.Elsewhere:
+    """What to change about the call, by who made the kernel; how large blocks are he alone decides."""
+    blocks = any(fact.metric == "block_rate" for fact in finding.evidence)
+    return {} if blocks else load_rules()[finding.bottleneck].CALL
 
 
 def _weight(finding: Finding) -> float:

@@ -17,7 +17,10 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.achieved import expected
+from ncu_toolkit.diagnosis.engine import call_of
+from ncu_toolkit.diagnosis.kernel import CALL, made_by
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
 from ncu_toolkit.diagnosis.rules import step_rules, title
@@ -66,6 +69,7 @@ _WHY: Final[Mapping[GapCause, str]] = {
     "between": "work is queued and does not start: it waits for another stream, an event, or another program on this GPU",
     "unknown": "the trace does not show why",
 }
+DOMINANT: Final = Threshold(0.5, "the largest part of the step, whatever the others are")
 #: Findings of kernels that are shown: more is what the table of kernels is for.
 _KERNELS: Final = 8
 
@@ -98,7 +102,8 @@ def diagnose_program(
                 outcome = msgspec.structs.replace(outcome, rule=name, title=rule.TITLE)
             found.append(outcome)
     found = _merged(found, considered, s)
-    found = [_with_switch(each, s) for each in _joined(found, _kernels(s, known), s, known)]
+    kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
+    found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
     shown = _with_expected(shown, s)
     considered += covered
@@ -335,18 +340,46 @@ def _kernels(
         if op.kind == "kernel" and op.shape in known:
             ops[op.shape].append(at)
     groups: dict[tuple[str, str], list[tuple[Finding, list[int], float]]] = defaultdict(list)
+    roofs = []
     for shape, places in ops.items():
-        finding = known[shape][1].primary
-        if finding.good or not finding.saved:
-            continue
-        launch = s.trace.shapes[shape]
-        saved = finding.saved * s.us(places)
-        groups[finding.bottleneck, launch.function or launch.kernel].append(
-            (finding, places, saved)
-        )
-    made = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
-    worth = [each for each in made if s.worth(each.ceiling_us)]
-    return sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS]
+        finding, launch = known[shape][1].primary, s.trace.shapes[shape]
+        function = launch.function or launch.kernel
+        near = finding.speedup is None and finding.confidence == "medium" and not finding.weight
+        if (finding.good or near) and s.worth(s.us(places), DOMINANT):
+            roof = _of_kernel(s, finding.bottleneck, function, [(finding, places, 0.0)])
+            head = f"{function} is {'at' if finding.good else 'near'} its roof"
+            said = roof.summary + _moved(known[shape][0])
+            roofs.append(msgspec.structs.replace(roof, title=head, summary=said, good=True))
+        # of a report alone the reader may be the library's author
+        made = made_by(launch.kernel) if s.trace.timed else None
+        if finding.saved and not finding.good and (made not in CALL or made in call_of(finding)):
+            saved = finding.saved * s.us(places)
+            groups[finding.bottleneck, function].append((finding, places, saved))
+    found = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
+    worth = [each for each in found if s.worth(each.ceiling_us)]
+    return [*sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS], *roofs]
+
+
+def _moved(profile: Profile | None) -> str:
+    """What a kernel moves to and from device memory a second, and what it could, as a sentence."""
+    names = ("duration", "dram_bytes", "dram_utilization")
+    us, moved, part = (figures.value(profile, name) if profile else None for name in names)
+    if not us or not moved or not part:
+        return ""
+    rate = moved / us * 1e6
+    return f" Device memory moves {units.si(rate, 'B/s')} of {units.si(rate / part, 'B/s')}."
+
+
+def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -> bool:
+    """Whether a finding of the step does without a kernel's launches, and saves as large a part of
+    them as making them faster."""
+    own, part = {*kernel.ops}, part_saved(kernel, s.account)
+    return not kernel.good and any(
+        part_saved(each, s.account) >= part
+        and s.us(own.intersection(each.ops)) >= COVERED.value * s.us(own)
+        for each in found
+        if each.rule in (*MERGED, "layout-copies")
+    )
 
 
 def _of_kernel(
@@ -356,16 +389,14 @@ def _of_kernel(
     places = sorted(at for _, ops, _ in group for at in ops)
     us, saved = s.us(places), sum(each[2] for each in group)
     times = units.counted(len(places), "launch", "launches")
+    part = f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}."
     made = s.finding(
         f"{function}, {times}, {s.of_step(us)}: {first.summary}",
         first.confidence,
         saved,
         ops=places,
         evidence=first.evidence,
-        arithmetic=(
-            *first.arithmetic,
-            f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}.",
-        ),
+        arithmetic=(*first.arithmetic, part) if saved else first.arithmetic,
         advice=first.advice,
     )
     return msgspec.structs.replace(made, rule=name, title=f"{title(name)} in {function}")

@@ -11,7 +11,8 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.diagnosis.achieved import programs
-from ncu_toolkit.diagnosis.kernel import authored, made_by
+from ncu_toolkit.diagnosis.kernel import CALL, authored, made_by
+from ncu_toolkit.diagnosis.program import DOMINANT
 from ncu_toolkit.diagnosis.rules import title
 from ncu_toolkit.document.card import NAME, Card, CodeLine, UnitBar, factor_text, in_the_middle
 from ncu_toolkit.document.tables import Cell, Spec, Table, table
@@ -36,8 +37,6 @@ _LINES: Final = 2
 _MOST_OF: Final = 0.9
 #: Part of the step (0-1) without work from which a step without a finding is no healthy one.
 _MUCH_IDLE: Final = 0.05
-#: Part of the step (0-1) from which on a kernel of the author's own is told where nothing else is.
-_DOMINANT: Final = 0.5
 #: Spread of the steps' times above which the shortest and the longest are told.
 _STEADY: Final = 0.2
 _IDLE: Final = "idle: "
@@ -280,7 +279,7 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
     """The card of a step of which no finding would save time; `kernels` are those of the step."""
     good = next((each for each in found.findings if each.good), None)
     if good is not None:
-        return replace(_card(found, good), summary=f"Nothing stands out: {visible(good.summary)}")
+        return _card(found, good)
     ruled = sum(each.outcome == "ruled out" for each in found.considered)
     told = [
         f"{counted(ruled, 'known cause')} of lost time {'is' if ruled == 1 else 'are'} ruled out"
@@ -289,15 +288,20 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
         told.append(f"for {counted(left, 'more', 'more')} the trace holds too little")
     summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
     head, gain = "Nothing stands out", "no known cause"
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[str, ...] = ()
     wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
     longest = next(iter(kernels), None)
-    if longest is not None and longest.share >= _DOMINANT and _own(longest.launch):
+    told_of = longest.verdict.primary if longest and longest.verdict else None
+    if longest and longest.share >= DOMINANT.value and (told_of or _own(longest.launch)):
         name, share = kernel_label(longest.launch), units.percent(longest.share, 2)
         head = f"{name} takes {share} of the {found.step.word}"
         gain = "a trace does not show why"
         command = f"ncu-toolkit profile --kernel {shell_word(longest.launch.function)} -- PROGRAM"
         advice = (Advice("Profile this kernel with counters", command),)
+        if told_of:
+            theirs = made_by(longest.launch.kernel) in CALL
+            gain = "only another call avoids it" if theirs else "no known cause"
+            summary, advice = visible(told_of.summary), told_of.advice
     elif wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {found.step.word}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
@@ -309,16 +313,14 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
         gain=gain,
         confidence="medium",
         summary=summary,
-        do=advice,
+        do=tuple(shown_step(step, visible) for step in advice),
     )
 
 
 def _own(launch: Launch) -> bool:
     """Whether the program's author can have written the kernel."""
     other = kernel_class(launch).id == "other"
-    return authored(launch.kernel) or (
-        other and made_by(launch.kernel) in (None, "cuda", "numba", "warp")
-    )
+    return authored(launch.kernel) or (other and made_by(launch.kernel) not in CALL)
 
 
 def _longest_gap(found: ProgramDiagnosis) -> str:

@@ -76,14 +76,6 @@ REUSE: Final = Threshold(
 )
 
 
-CALL: Final = {
-    "torch": (
-        "Give it contiguous operands of one dtype, for which PyTorch has kernels with wide accesses.",
-        "Let torch.compile fuse it with its neighbours, or give it a larger batch.",
-    )
-}
-
-
 def find(k: Kernel) -> Outcome:
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"]
     measured = k.fact(

@@ -58,6 +58,10 @@ EXCESS: Final = Threshold(
 WALK: Final = Threshold(WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
+#: What passes the queue in which scattered accesses stand, and the cycles that it takes without one:
+#: shared loads take 19 to 33 on Volta to Hopper (microbenchmarks of Jia et al.; Luo et al.).
+BEHIND: Final = ("shared", "shuffle")
+ALONE: Final = 33.0
 #: Times the sectors of lanes side by side from which lanes lie apart: misaligned ones touch a
 #: quarter more.
 APART: Final = 2
@@ -118,9 +122,11 @@ def find(k: Kernel) -> Outcome:
     data = keep(_launch.global_wavefront_part(k), tags)
     rows = _more_warps(k)
     again = _launch.rewritten(k)
+    left = keep(_behind(k), tags)
+    behind = {"mio_throttle": left, **k.shrink(left, BEHIND, "short_scoreboard")}
     removal = Removal(
         "with coalesced accesses",
-        stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
+        stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors, **behind},
         loads={
             "l1_tag": tags,
             "l1_data": data,
@@ -157,6 +163,16 @@ def find(k: Kernel) -> Outcome:
         _advice(k, at(places)),
         "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
         locations=places,
+    )
+
+
+def _behind(k: Kernel) -> float:
+    """Part (0-1) of the waiting for shuffles and shared memory that is queueing behind global accesses:
+    what such an instruction takes beyond ALONE, by the part of the queue's passes that is theirs."""
+    passing = k.executed(*BEHIND) or math.inf
+    waited = k.waiting_for(BEHIND, "short_scoreboard") * (_launch.warp_latency(k) or 0.0) * k.total
+    return (
+        max(0.0, 1 - ALONE * passing / waited) * _launch.global_wavefront_part(k) if waited else 0.0
     )
 
 
