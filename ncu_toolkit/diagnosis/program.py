@@ -63,13 +63,16 @@ SMALL_GRIDS: Final = "idle-streams"
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
 )
+BETWEEN: Final = Threshold(
+    6.0, "us: the 95th percentile of the gaps between queued operations in published traces"
+)
 #: Why such time has no finding, by what the account says of it.
 _WHY: Final[Mapping[GapCause, str]] = {
     "host late": "the host launches late, or a launch itself takes long (code is loaded, a profiler writes its records)",
     "sync": "the host waited for the GPU",
     "copy": "the host waited for copies",
     "allocation": "memory is allocated or freed",
-    "between": "work is queued and does not start: it waits for another stream, an event, or another program on this GPU",
+    "between": "work is queued and does not start: it waits for another stream, an event, or another process",
     "unknown": "the trace does not show why",
 }
 #: Findings of kernels that are shown: more is what the table of kernels is for.
@@ -247,6 +250,9 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
     for cause, us in sorted(idle.items(), key=lambda each: -each[1]):
         if s.worth(us, TOLD):
             why = _WHY[cause]
+            each = us / sum(gap.cause == cause for gap in s.gaps)
+            if cause == "between" and (each <= BETWEEN.value or len(s.streams) == 1):
+                why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels have fewer such gaps"
             if cause == "host late" and not s.steady:
                 why = "the host launches late. How much of that is the program's start is not known, since no step was found"
             yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."

@@ -23,7 +23,7 @@ WORTH: Final = Threshold(
 _LINES: Final = 3
 Confidence = Literal["high", "medium", "low"]
 StepOutcome = StepFinding | NoFinding
-Framework = Literal["torch", "xla", "cupy", ""]
+Framework = Literal["torch", "xla", "cupy", "numba", ""]
 #: The range that PyTorch opens for an optimizer's update.
 _OPTIMIZER: Final = "Optimizer.step"
 #: Operators that run what torch.compile made, and kernels of TorchInductor.
@@ -128,6 +128,11 @@ class StepFacts:
     def of_class(self, *names: str) -> list[int]:
         return [at for at, name in enumerate(self.classes) if name in names]
 
+    @cached_property
+    def streams(self) -> set[tuple[int, int]]:
+        """Process and stream of all work of the trace."""
+        return {(op.process, op.stream) for op in self.trace.ops}
+
     # Idle time
 
     def idle(self, *causes: GapCause) -> list[int]:
@@ -229,7 +234,7 @@ class StepFacts:
         """The framework that launched most of the step's kernels: its own kernels prove it, or
         operators that the trace names."""
         made = Counter(kernel.made_by(launch.kernel) for launch in self.launches if launch)
-        for name in ("torch", "xla", "cupy"):
+        for name in ("torch", "xla", "cupy", "numba"):
             if made[name]:
                 return name
         torch = any(

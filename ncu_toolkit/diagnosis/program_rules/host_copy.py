@@ -26,8 +26,8 @@ hardware/specs.py.
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import away, staged
+from ncu_toolkit.diagnosis.program_rules._facts import WORTH, Confidence, StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.program_rules._host import away, copied, staged, waits
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import host_link
 
@@ -42,13 +42,11 @@ HIDDEN: Final = Threshold(
 
 
 def find(s: StepFacts) -> StepOutcome:
-    copies = [
-        at for at, op in enumerate(s.ops) if op.kind == "copy" and op.path in ("HtoD", "DtoH")
-    ]
+    copies = [at for at, op in enumerate(s.ops) if copied(op) == "bulk"]
     if not copies:
         if missing := s.lacks("wall time"):
             return s.abstain("A report has no copies.", *missing)
-        return s.ruled_out(f"The {s.word} copies nothing between host and device.")
+        return s.ruled_out(f"The {s.word} copies no more than a few bytes between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
     # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.
     pageable = [
@@ -60,9 +58,9 @@ def find(s: StepFacts) -> StepOutcome:
     # Copies of pinned memory can run beside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
     staging = [] if s.lacks("wall time", "host calls") else [e for e in away(s) if staged(s, e)]
-    waits = s.idle("copy")
-    gaps = sorted({*waits, *(at for each in staging for at in each.gaps)})
-    waited, ended = {s.gaps[at].call for at in waits}, {s.gaps[at].before for at in gaps}
+    held_up = waits(s, "bulk")
+    gaps = sorted({*held_up, *(at for each in staging for at in each.gaps)})
+    waited, ended = {s.gaps[at].call for at in held_up}, {s.gaps[at].before for at in gaps}
     held = (
         copies
         if s.us(copies) > kernels
@@ -97,6 +95,12 @@ def find(s: StepFacts) -> StepOutcome:
     beside = (
         f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link and rate else ""
     )
+    idle = s.idle_us(gaps)
+    waited_for = (
+        f"; for {units.duration(idle)} the GPU waits until the host {'has copied them to pinned memory' if staging else 'has queued them'}"
+        if idle >= WORTH.value * us
+        else ""
+    )
     if len(pageable) and s.us(pageable) >= s.us(held) / 2:
         proven = all(s.ops[at].pinned is False for at in pageable)
         which = (
@@ -112,6 +116,11 @@ def find(s: StepFacts) -> StepOutcome:
                 "Copy narrow types (uint8, float16) and convert them on the GPU.",
             ),
             cupy=("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
+            numba=(
+                "Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results once, after it (x.copy_to_host()). "
+                "A NumPy array that is given to a kernel is copied in both directions at each launch.",
+                "Use cuda.pinned_array for what each step must copy.",
+            ),
         )
     else:
         which, sure = "between host and device", "medium"
@@ -123,14 +132,15 @@ def find(s: StepFacts) -> StepOutcome:
             ),
         )
     return s.finding(
-        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)} with the waiting for copies, {units.si(size, 'B')}{rate}{beside}.",
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)}. {units.si(size, 'B')} take {units.duration(took)} to copy{rate}"
+        f"{beside}{waited_for}.",
         sure,
         us,
         ops=held,
         gaps=gaps,
         evidence=evidence,
         arithmetic=(
-            f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(s.idle_us(gaps))} for them. "
+            f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(idle)} for them. "
             "All of it goes if they are not needed, or run beside kernels.",
         ),
         advice=advice,
