@@ -104,7 +104,9 @@ def diagnose_program(
             if outcome.rule:  # a kernel's cause, known from the trace
                 considered.append(NoFinding(name, "ruled out", f'Told as "{outcome.title}".'))
             else:
-                outcome = msgspec.structs.replace(outcome, rule=name, title=rule.TITLE)
+                outcome = msgspec.structs.replace(
+                    outcome, rule=name, title=outcome.title or rule.TITLE
+                )
             found.append(outcome)
     found = _merged(found, considered, s)
     found = [_with_switch(each, s) for each in _joined(found, _kernels(s, known), s, known)]
@@ -193,7 +195,8 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
         return finding
     cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
     done = "compile" if "fused" in s.classes else None
-    able = [each for each in switches_for(finding.rule, s.framework, cc) if each.group != done]
+    able = switches_for(finding.rule, s.framework, cc)
+    able = tuple(e for e in able if e.group != done and e.id not in s.useless)
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 
@@ -251,7 +254,8 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
         if s.worth(us, TOLD):
             why = _WHY[cause]
             each = us / sum(gap.cause == cause for gap in s.gaps)
-            if cause == "between" and (each <= BETWEEN.value or len(s.streams) == 1):
+            alone = len({(op.process, op.stream) for op in s.trace.ops}) == 1
+            if cause == "between" and (alone or each <= BETWEEN.value):
                 why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels have fewer such gaps"
             if cause == "host late" and not s.steady:
                 why = "the host launches late. How much of that is the program's start is not known, since no step was found"

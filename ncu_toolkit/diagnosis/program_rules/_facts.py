@@ -43,6 +43,8 @@ class StepFacts:
         self.word = step.word
         #: Gaps of launches that another finding would merge.
         self.claimed: frozenset[int] = frozenset()
+        #: Ids of switches that rules saw to be of no use in this program.
+        self.useless: set[str] = set()
 
     # What the trace holds
 
@@ -127,11 +129,6 @@ class StepFacts:
 
     def of_class(self, *names: str) -> list[int]:
         return [at for at, name in enumerate(self.classes) if name in names]
-
-    @cached_property
-    def streams(self) -> set[tuple[int, int]]:
-        """Process and stream of all work of the trace."""
-        return {(op.process, op.stream) for op in self.trace.ops}
 
     # Idle time
 

@@ -26,7 +26,7 @@ hardware/specs.py.
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.program_rules._facts import WORTH, Confidence, StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.program_rules._host import away, copied, staged, waits
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import host_link
@@ -39,6 +39,21 @@ SLOW: Final = Threshold(
 HIDDEN: Final = Threshold(
     0.25, "of the copies' time: shorter kernels hide little, so that only less copying helps"
 )
+#: What to do about pageable memory, by framework, and about other copies.
+_PIN: Final = {
+    "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",),
+    "torch": ('Pin the batch (DataLoader(pin_memory=True), or x.pin_memory()), and x.to("cuda", non_blocking=True) one batch ahead on a side stream.',
+              "Copy narrow types (uint8, float16) and convert them on the GPU."),
+    "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
+    "numba": ("Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results after it (x.copy_to_host()). "
+              "A NumPy array that is given to a kernel is copied in both directions at each launch.",
+              "Use cuda.pinned_array for what each step must copy."),
+}  # fmt: skip
+_LESS: Final = {
+    "": ("Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
+         "Copy both directions at a time, on two streams: the link takes both."),
+    "xla": ("Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied anew in each call.",),
+}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -73,21 +88,11 @@ def find(s: StepFacts) -> StepOutcome:
     if both and hides and not pageable and all(s.ops[at].pinned for at in held):
         return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
     evidence = (
-        s.part(
-            "copies_exposed",
-            "Copies that nothing hides",
-            us,
-            f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing.",
-        ),
-        fact(
-            "pageable_copies",
-            "Pageable copies",
-            len(pageable),
-            "count",
-            "Copies from or to memory that is not pinned, or too slow to be.",
-        ),
+        s.part("copies_exposed", "Copies that nothing hides", us,
+               f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
+        fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be."),
         fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved."),
-    )
+    )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     took = sum(s.ops[at].us for at in held)
@@ -98,39 +103,16 @@ def find(s: StepFacts) -> StepOutcome:
     idle = s.idle_us(gaps)
     waited_for = (
         f"; for {units.duration(idle)} the GPU waits until the host {'has copied them to pinned memory' if staging else 'has queued them'}"
-        if idle >= WORTH.value * us
+        if s.worth(idle)
         else ""
     )
     if len(pageable) and s.us(pageable) >= s.us(held) / 2:
         proven = all(s.ops[at].pinned is False for at in pageable)
-        which = (
-            "from or to pageable memory"
-            if proven
-            else "from or to memory that seems to be pageable"
-        )
+        which = f"from or to {'pageable memory' if proven else 'memory that seems to be pageable'}"
         sure: Confidence = "high" if proven else "medium"
-        advice = s.advice(
-            "Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",
-            torch=(
-                'DataLoader(pin_memory=True) and batch.to("cuda", non_blocking=True), one batch ahead on a side stream.',
-                "Copy narrow types (uint8, float16) and convert them on the GPU.",
-            ),
-            cupy=("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
-            numba=(
-                "Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results once, after it (x.copy_to_host()). "
-                "A NumPy array that is given to a kernel is copied in both directions at each launch.",
-                "Use cuda.pinned_array for what each step must copy.",
-            ),
-        )
+        advice = s.advice(*_PIN[""], **_PIN)
     else:
-        which, sure = "between host and device", "medium"
-        advice = s.advice(
-            "Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
-            "Copy both directions at a time, on two streams: the link takes both.",
-            xla=(
-                "Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied anew in each call.",
-            ),
-        )
+        which, sure, advice = "between host and device", "medium", s.advice(*_LESS[""], **_LESS)
     return s.finding(
         f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)}. {units.si(size, 'B')} take {units.duration(took)} to copy{rate}"
         f"{beside}{waited_for}.",
