@@ -55,7 +55,7 @@ _HLO: Final = (
 #: fusion. The others are namespaces of libraries, and names of cuBLAS, cuDNN and NCCL. All 542
 #: launches of the field benchmark and the ladders are named right.
 _PATTERNS: Final[Mapping[Language, str]] = {
-    "numba": r"\[abi:v\d+,cw51c|^(void )?cudapy::|\(Array<[\w ]+, \(int\)\d+, [ACF], (mutable|readonly)",
+    "numba": r"\[abi:v\d+(?:,|\]\[abi:)cw51c|^(void )?cudapy::|\(Array<[\w ]+, \(int\)\d+, [ACF], (mutable|readonly)",
     "warp": r"_[0-9a-f]{8}_cuda_kernel_(forward|backward)$",
     "cupy": rf"^cupy_[a-z0-9_]+?__{_TYPE}(_{_TYPE})*$",
     "torch": r"^(void )?(at::native|pytorch_flash)::|^fmha_cutlass[FB]_|^triton_(poi|red|per|tem|for)_fused_"

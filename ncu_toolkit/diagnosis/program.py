@@ -60,13 +60,16 @@ SMALL_GRIDS: Final = "idle-streams"
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
 )
+BETWEEN: Final = Threshold(
+    6.0, "us: the 95th percentile of the gaps between queued operations in published traces"
+)
 #: Why such time has no finding, by what the account says of it.
 _WHY: Final[Mapping[GapCause, str]] = {
     "host late": "the host launches late, or a launch itself takes long (code is loaded, a profiler writes its records)",
     "sync": "the host waited for the GPU",
     "copy": "the host waited for copies",
     "allocation": "memory is allocated or freed",
-    "between": "work is queued and does not start: it waits for another stream, an event, or another program on this GPU",
+    "between": "work is queued and does not start: it waits for another stream, an event, or another process",
     "unknown": "the trace does not show why",
 }
 DOMINANT: Final = Threshold(0.5, "the largest part of the step, whatever the others are")
@@ -99,7 +102,9 @@ def diagnose_program(
             if outcome.rule:  # a kernel's cause, known from the trace
                 considered.append(NoFinding(name, "ruled out", f'Told as "{outcome.title}".'))
             else:
-                outcome = msgspec.structs.replace(outcome, rule=name, title=rule.TITLE)
+                outcome = msgspec.structs.replace(
+                    outcome, rule=name, title=outcome.title or rule.TITLE
+                )
             found.append(outcome)
     found = _merged(found, considered, s)
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
@@ -189,7 +194,8 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
         return finding
     cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
     done = "compile" if "fused" in s.classes else None
-    able = [each for each in switches_for(finding.rule, s.framework, cc) if each.group != done]
+    able = switches_for(finding.rule, s.framework, cc)
+    able = tuple(e for e in able if e.group != done and e.id not in s.useless)
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 
@@ -246,6 +252,10 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
     for cause, us in sorted(idle.items(), key=lambda each: -each[1]):
         if s.worth(us, TOLD):
             why = _WHY[cause]
+            each = us / sum(gap.cause == cause for gap in s.gaps)
+            alone = len({(op.process, op.stream) for op in s.trace.ops}) == 1
+            if cause == "between" and (alone or each <= BETWEEN.value):
+                why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels have fewer such gaps"
             if cause == "host late" and not s.steady:
                 why = "the host launches late. How much of that is the program's start is not known, since no step was found"
             yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."

@@ -379,6 +379,22 @@ def test_idle_time_without_a_finding_is_told() -> None:
     assert not diagnose_program(step, account).notes
 
 
+@pytest.mark.parametrize(("streams", "us", "said"), [
+    (1, 1.2, "from one queued operation to the next"),
+    (1, 9.0, "from one queued operation to the next"),
+    (2, 9.0, "another stream"),
+])  # fmt: skip
+def test_why_queued_work_does_not_start(streams: int, us: float, said: str) -> None:
+    step, account = step_of(
+        [("a(float*)", 5.0, us, "between"), ("b(float*)", 5.0, us, "between")] * 4
+    )
+    ops = tuple(
+        msgspec.structs.replace(op, stream=i % streams) for i, op in enumerate(step.trace.ops)
+    )
+    step = msgspec.structs.replace(step, trace=msgspec.structs.replace(step.trace, ops=ops))
+    assert any(said in each for each in diagnose_program(step, account).notes)
+
+
 def test_of_a_whole_run_it_says_the_run() -> None:
     step, account = step_of(late_launches())
     step = msgspec.structs.replace(step, how="whole")

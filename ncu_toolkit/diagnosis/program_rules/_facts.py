@@ -24,7 +24,7 @@ WORTH: Final = Threshold(
 _LINES: Final = 3
 Confidence = Literal["high", "medium", "low"]
 StepOutcome = StepFinding | NoFinding
-Framework = Literal["torch", "xla", "cupy", ""]
+Framework = Literal["torch", "xla", "cupy", "numba", ""]
 #: The range that PyTorch opens for an optimizer's update.
 _OPTIMIZER: Final = "Optimizer.step"
 #: Operators that run what torch.compile made, and kernels of TorchInductor.
@@ -44,6 +44,8 @@ class StepFacts:
         self.word = step.word
         #: Gaps of launches that another finding would merge.
         self.claimed: frozenset[int] = frozenset()
+        #: Ids of switches that rules saw to be of no use in this program.
+        self.useless: set[str] = set()
 
     # What the trace holds
 
@@ -230,7 +232,7 @@ class StepFacts:
         """The framework that launched most of the step's kernels: its own kernels prove it, or
         operators that the trace names."""
         made = Counter(kernel.made_by(launch.kernel) for launch in self.launches if launch)
-        for name in ("torch", "xla", "cupy"):
+        for name in ("torch", "xla", "cupy", "numba"):
             if made[name]:
                 return name
         torch = any(
