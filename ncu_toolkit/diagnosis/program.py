@@ -18,6 +18,7 @@ import msgspec
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.achieved import expected
+from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
 from ncu_toolkit.diagnosis.rules import step_rules, title
@@ -190,7 +191,13 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
         return finding
     cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
     done = "compile" if "fused" in s.classes else None
-    able = [each for each in switches_for(finding.rule, s.framework, cc) if each.group != done]
+    update = _patterns.optimizer(s)
+    classes = {*s.classes, *(("optimizer",) if update and not update.written else ())}
+    able = [
+        each
+        for each in switches_for(finding.rule, s.framework, cc)
+        if each.group != done and (not each.classes or classes.intersection(each.classes))
+    ]
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 

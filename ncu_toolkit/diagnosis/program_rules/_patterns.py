@@ -159,6 +159,8 @@ class Update:
     each: tuple[tuple[int, ...], ...]
     foreach: bool
     name: str = ""
+    written: bool = False
+    """Whether several lines of the program queue it: no `optimizer.step()` does."""
 
     @property
     def ops(self) -> tuple[int, ...]:
@@ -200,7 +202,8 @@ def optimizer(s: StepFacts) -> Update | None:
                         for group in _parameters(s, run)
                         if any(s.operations[at] == marks[0] for at in group)
                     ]
-                    return Update(tuple(each), False, "Adam")
+                    lines = {call.line for group in each for at in group if (call := s.call(at))}
+                    return Update(tuple(each), False, "Adam", written=len(lines - {-1}) > 1)
     return None
 
 

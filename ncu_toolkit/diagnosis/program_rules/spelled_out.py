@@ -70,7 +70,7 @@ def find(s: StepFacts) -> StepOutcome:
             "Compute each in one kernel.",
             torch=(
                 f"Call {units.listed([_CALLS[name] for name in found])}.",
-                "Or torch.compile the model, which fuses these launches.",
+                "Or torch.compile the model or the function, which fuses these launches.",
             ),
             compiled=(
                 f"Call {units.listed([_CALLS[name] for name in found])}.",

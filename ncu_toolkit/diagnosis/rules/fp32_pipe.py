@@ -155,6 +155,7 @@ def find(k: Kernel) -> Outcome:
             removal,
             evidence,
             (
+                *_precision(k),
                 *k.advice(
                     *_advice(k),
                     triton=(
@@ -162,7 +163,6 @@ def find(k: Kernel) -> Outcome:
                         "Raise num_stages, so that the operands of the next step are under way during this one.",
                     ),
                 ),
-                *_precision(k),
             ),
             f"The FMA pipe reaches {percent(BEST.value, 2)}. "
             + (
@@ -243,10 +243,10 @@ def _precision(k: Kernel) -> tuple[str, ...]:
     """The choice of a smaller type, where tensor cores would take the kernel's products in it."""
     if k.device.cc < (8, 0) or not is_fp32_product(k):
         return ()
+    gain = "several times faster" if k.device.cc in WIDE_TENSOR else "faster"
     if k.language == "triton":
-        said = 'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot.'
+        said = f'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot: tensor cores are {gain} on this GPU.'
     else:
-        gain = "several times faster" if k.device.cc in WIDE_TENSOR else "faster"
         said = (
             "If TF32 (10-bit mantissa) or BF16 (7-bit) products are accurate enough, use the tensor cores. They sum in FP32 "
             f"and are {gain} on this GPU."
@@ -263,8 +263,8 @@ def _between(k: Kernel, busy: float) -> str:
     if held_back < WEAK_STALL.value:
         return others or "The rest is overhead between the multiply-adds"
     words = (
-        f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but its "
-        "operands may share a register bank"
+        f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but "
+        "the FMA pipe does not take it yet"
     )
     return f"{words}. {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
 
