@@ -95,7 +95,7 @@ def find(s: StepFacts) -> StepOutcome:
             "Capture the step in a CUDA graph, and launch that.",
             "Merge small kernels, or give each more work (a larger batch).",
             torch=(
-                'Compile the model, or the function that launches them: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.',
+                'Compile the model, or what launches: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.',
                 "Or give each launch more work: a larger batch.",
             ),
             compiled=(

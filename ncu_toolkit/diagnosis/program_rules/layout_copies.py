@@ -35,33 +35,21 @@ from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
 TITLE: Final = "Copies and conversions on the GPU"
-#: The operator by which PyTorch converts a dtype.
-_CAST: Final = "aten::_to_copy"
 _IMAGES: Final = "layouts of images for convolutions"
 _ORDER: Final = "copies into another order"
-#: What copies are, by their kernels' names, in the order in which they are tried. PyTorch converts by a
-#: kernel named after a narrow type, or by one that loads or stores with a cast: its "unrolled" kernel, or
-#: one that is not "nocast". A plain copy in its elementwise kernel has strides: the data are put into
-#: another order.
+#: What copies are by their kernels' names, in the order in which they are tried, and advice. PyTorch converts by a kernel named after
+#: a narrow type, or with its "unrolled" kernel or one that is not "nocast". A plain copy in its elementwise kernel has strides.
 _KINDS: Final = {
-    _IMAGES: re.compile(r"(?i)nchwtonhwc|nhwctonchw"),
-    "conversions of type": re.compile(
-        r"float\d+\w*_copy_kernel|unrolled_elementwise_kernel<\S*direct_copy|gpu_kernel_impl<\S*direct_copy|(?i:convert)"
-    ),
-    "concatenations": re.compile(r"CatArray"),
-    _ORDER: re.compile(r"elementwise_kernel<\d+, ?\d+.*direct_copy|(?i:transpose|permut)"),
-}
-#: What makes them in PyTorch, and what to do.
-_TORCH: Final = {
-    _IMAGES: "Convolutions on tensor cores want NHWC: model.to(memory_format=torch.channels_last), and the same of "
-    "the input. There permute(0, 2, 3, 1) is contiguous as it is.",
-    "conversions of type": "Conversions: torch.autocast converts inputs and weights at each operator, and so does .to(). Convert the model once "
-    "(model.to(torch.bfloat16)), or compile it (torch.compile), which fuses conversions.",
-    "concatenations": "Concatenations are torch.cat and torch.stack, or the gradients of split, chunk and unbind: write the parts into slices "
-    "of one tensor.",
-    _ORDER: "Copies into another order are contiguous(), or reshape() and operators after a transpose or permute: keep "
-    "the order that the next operator reads.",
-}
+    _IMAGES: (r"(?i)nchwtonhwc|nhwctonchw", "Convolutions on tensor cores want NHWC: model.to(memory_format=torch.channels_last), "
+        "and the same of the input. There permute(0, 2, 3, 1) is contiguous as it is."),
+    "conversions of type": (r"float\d+\w*_copy_kernel|(?:unrolled_elementwise_kernel|gpu_kernel_impl)<\S*direct_copy|(?i:convert)",
+        "Conversions: torch.autocast converts inputs and weights at each operator, and so does .to(). Convert the model once "
+        "(model.to(torch.bfloat16)), or compile it (torch.compile), which fuses conversions."),
+    "concatenations": (r"CatArray", "Concatenations are torch.cat and torch.stack, or the gradients of split, chunk and unbind: "
+        "write the parts into slices of one tensor."),
+    _ORDER: (r"elementwise_kernel<\d+, ?\d+.*direct_copy|(?i:transpose|permut)", "Copies into another order are contiguous(), "
+        "or reshape() and operators after a transpose or permute: keep the order that the next operator reads."),
+}  # fmt: skip
 #: A kind of copies with less of their time is not named.
 _NAMED: Final = 0.2
 
@@ -77,13 +65,10 @@ def find(s: StepFacts) -> StepOutcome:
     places = [at for at in s.of_class("layout") if at not in taken]
     places += [at for at in range(len(s.ops)) if _patterns.moves(s, at) and at not in taken]
     us = s.us(places)
-    kinds: dict[str, list[int]] = {}
+    kinds: Counter[str] = Counter()
     for at in places:
-        kinds.setdefault(_kind(s, at), []).append(at)
-    large = sorted(
-        (kind for kind in kinds if kind and s.us(kinds[kind]) >= _NAMED * us),
-        key=lambda kind: (kind != _IMAGES, -s.us(kinds[kind])),
-    )
+        kinds[_kind(s, at)] += s.account.exclusive_us[at]
+    large = [kind for kind in _KINDS if kinds[kind] >= _NAMED * us]
     evidence = (
         s.part(
             "layout",
@@ -96,18 +81,10 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(
             f"Copies and conversions on the GPU take little of the {s.word}.", *evidence
         )
-    by: Counter[str] = Counter()
-    for at in places:
-        by[next((n for n in s.operators[at] if n.startswith("aten::")), "").partition(" ")[0]] += 1
-    named = [name for name, _ in by.most_common(3) if name]
-    said = f", called by {units.listed(named)}" if named else ""
-    if large:
-        parts = [f"{len(kinds[kind])} {kind} ({units.duration(s.us(kinds[kind]))})" for kind in large]
-        said = f"{said}, among them {units.listed(parts)}"
-    advice = (
-        "Keep tensors in the layout and type that the next kernel reads, so that they need no copy.",
-    )
-    turned = s.us([at for kind in (_IMAGES, _ORDER) for at in kinds.get(kind, ())])
+    parts = [f"{kind} ({units.duration(kinds[kind])})" for kind in large]
+    said = f", most of them {units.listed(parts)}" if large else ""
+    advice = "Keep tensors in the layout and type that the next kernel reads, without copies."
+    turned = kinds[_IMAGES] + kinds[_ORDER]
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{said}: {s.of_step(us)}.",
         "medium" if _IMAGES in large and turned > us / 2 else "low",
@@ -117,16 +94,13 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic=(
             f"Without them {units.duration(us)} of the {s.word} goes, if no other kernel gets slower.",
         ),
-        advice=s.advice(*advice, torch=tuple(_TORCH[kind] for kind in large) or advice),
+        advice=s.advice(advice, torch=tuple(_KINDS[kind][1] for kind in large) or (advice,)),
     )
 
 
 def _kind(s: StepFacts, at: int) -> str:
-    """What a copy is, of `_KINDS`; "" where nothing tells."""
     name = getattr(s.launches[at], "kernel", "")
-    found = next((kind for kind, pattern in _KINDS.items() if pattern.search(name)), "")
-    cast = any(n.startswith(_CAST) for n in s.operators[at])
-    return "conversions of type" if cast and found != "concatenations" else found
+    return next((kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, name)), "")
 
 
 def _meant(s: StepFacts) -> Iterator[int]:

@@ -97,7 +97,7 @@ def find(s: StepFacts) -> StepOutcome:
             torch=(
                 f"{'Replace the update that is written out by' if update.written else 'Construct the optimizer with fused=True:'} "
                 f"torch.optim.{update.name if update.name.isidentifier() and not update.written else 'AdamW'}(..., fused=True).",
-                "Where it has no fused form, foreach=True takes all parameters in each launch.",
+                "Where an optimizer has no fused form, foreach=True takes all parameters in each launch.",
             ),
             xla=("Put the update into the jitted step, so that XLA fuses it.",),
         ),

@@ -264,7 +264,7 @@ def _between(k: Kernel, busy: float) -> str:
         return others or "The rest is overhead between the multiply-adds"
     words = (
         f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but "
-        "the FMA pipe does not take it yet"
+        "the dispatcher holds it back"
     )
     return f"{words}. {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
 

@@ -81,9 +81,8 @@ SMALL_PATCH: Final = 4
 WIDEST: Final = 16.0
 #: From this part of the widest on, accesses count as wide: the rest are edges.
 WIDE_ENOUGH: Final = 0.8
-#: Other arithmetic of a product for each multiply-add at most: a scale or a bias for each result.
+#: Other arithmetic of a product for each multiply-add at most; particles and stencils add and multiply.
 OTHERS: Final = 0.2
-FUSED: Final = ("FFMA", "FFMA2", "HFMA2")
 #: Side of the largest patch of results that registers hold: 8 x 8, with two rows of operands and
 #: what else is needed, is some 100 of 255.
 LARGEST: Final = 7
@@ -247,11 +246,10 @@ def _advice(k: Kernel) -> tuple[str, ...]:
                 "Keep running values in registers, and let tile operations (wp.tile_sum, wp.tile_reduce) exchange values.",
             ),
         )
-    elif not _is_product(k):
-        said += (
-            f"Each 4-byte word read from shared memory feeds about {units.significant(side / 2)} multiply-adds. Let each thread compute two to four "
-            "results, so that each word feeds all of them.",
-            "Store side by side what one pass of the loop reads, and read it by one 16-byte load.",
+    elif k.of_base("FADD", "FMUL", "MUFU") > OTHERS * k.of_base("FFMA", "FFMA2", "HFMA2"):
+        said.append(
+            f"Each 4-byte word read from shared memory feeds about {units.significant(side / 2)} multiply-adds. Let each thread compute two to "
+            "four results, so that each word feeds all of them."
         )
     elif side < 2:
         said.append(
@@ -299,12 +297,6 @@ def patch_side(k: Kernel) -> float | None:
         return None
     side = 2 * fused / loaded
     return side if side * side <= MOST_REGISTERS else None
-
-
-def _is_product(k: Kernel) -> bool:
-    """Whether FP32 arithmetic is multiply-adds nearly alone, as in a product; particles and stencils add and
-    multiply as well."""
-    return k.of_base("FADD", "FMUL", "FADD2", "FMUL2", "MUFU") <= OTHERS * k.of_base(*FUSED)
 
 
 def _queued(waits: Mapping[str, float]) -> bool:
