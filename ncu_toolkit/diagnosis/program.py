@@ -192,12 +192,9 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
     cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
     done = "compile" if "fused" in s.classes else None
     update = _patterns.optimizer(s)
-    classes = {*s.classes, *(("optimizer",) if update and not update.written else ())}
-    able = [
-        each
-        for each in switches_for(finding.rule, s.framework, cc)
-        if each.group != done and (not each.classes or classes.intersection(each.classes))
-    ]
+    work = {*s.classes, "optimizer" if update and not update.written else ""}
+    known = switches_for(finding.rule, s.framework, cc)
+    able = [each for each in known if each.group != done and work.issuperset(each.classes)]
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 

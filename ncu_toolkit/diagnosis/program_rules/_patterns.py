@@ -36,8 +36,7 @@ _COMPOSED: Final = {
     "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
     "cross-entropy": re.compile(r"(?:M[ac]{0,2})?xSg[aui]{0,3}[mS]?"),
 }  # fmt: skip
-#: A loss over scores of classes, and its gradient: a softmax's exponentials and sum, then their
-#: logarithm, down to the sum or mean of all.
+#: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
 #: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.
 _TEMPLATE: Final = re.compile(r"\belementwise_kernel<(\d+), ?(\d+)")
@@ -159,8 +158,8 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 
 def _losses(s: StepFacts, queue: tuple[int, ...], text: str) -> Iterator[tuple[str, list[int]]]:
-    """Losses from their largest values to the single number that comes out, and their gradients: passes over as many numbers as
-    the exponentials up to the next product, and the reductions among them."""
+    """Losses down to a single number, and their gradients up to the next product: reductions, and passes over as many numbers
+    as the exponentials."""
     for match in _LOSS.finditer(text):
         whole = s.launches[queue[text.index("x", match.start())]]
         run = queue[match.start() : match.end()]
@@ -180,8 +179,7 @@ class Update:
     each: tuple[tuple[int, ...], ...]
     foreach: bool
     name: str = ""
-    written: bool = False
-    """Whether several lines of the program queue it: no `optimizer.step()` does."""
+    written: bool = False  #: by several lines of the program, not by `optimizer.step()`
 
     @property
     def ops(self) -> tuple[int, ...]:

@@ -24,7 +24,6 @@ PyTorch documentation, "Channels Last Memory Format in PyTorch" and "Automatic M
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
@@ -65,9 +64,11 @@ def find(s: StepFacts) -> StepOutcome:
     places = [at for at in s.of_class("layout") if at not in taken]
     places += [at for at in range(len(s.ops)) if _patterns.moves(s, at) and at not in taken]
     us = s.us(places)
-    kinds: Counter[str] = Counter()
+    kinds = dict.fromkeys((*_KINDS, ""), 0.0)
     for at in places:
-        kinds[_kind(s, at)] += s.account.exclusive_us[at]
+        name = getattr(s.launches[at], "kernel", "")
+        matching = (kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, name))
+        kinds[next(matching, "")] += s.account.exclusive_us[at]
     large = [kind for kind in _KINDS if kinds[kind] >= _NAMED * us]
     evidence = (
         s.part(
@@ -84,10 +85,9 @@ def find(s: StepFacts) -> StepOutcome:
     parts = [f"{kind} ({units.duration(kinds[kind])})" for kind in large]
     said = f", most of them {units.listed(parts)}" if large else ""
     advice = "Keep tensors in the layout and type that the next kernel reads, without copies."
-    turned = kinds[_IMAGES] + kinds[_ORDER]
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{said}: {s.of_step(us)}.",
-        "medium" if _IMAGES in large and turned > us / 2 else "low",
+        "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",
         us,
         ops=places,
         evidence=evidence,
@@ -96,11 +96,6 @@ def find(s: StepFacts) -> StepOutcome:
         ),
         advice=s.advice(advice, torch=tuple(_KINDS[kind][1] for kind in large) or (advice,)),
     )
-
-
-def _kind(s: StepFacts, at: int) -> str:
-    name = getattr(s.launches[at], "kernel", "")
-    return next((kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, name)), "")
 
 
 def _meant(s: StepFacts) -> Iterator[int]:

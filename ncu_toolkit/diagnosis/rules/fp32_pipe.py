@@ -149,7 +149,7 @@ def find(k: Kernel) -> Outcome:
             # Special functions and conversions are no overhead either.
             loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k))), STEP)},
         )
-        return k.finding(
+        close_to = k.finding(
             f"The kernel is close to the FP32 roof: the pipe is {percent(busy)} busy while SMs have work, the issue "
             f"slots {percent(issuing)}. {_between(k, busy)}.",
             removal,
@@ -173,6 +173,10 @@ def find(k: Kernel) -> Outcome:
             confidence="medium",
             locations=k.locate_stall("dispatch_stall") if held_back else (),
         )
+        # A keyword makes it TF32 in Triton; in CUDA C++ that is another kernel.
+        if isinstance(close_to, Finding) and k.language == "triton":
+            return _in_tf32(close_to, k)
+        return close_to
     overhead = f"Remove the remaining overhead to match the best kernels. {_between(k, busy)}."
     at_roof = k.roof(
         f"the FP32 pipe is {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
@@ -192,7 +196,7 @@ def find(k: Kernel) -> Outcome:
 
 
 def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
-    """A product of matrices at this pipe's roof, with what tensor cores would gain in TF32: the
+    """A product of matrices at or near this pipe's roof, with what tensor cores would gain in TF32: the
     roof is the pipe's, not the task's. As it stands where the type is the problem's own
     (`context`), where these tensor cores are not WIDE_TENSOR, and where less than a TENTH is
     gained.
