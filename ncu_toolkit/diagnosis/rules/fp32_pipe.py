@@ -154,14 +154,13 @@ def find(k: Kernel) -> Outcome:
             f"slots {percent(issuing)}. {_between(k, busy)}.",
             removal,
             evidence,
-            (
+            k.advice(
+                *_advice(k),
                 *_precision(k),
-                *k.advice(
-                    *_advice(k),
-                    triton=(
-                        "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
-                        "Raise num_stages, so that the operands of the next step are under way during this one.",
-                    ),
+                triton=(
+                    *_precision(k),
+                    "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
+                    "Raise num_stages, so that the operands of the next step are under way during this one.",
                 ),
             ),
             f"The FMA pipe reaches {percent(BEST.value, 2)}. "
