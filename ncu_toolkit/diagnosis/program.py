@@ -21,6 +21,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.achieved import expected
 from ncu_toolkit.diagnosis.engine import call_of
 from ncu_toolkit.diagnosis.kernel import CALL, made_by
+from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
 from ncu_toolkit.diagnosis.rules import step_rules, title
@@ -194,8 +195,13 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
         return finding
     cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
     done = "compile" if "fused" in s.classes else None
-    able = switches_for(finding.rule, s.framework, cc)
-    able = tuple(e for e in able if e.group != done and e.id not in s.useless)
+    update = _patterns.optimizer(s)
+    work = {*s.classes, "optimizer" if update and not update.written else ""}
+    able = [
+        each
+        for each in switches_for(finding.rule, s.framework, cc)
+        if each.group != done and each.id not in s.useless and work.issuperset(each.classes)
+    ]
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 

@@ -68,7 +68,7 @@ COLOURS: Final = {
     "product": "#0072b2", "convolution": "#4b63c4", "attention": "#56b4e9", "fused": "#3f9fa8",
     "elementwise": "#009e73", "norm": "#7fb03c", "softmax": "#c9a800", "loss": "#b59a3c",
     "reduction": "#e69f00", "layout": "#cc79a7", "optimizer": "#d55e00", "random": "#8f7bc2",
-    "fill": "#8f7bc2", "index": "#a8719e", "sort": "#a8719e", "collective": "#a6761d",
+    "fill": "#8f7bc2", "index": "#a8719e", "sort": "#a8719e", "fft": "#56b4e9", "pool": "#e69f00", "collective": "#a6761d",
     "copy": "#7c5a3c", "set": "#7c5a3c",
 }  # fmt: skip
 _GREY: Final = "#8a8f98"

@@ -40,6 +40,8 @@ CLASSES: Final[Mapping[str, KernelClass]] = {
         "optimizer": "Optimizer",
         "random": "Random numbers and dropout",
         "sort": "Sort and scan",
+        "fft": "Fourier transforms",
+        "pool": "Pooling",
         "collective": "Collectives",
         "loss": "Loss",
         "fused": "Fused by a compiler",
@@ -72,13 +74,13 @@ _CLASSES: Final[Mapping[str, str]] = {
     "norm": r"(layer|batch|group|instance|rms)_?norm|bn_(fw|bw)|rowwisemoments|gammabeta|cucomputegradinput"
             r"|cuapplylayer|computefusedparams|computeinternalgradients|_norm_(fwd|bwd)",
     "random": r"distribution_|dropout|philox|curand|generate_seed|random|rng",
-    "sort": r"sort|radix|scan|topk|cumsum|cumprod|deviceselect|devicemerge|unique|histogram|compact",
+    "sort": r"(?<!ten)sort|radix|scan|cupy_bsum|topk|cumsum|cumprod|deviceselect|devicemerge|unique|histogram|compact",
+    "fft": r"fft", "pool": r"(avg|average|max)_?pool|pooling",
     "index": r"ind(ex|ices)|bucketize|gather|scatter|(?<!rotary_)embedding|compute_grad_weight|krn_partial|sum_and_scatter|lookup",
-    "layout": r"transpose|permut|catarray|copy|tonchw|tonhwc|nhwcto|nchwto|im2col|col2im|flip_filter|reformat|convert"
+    "layout": r"transpose|tensortransform|permut|catarray|copy|tonchw|tonhwc|nhwcto|nchwto|im2col|col2im|flip_filter|reformat|convert"
               r"|(?<!broad)cast(?!_op)|contiguous|triu_tril|upsample|(?<![a-z])pad(?![a-z])|reshape_and_cache|quantiz",
-    "fill": r"(?<![a-z])(fill|memset|arange|iota|zero)(?![a-z])|fillfunctor|fill_kernel|set_zero",
-    "reduction": r"reduc|(?<![a-z])(cupy_)?(sum|mean|amax|amin|argmax|argmin|prod)(_kernel)?(?![a-z])|dot_kernel|nrm2"
-                 r"|rowreduction|(avg|average|max)_?pool|pooling",
+    "fill": r"(?<![a-z])((memset|arange|iota)(?![a-z])|(fill|zero)(?!_?[a-z]))|fillfunctor|(fill|zero)_(kernel|buffer|grad)|set_zero",
+    "reduction": r"reduc|(?<![a-z])(cupy_)?(sum|mean|amax|amin|argmax|argmin|prod)(_kernel)?(?![a-z])|dot_kernel|nrm2|rowreduction",
     "elementwise": r"element_?wise|pointwise|scalepackedtensor|activation|act_and_mul|silu|gelu|relu|sigmoid|tanh|rotary|rope|^cupy_\w+__"
                    r"|(?<![a-z])(add|mul|axpy|saxpy|scale|vector_?add|vec_?add|exp|sqrt|clamp)(_kernel)?(?![a-z])|rnncell|gpu_kernel",
 }  # fmt: skip

@@ -57,6 +57,22 @@ def test_wide_loads_and_a_patch_in_registers() -> None:
     assert "Keep the operand" not in text
 
 
+def test_sums_over_particles_are_no_product() -> None:
+    """Differences, squares and a root for each pair: no tile of results of a product."""
+    text = shared(
+        {
+            "LDS": 8_000_000,
+            "FFMA": 10_000_000,
+            "FADD": 5_000_000,
+            "FMUL": 4_000_000,
+            "MUFU": 2_000_000,
+        }
+    )
+    assert "feeds about 1.25 multiply-adds" in text
+    assert "two to four results" in text
+    assert "tile" not in text
+
+
 def test_wide_loads_and_narrow_stores() -> None:
     text = shared({"LDS.128": 2_000_000, "STS": 400_000, "FFMA": 32_000_000})
     assert "Write shared memory 16 bytes at a time" in text

@@ -53,6 +53,18 @@ def test_dispatch_stalls_near_the_roof_are_what_is_left() -> None:
     assert "stall_share:dispatch_stall" in [evidence.metric for evidence in held.evidence]
 
 
+def test_a_product_of_triton_is_promised_what_tf32_gains() -> None:
+    """A keyword of tl.dot there, another kernel in CUDA C++."""
+    case = product(0.71, 0.76, 0.2)
+    written = cases.build({**case, "launch": {**case.get("launch", {}), "kernel": "layer"}})
+    profile = replace(written, sources={"layer.py": ""})
+    first = diagnose(profile).primary
+    assert first.bottleneck == "fp32-pipe"
+    assert "input_precision" in first.advice[0]
+    assert first.speedup > 2
+    assert "bank" not in " ".join((first.summary, *first.advice))
+
+
 def test_what_is_left_below_a_roof_is_said() -> None:
     other = {"device": {"cc": (8, 6), "sm_count": 82}}  # tensor cores no faster than the pipe
     near, full = (

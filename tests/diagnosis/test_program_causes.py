@@ -222,6 +222,23 @@ def test_late_launches_belong_to_what_would_merge_them() -> None:
             assert "gaps before them" in found.findings[0].summary
 
 
+def test_an_update_written_out_is_replaced() -> None:
+    """PyTorch's optimizers launch from the one line that calls step()."""
+    words = [programs.MUL, programs.MUL, programs.ADD, programs.ADDCMUL, programs.SQRT, programs.ADD, programs.DIV]  # fmt: skip
+    for lines, switch in ((1, "fused-optimizer"), (7, "")):
+        made = programs.Machine("fit.py")
+        for _ in range(5):
+            made.launch("layer(float*)", 3.0, 600, host_us=25.0)
+            for parameter in range(20):
+                for at, word in enumerate(words):
+                    line = f"fit.py:{at % lines}"
+                    made.launch(word, 3.0, 200 + parameter, host_us=25.0, line=line)
+        finding = of_rule(diagnosed(made.trace()), "optimizer-launches")
+        assert finding is not None
+        assert finding.switch == switch
+        assert finding.advice[0].startswith("Construct" if switch else "Replace the update")
+
+
 def test_copies_of_chunks_in_both_directions_are_in_line() -> None:
     for us, rule in ((380.0, "serial-copies"), (20.0, "host-copy")):
         made = programs.Machine("denoise")

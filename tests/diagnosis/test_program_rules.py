@@ -202,6 +202,27 @@ def test_a_loss_between_products_is_no_attention() -> None:
     assert of_rule(diagnose_program(step, account), "unfused-attention") is None
 
 
+def test_a_loss_written_out_is_one_with_its_gradient() -> None:
+    exp, log = (programs.TANH.replace("tanh_kernel", word) for word in ("exp_kernel", "log_kernel"))
+    most = programs.MEAN.replace("MeanOps", "MaxOps")
+    forward = [most, programs.ADD, exp, programs.SUM, programs.DIV, log, programs.FILL, programs.MUL, programs.SUM]  # fmt: skip
+    back = [programs.MUL, programs.DIV, programs.ADD, programs.SUM, programs.MUL]
+    names = [programs.sgemm(), *forward, programs.MEAN, *back, programs.sgemm()]
+    grids = [528] * len(names)
+    grids[10] = 1
+    step, account = step_of(kernels(*names), grids=grids)
+    found = of_rule(diagnose_program(step, account), "spelled-out")
+    assert found is not None
+    assert set(found.ops) == set(range(1, 16))
+    assert found.ceiling_us == pytest.approx(13 * 50.0)  # one launch stays of each
+    assert "cross_entropy" in found.advice[0]
+    probabilities = [*forward[:5], programs.MUL]
+    step, account = step_of(kernels(programs.sgemm(), *probabilities, programs.sgemm()))
+    found = of_rule(diagnose_program(step, account), "spelled-out")
+    assert found is not None
+    assert "cross" not in found.summary
+
+
 def test_a_recurrent_cell_is_no_gelu() -> None:
     gate = [programs.MUL, programs.ADD, programs.TANH, programs.ADD]
     update = [programs.MUL, programs.MUL, programs.ADD]
@@ -274,6 +295,29 @@ def test_a_gpu_without_tf32_is_told_of_fp16() -> None:
         assert "tf32" not in said, other
         assert "tensorfloat32" not in said, other
         assert "float16" in said or "fp16" in said, other
+
+
+def test_copies_are_named_by_what_makes_them() -> None:
+    """The switch for images is offered only where there is a convolution."""
+    direct = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(int)> >(int)"
+    cast = "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(int)>(int)"
+    cat = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(int)"
+    turn = "void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float>(int)"
+    convolution = (
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16"
+    )
+    for kernel, said, other, switch in (
+        (direct, "contiguous()", programs.FLASH, "compile"),
+        (cast, "torch.autocast", programs.FLASH, "compile"),
+        (cat, "torch.cat", programs.FLASH, "compile"),
+        (turn, "channels_last", convolution, "channels-last"),
+    ):
+        step, account = step_of(kernels(*[kernel, other, programs.ADD] * 3))
+        found = of_rule(diagnose_program(step, account), "layout-copies")
+        assert found is not None
+        assert said in found.advice[0]
+        assert found.switch == switch
+        assert (found.confidence == "medium") == (kernel is turn)
 
 
 def test_copies_that_are_meant_are_left_alone() -> None:

@@ -34,7 +34,7 @@ _WORDS: Final = (
     ("var", r"WelfordOps|(?i:cupy_var|aten::var\b|aten::std\b)"),
     ("max", r"Max(?:Nan)?(?:Functor|Ops)|ArgMax|(?i:cupy_a?max|aten::a?max\b)"),
     ("sum", r"sum_functor|\bSumOps|(?i:cupy_sum|aten::sum\b)"),
-    ("copy", r"direct_copy_kernel|CatArrayBatched|aten::(?:copy_|contiguous|clone|cat)\b|(?i:nchwtonhwc|nhwctonchw|transpose)"),
+    ("copy", r"(?:direct|float16)_copy_kernel|CatArrayBatched|aten::(?:copy_|contiguous|clone|cat)\b|(?i:nchwtonhwc|nhwctonchw|transpose)"),
     ("random", r"distribution_(?:elementwise|nullary)|(?i:philox|curand)"),
     ("fill", r"FillFunctor|aten::(?:fill_|zero_)\b|cupy_fill"),
     ("gather", r"(?i)gather|index_select|indexSelect|indexing_backward|aten::index\b|aten::embedding"),

@@ -36,6 +36,8 @@ _COMPOSED: Final = {
     "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
     "cross-entropy": re.compile(r"(?:M[ac]{0,2})?xSg[aui]{0,3}[mS]?"),
 }  # fmt: skip
+#: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
+_LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
 #: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.
 _TEMPLATE: Final = re.compile(r"\belementwise_kernel<(\d+), ?(\d+)")
 _FOUR: Final = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel")
@@ -142,6 +144,10 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
     taken = {at for each in attention(s) for at in each.between}
     for queue in s.queues:
         text = letters(s, queue)
+        for name, places in _losses(s, queue, text):
+            if places and not taken.intersection(places):
+                taken.update(places)
+                found.setdefault(name, []).append(tuple(places))
         for name in ("cross-entropy", "softmax", "norm", "GELU"):
             for match in _COMPOSED[name].finditer(text):
                 group = queue[match.start() : match.end()]
@@ -149,6 +155,20 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
                     taken.update(group)
                     found.setdefault(name, []).append(group)
     return {name: tuple(groups) for name, groups in found.items()}
+
+
+def _losses(s: StepFacts, queue: tuple[int, ...], text: str) -> Iterator[tuple[str, list[int]]]:
+    """Losses down to a single number, and their gradients up to the next product: reductions, and passes over as many numbers
+    as the exponentials."""
+    for match in _LOSS.finditer(text):
+        whole = s.launches[queue[text.index("x", match.start())]]
+        run = queue[match.start() : match.end()]
+        sums = [at for at in run if s.classes[at] == "reduction"]
+        large = [at for at in run if at in sums or agree(whole, s.launches[at])]
+        one = next((at for at in sums if _single(s.launches[at])), None)
+        if one is not None:
+            yield "cross-entropy", [at for at in large if at <= one]
+            yield "cross-entropy backward", [at for at in large if at > one]
 
 
 @dataclass(frozen=True)
@@ -159,6 +179,7 @@ class Update:
     each: tuple[tuple[int, ...], ...]
     foreach: bool
     name: str = ""
+    written: bool = False  #: by several lines of the program, not by `optimizer.step()`
 
     @property
     def ops(self) -> tuple[int, ...]:
@@ -200,7 +221,8 @@ def optimizer(s: StepFacts) -> Update | None:
                         for group in _parameters(s, run)
                         if any(s.operations[at] == marks[0] for at in group)
                     ]
-                    return Update(tuple(each), False, "Adam")
+                    lines = {call.line for group in each for at in group if (call := s.call(at))}
+                    return Update(tuple(each), False, "Adam", written=len(lines - {-1}) > 1)
     return None
 
 
@@ -239,9 +261,10 @@ def _per_block(kernel: str) -> tuple[int, int]:
 
 def agree(one: Launch | None, other: Launch | None) -> bool:
     """Whether two elementwise launches can be of as many elements: their sizes differ by a block at
-    most, as the last block need not be full."""
+    most, as the last block need not be full. PyTorch's vectorized kernels take eight elements a thread since 2.7."""
     if one is None or other is None:
         return False
     size, others = elements(one), elements(other)
     block = max(size // max(1, one.blocks), others // max(1, other.blocks))
-    return abs(size - others) <= block
+    a, b = (2 if _FOUR.search(each.kernel) else 1 for each in (one, other))
+    return abs(size - others) <= block or abs(size * a - others * b) <= 2 * block

@@ -47,7 +47,7 @@ _CUDA: Final = (
 )
 _LARGER: Final = "Or give each launch more work: a larger batch."
 _ADVICE: Final = {
-    "torch": ('Compile the model: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.', _LARGER),
+    "torch": ('Compile the model, or what launches: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.', _LARGER),
     "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
                  "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.", _LARGER),
     "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),

@@ -23,7 +23,7 @@ Source
 PyTorch documentation, "Channels Last Memory Format in PyTorch" and "Automatic Mixed Precision".
 """
 
-from collections import Counter
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
@@ -34,10 +34,23 @@ from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
 TITLE: Final = "Copies and conversions on the GPU"
-#: The operator by which PyTorch converts a dtype.
-_CAST: Final = "aten::_to_copy"
-#: Parts of names of kernels that change an image's layout for a convolution.
-_IMAGES: Final = ("nchwtonhwc", "nhwctonchw")
+_IMAGES: Final = "layouts of images for convolutions"
+_ORDER: Final = "copies into another order"
+#: What copies are by their kernels' names, in the order in which they are tried, and advice. PyTorch converts by a kernel named after
+#: a narrow type, or with its "unrolled" kernel or one that is not "nocast". A plain copy in its elementwise kernel has strides.
+_KINDS: Final = {
+    _IMAGES: (r"(?i)nchwtonhwc|nhwctonchw", "Convolutions on tensor cores want NHWC: model.to(memory_format=torch.channels_last), "
+        "and the same of the input. There permute(0, 2, 3, 1) is contiguous as it is."),
+    "conversions of type": (r"float\d+\w*_copy_kernel|(?:unrolled_elementwise_kernel|gpu_kernel_impl)<\S*direct_copy|(?i:convert)",
+        "Conversions: torch.autocast converts inputs and weights at each operator, and so does .to(). Convert the model once "
+        "(model.to(torch.bfloat16)), or compile it (torch.compile), which fuses conversions."),
+    "concatenations": (r"CatArray", "Concatenations are torch.cat and torch.stack, or the gradients of split, chunk and unbind: "
+        "write the parts into slices of one tensor."),
+    _ORDER: (r"elementwise_kernel<\d+, ?\d+.*direct_copy|(?i:transpose|permut)", "Copies into another order are contiguous(), "
+        "or reshape() and operators after a transpose or permute: keep the order that the next operator reads."),
+}  # fmt: skip
+#: A kind of copies with less of their time is not named.
+_NAMED: Final = 0.2
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -51,11 +64,12 @@ def find(s: StepFacts) -> StepOutcome:
     places = [at for at in s.of_class("layout") if at not in taken]
     places += [at for at in range(len(s.ops)) if _patterns.moves(s, at) and at not in taken]
     us = s.us(places)
-    images = [
-        at
-        for at in places
-        if any(p in getattr(s.launches[at], "kernel", "").lower() for p in _IMAGES)
-    ]
+    kinds = dict.fromkeys((*_KINDS, ""), 0.0)
+    for at in places:
+        name = getattr(s.launches[at], "kernel", "")
+        matching = (kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, name))
+        kinds[next(matching, "")] += s.account.exclusive_us[at]
+    large = [kind for kind in _KINDS if kinds[kind] >= _NAMED * us]
     evidence = (
         s.part(
             "layout",
@@ -68,38 +82,19 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(
             f"Copies and conversions on the GPU take little of the {s.word}.", *evidence
         )
-    by: Counter[str] = Counter()
-    for at in places:
-        by[next((n for n in s.operators[at] if n.startswith("aten::")), "").partition(" ")[0]] += 1
-    named = [name for name, _ in by.most_common(3) if name]
-    said = f", called by {units.listed(named)}" if named else ""
-    advice = (
-        "Keep tensors in the layout and type that the next kernel reads, so that they need no copy.",
-    )
-    torch: tuple[str, ...] = (
-        "Keep one dtype through a part of the model, and avoid .contiguous(), .to() and torch.cat in the step.",
-    )
-    cast = [at for at in places if any(n.startswith(_CAST) for n in s.operators[at])]
-    if s.us(cast) > us / 2:
-        torch = (
-            "Most convert a dtype. Under torch.autocast each operator does that: convert the model once (model.to(torch.bfloat16)), or "
-            "compile it (torch.compile), which fuses conversions.",
-        )
-    if images:
-        torch = (
-            "model.to(memory_format=torch.channels_last), and the input as well: convolutions on tensor cores want NHWC.",
-            *torch,
-        )
+    parts = [f"{kind} ({units.duration(kinds[kind])})" for kind in large]
+    said = f", most of them {units.listed(parts)}" if large else ""
+    advice = "Keep tensors in the layout and type that the next kernel reads, without copies."
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{said}: {s.of_step(us)}.",
-        "medium" if images and s.us(images) > us / 2 else "low",
+        "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",
         us,
         ops=places,
         evidence=evidence,
         arithmetic=(
             f"Without them {units.duration(us)} of the {s.word} goes, if no other kernel gets slower.",
         ),
-        advice=s.advice(*advice, torch=torch),
+        advice=s.advice(advice, torch=tuple(_KINDS[kind][1] for kind in large) or (advice,)),
     )
 
 

@@ -13,7 +13,7 @@ Launches with addcmul, sqrt and addcdiv (Adam) in their names follow each other 
 a few for each parameter.
 
 What to change
-Construct the optimizer with fused=True.
+Construct the optimizer with fused=True. Replace one that the program writes out by PyTorch's.
 
 When the advice is wrong
 An optimizer that has no fused form, or that a wrapper (sharding, offloading) replaces.
@@ -95,8 +95,9 @@ def find(s: StepFacts) -> StepOutcome:
         advice=s.advice(
             "Update all parameters in one launch.",
             torch=(
-                f"Construct the optimizer with fused=True: torch.optim.{update.name if update.name.isidentifier() else 'AdamW'}(..., fused=True).",
-                "Where it has no fused form, foreach=True takes all parameters in each launch.",
+                f"{'Replace the update that is written out by' if update.written else 'Construct the optimizer with fused=True:'} "
+                f"torch.optim.{update.name if update.name.isidentifier() and not update.written else 'AdamW'}(..., fused=True).",
+                "Where an optimizer has no fused form, foreach=True takes all parameters in each launch.",
             ),
             xla=("Put the update into the jitted step, so that XLA fuses it.",),
         ),

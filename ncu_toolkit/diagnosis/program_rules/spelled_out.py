@@ -33,7 +33,7 @@ _CALLS: Final = {
     "norm": "torch.nn.functional.layer_norm or rms_norm",
     "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',
     "softmax": "torch.softmax",
-    "cross-entropy": "torch.nn.functional.cross_entropy",
+    "cross-entropy": "torch.nn.functional.cross_entropy(logits, target, label_smoothing=...)",
 }  # fmt: skip
 
 
@@ -54,6 +54,7 @@ def find(s: StepFacts) -> StepOutcome:
             f"No norm, GELU, softmax or loss is written out, or they take little of the {s.word}.",
             *evidence,
         )
+    calls = units.listed([*dict.fromkeys(_CALLS[name.removesuffix(" backward")] for name in found)])
     told = [units.counted(len(each), name) for name, each in found.items()]
     return s.finding(
         f"{units.listed(told)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
@@ -69,11 +70,11 @@ def find(s: StepFacts) -> StepOutcome:
         advice=s.advice(
             "Compute each in one kernel.",
             torch=(
-                f"Call {units.listed([_CALLS[name] for name in found])}.",
-                "Or torch.compile the model, which fuses these launches.",
+                f"Call {calls}.",
+                "Or torch.compile the model or the function, which fuses these launches.",
             ),
             compiled=(
-                f"Call {units.listed([_CALLS[name] for name in found])}.",
+                f"Call {calls}.",
                 "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",
             ),
             cupy=("Write each as one cupy.fuse function or RawKernel.",),

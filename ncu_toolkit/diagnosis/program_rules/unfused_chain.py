@@ -71,7 +71,7 @@ def find(s: StepFacts) -> StepOutcome:
         advice=s.advice(
             "Write one kernel for each chain.",
             torch=(
-                "Compile the model: torch.compile(model) fuses elementwise operators with each other and with reductions.",
+                "Compile the model, or what launches: torch.compile fuses elementwise operators with each other and with reductions.",
             ),
             compiled=(
                 "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",

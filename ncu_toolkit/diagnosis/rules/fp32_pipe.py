@@ -149,20 +149,19 @@ def find(k: Kernel) -> Outcome:
             # Special functions and conversions are no overhead either.
             loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k))), STEP)},
         )
-        return k.finding(
+        close_to = k.finding(
             f"The kernel is close to the FP32 roof: the pipe is {percent(busy)} busy while SMs have work, the issue "
             f"slots {percent(issuing)}. {_between(k, busy)}.",
             removal,
             evidence,
-            (
-                *k.advice(
-                    *_advice(k),
-                    triton=(
-                        "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
-                        "Raise num_stages, so that the operands of the next step are under way during this one.",
-                    ),
-                ),
+            k.advice(
+                *_advice(k),
                 *_precision(k),
+                triton=(
+                    *_precision(k),
+                    "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
+                    "Raise num_stages, so that the operands of the next step are under way during this one.",
+                ),
             ),
             f"The FMA pipe reaches {percent(BEST.value, 2)}. "
             + (
@@ -173,6 +172,10 @@ def find(k: Kernel) -> Outcome:
             confidence="medium",
             locations=k.locate_stall("dispatch_stall") if held_back else (),
         )
+        # A keyword makes it TF32 in Triton; in CUDA C++ that is another kernel.
+        if isinstance(close_to, Finding) and k.language == "triton":
+            return _in_tf32(close_to, k)
+        return close_to
     overhead = f"Remove the remaining overhead to match the best kernels. {_between(k, busy)}."
     at_roof = k.roof(
         f"the FP32 pipe is {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
@@ -192,7 +195,7 @@ def find(k: Kernel) -> Outcome:
 
 
 def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
-    """A product of matrices at this pipe's roof, with what tensor cores would gain in TF32: the
+    """A product of matrices at or near this pipe's roof, with what tensor cores would gain in TF32: the
     roof is the pipe's, not the task's. As it stands where the type is the problem's own
     (`context`), where these tensor cores are not WIDE_TENSOR, and where less than a TENTH is
     gained.
@@ -243,10 +246,10 @@ def _precision(k: Kernel) -> tuple[str, ...]:
     """The choice of a smaller type, where tensor cores would take the kernel's products in it."""
     if k.device.cc < (8, 0) or not is_fp32_product(k):
         return ()
+    gain = "several times faster" if k.device.cc in WIDE_TENSOR else "faster"
     if k.language == "triton":
-        said = 'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot.'
+        said = f'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot: tensor cores are {gain} on this GPU.'
     else:
-        gain = "several times faster" if k.device.cc in WIDE_TENSOR else "faster"
         said = (
             "If TF32 (10-bit mantissa) or BF16 (7-bit) products are accurate enough, use the tensor cores. They sum in FP32 "
             f"and are {gain} on this GPU."
@@ -263,8 +266,8 @@ def _between(k: Kernel, busy: float) -> str:
     if held_back < WEAK_STALL.value:
         return others or "The rest is overhead between the multiply-adds"
     words = (
-        f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but its "
-        "operands may share a register bank"
+        f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but "
+        "the dispatcher holds it back"
     )
     return f"{words}. {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
 

@@ -81,6 +81,8 @@ SMALL_PATCH: Final = 4
 WIDEST: Final = 16.0
 #: From this part of the widest on, accesses count as wide: the rest are edges.
 WIDE_ENOUGH: Final = 0.8
+#: Other arithmetic of a product for each multiply-add at most; particles and stencils add and multiply.
+OTHERS: Final = 0.2
 #: Side of the largest patch of results that registers hold: 8 x 8, with two rows of operands and
 #: what else is needed, is some 100 of 255.
 LARGEST: Final = 7
@@ -243,6 +245,11 @@ def _advice(k: Kernel) -> tuple[str, ...]:
             warp=(
                 "Keep running values in registers, and let tile operations (wp.tile_sum, wp.tile_reduce) exchange values.",
             ),
+        )
+    elif k.of_base("FADD", "FMUL", "MUFU") > OTHERS * k.of_base("FFMA", "FFMA2", "HFMA2"):
+        said.append(
+            f"Each 4-byte word read from shared memory feeds about {units.significant(side / 2)} multiply-adds. Let each thread compute two to "
+            "four results, so that each word feeds all of them."
         )
     elif side < 2:
         said.append(

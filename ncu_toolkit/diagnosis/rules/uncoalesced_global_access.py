@@ -69,7 +69,9 @@ APART: Final = 2
 
 CALL: Final = {
     "torch": (
-        "Make the operand contiguous in the dimension that the operator walks (contiguous()), or keep it in the layout in which it is used.",
+        "Keep the operand in the layout in which it is used, such as channels_last for images. If this kernel is a copy (contiguous(), reshape() "
+        "after a permute), that removes it.",
+        "If several operators walk the operand, make it contiguous once in the dimension that they walk.",
         "Index and gather along the first dimension, so that whole rows are copied.",
     ),
     "xla": (

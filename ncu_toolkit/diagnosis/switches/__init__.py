@@ -44,7 +44,7 @@ class Switch:
     causes: tuple[str, ...] = ()
     """Ids of the causes that it is for, of programs' rules or kernels', the main one first."""
     classes: tuple[str, ...] = ()
-    """Ids of kernel classes (`program/classes.py`) that it may make faster."""
+    """Ids of kernel classes (`program/classes.py`) that it may make faster; offered where one is there."""
     group: str = ""
     """Of the switches of a group, one at a time can be on."""
     values: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from typing import Any
 ID = "optimizer-foreach"
 TITLE = "The optimizer's foreach form"
 CAUSES = ("optimizer-launches",)
+CLASSES = ("optimizer",)
 MODULES = ("torch",)
 NEEDS = "optimizer of PyTorch that asks for the loop over tensors"
 GROUP = "optimizer"
