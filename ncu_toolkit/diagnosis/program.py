@@ -65,7 +65,7 @@ TOLD: Final = Threshold(
 )
 #: Why such time has no finding, by what the account says of it.
 _WHY: Final[Mapping[GapCause, str]] = {
-    "host late": "the host launches late, or a launch itself takes long (code is loaded, a profiler writes its records)",
+    "host late": "the host does other work, or a launch itself takes long (code is loaded, a profiler writes its records)",
     "sync": "the host waited for the GPU",
     "copy": "the host waited for copies",
     "allocation": "memory is allocated or freed",
@@ -142,7 +142,7 @@ def _merged(
     if first is None or us < MOST_LATE.value * late.ceiling_us:
         return [*found]
     s.claimed = claimed
-    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
+    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}{' of that' * (claimed <= {*first.gaps})}."
     merged = msgspec.structs.replace(
         first,
         summary=first.summary + told,
@@ -202,8 +202,13 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
         return [*shown]
     if not s.steady or not s.trace.timed or "collective" in s.classes:
         return [*shown]
-    told = expected(shown[0].rule, mended_us(shown, s.ops, s.account), s.account.wall_us)
-    return [msgspec.structs.replace(shown[0], expected_us=told), *shown[1:]]
+    most = mended_us(shown, s.ops, s.account)
+    told = expected(shown[0].rule, most, s.account.wall_us)
+    first = msgspec.structs.replace(shown[0], expected_us=told)
+    if s.worth(most - first.ceiling_us):
+        also = f" With the late launches, waits, copies and allocations that such a fix ends too it is {s.of_step(most)}."
+        first = msgspec.structs.replace(first, summary=first.summary + also)
+    return [first, *shown[1:]]
 
 
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
@@ -248,7 +253,7 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
         if s.worth(us, TOLD):
             why = _WHY[cause]
             if cause == "host late" and not s.steady:
-                why = "the host launches late. How much of that is the program's start is not known, since no step was found"
+                why = "the host does other work or launches late. How much of that is the program's start is not known, since no step was found"
             yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."
 
 
@@ -361,9 +366,11 @@ def _of_kernel(
     first, _, _ = max(group, key=lambda each: each[2])
     places = sorted(at for _, ops, _ in group for at in ops)
     us, saved = s.us(places), sum(each[2] for each in group)
-    times = units.counted(len(places), "launch", "launches")
+    kernels = {launch.kernel for at in places if (launch := s.launches[at])}
+    every = sum(launch is not None and launch.kernel in kernels for launch in s.launches)
+    part = f"{units.count(len(places))} of " * (len(places) < every)
     made = s.finding(
-        f"{function}, {times}, {s.of_step(us)}: {first.summary}",
+        f"{part}{units.counted(every, 'launch', 'launches')}, {s.of_step(us)}: {first.summary}",
         first.confidence,
         saved,
         ops=places,

@@ -105,9 +105,7 @@ def find(s: StepFacts) -> StepOutcome:
     waited = sum(call.end - call.start for call in {*causes}) / 1e3
     ahead = s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
     late = launched_late(s, OTHER_WORK) if ahead else []
-    then = f", and for {units.duration(s.idle_us(late))} more until the host is ahead again" * bool(
-        late
-    )
+    then = f", and for {units.duration(s.idle_us(late))} more as launches come late" * bool(late)
     return s.finding(
         f"The host waits for the GPU {units.counted(len(gaps), 'time')} in the {s.word}{by_text}. The GPU is idle for {s.of_step(us)} after that"
         f"{then}.",
