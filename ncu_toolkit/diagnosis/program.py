@@ -204,11 +204,10 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
         return [*shown]
     most = mended_us(shown, s.ops, s.account)
     told = expected(shown[0].rule, most, s.account.wall_us)
-    first = msgspec.structs.replace(shown[0], expected_us=told)
-    if s.worth(most - first.ceiling_us):
-        also = f" With the late launches, waits, copies and allocations that such a fix ends too it is {s.of_step(most)}."
-        first = msgspec.structs.replace(first, summary=first.summary + also)
-    return [first, *shown[1:]]
+    summary = shown[0].summary
+    if s.worth(most - shown[0].ceiling_us):
+        summary += f" Such a fix also ends what else holds up the host (late launches, waits, copies, allocations): {s.of_step(most)} in all."
+    return [msgspec.structs.replace(shown[0], expected_us=told, summary=summary), *shown[1:]]
 
 
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:

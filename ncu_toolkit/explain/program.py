@@ -239,7 +239,7 @@ def headline(found: ProgramDiagnosis) -> str:
     copied = sum(part.us for part in found.account.parts if part.key in ("copy", "set"))
     if trace.timed and copied >= _MUCH_IDLE * found.account.wall_us:
         kernels = found.account.busy - copied / found.account.wall_us
-        work += f", kernels {units.percent(kernels, 2)}, copies {units.percent(found.account.busy - kernels, 2)}"
+        work += f", kernels {whole_percent(kernels)}, copies {whole_percent(found.account.busy - kernels)}"
     elif trace.timed:
         work += f", GPU busy {units.percent(found.account.busy, 2)}"
     else:
@@ -269,20 +269,20 @@ def saving(found: StepFinding, wall_us: float, *, whole: bool = True, interval: 
             return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{units.THIN_SPACE}{_unit(wall_us)}"
         return f"saves {_in_unit(found.measured_us, wall_us)}{of}, measured"
     if found.expected_us is not None:
-        low, likely, high = (_in_unit(each, wall_us) for each in found.expected_us)
+        low, likely, high = (_in_unit(each, wall_us, rough=True) for each in found.expected_us)
         to = f"to {high}" if found.expected_us[2] < _MOST_OF * wall_us else "or more"
         return f"saves about {likely}{of}{f' ({low} {to})' if whole and interval else ''}"
     return f"saves at most {_in_unit(found.ceiling_us, wall_us)}{of}"
 
 
-def _in_unit(part_us: float, wall_us: float, digits: int = 2) -> str:
+def _in_unit(part_us: float, wall_us: float, digits: int = 2, rough: bool = False) -> str:
     """A time without its unit, in that of the whole: two `digits`, three where two would make it the
-    whole, and all before the point."""
+    whole, and all before the point unless it is `rough`."""
     scale = next((scale for scale in (1e6, 1e3, 1.0) if wall_us >= scale * 0.9995), 1e-3)
     value = part_us / scale
     if float(f"{value:.{digits}g}") >= wall_us / scale:  # 12.8 of 12.9 s, not 13
         digits = 3
-    return units.count(value) if value >= 100 else units.significant(value, digits)
+    return units.count(value) if value >= 100 and not rough else units.significant(value, digits)
 
 
 def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
@@ -322,8 +322,8 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
         f"{counted(ruled, 'known cause')} of lost time {'is' if ruled == 1 else 'are'} ruled out"
     ]
     left = {each.bottleneck for each in found.considered if each.outcome != "ruled out"}
-    if names := [rule.TITLE for name, rule in step_rules().items() if name in left]:
-        told.append(f'the trace holds too little for "{shortlist(names, 3)}"')
+    if names := [f'"{rule.TITLE}"' for name, rule in step_rules().items() if name in left]:
+        told.append(f"the trace holds too little for {shortlist(names, 3)}")
     summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
     head, gain = "Nothing stands out", "no known cause"
     advice: tuple[Advice, ...] = ()
@@ -400,10 +400,8 @@ def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[Co
 def _then(found: ProgramDiagnosis, costly: Sequence[StepFinding]) -> tuple[tuple[str, ...], ...]:
     """The two causes after the first, and what all of them save together."""
     wall = found.account.wall_us
-    rows = [
-        (title_of(found, each), saving(each, wall, whole=False), _first(each))
-        for each in costly[1:CARDS]
-    ]
+    then = costly[1:CARDS]
+    rows = [(title_of(found, x), saving(x, wall, whole=False), _first(x)) for x in then]
     if len(costly) > 1 and found.together_us > 0:
         left = _in_unit(max(0.0, wall - found.together_us), wall)
         more = f"these and {len(costly) - CARDS} more"
@@ -422,8 +420,7 @@ def _first(finding: StepFinding) -> str:
 
 
 def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...]:
-    """The account as bars whose whole percents add up to 100. Idle time is one bar, and kernels of no
-    class are named."""
+    """Whole percents that add up to 100. Idle time is one bar; kernels of no class have names."""
     wall = account.wall_us
     if not wall:
         return ()
@@ -465,16 +462,12 @@ def _whole(shares: Sequence[float]) -> list[float]:
 def _idle(account: Account) -> str:
     """What the GPU waits for, where that is worth a word."""
     wall = account.wall_us
-    parts = [
-        part for part in account.parts if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
-    ]
-    if not parts:
-        return ""
-    said = (
+    said = [
         f"{visible(part.label).removeprefix('Idle: ')} {units.percent(part.us / wall, 2)}"
-        for part in parts
-    )
-    return f"Idle: {', '.join(said)}."
+        for part in account.parts
+        if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
+    ]
+    return f"Idle: {', '.join(said)}." if said else ""
 
 
 def lacking(trace: Trace) -> str:
@@ -482,10 +475,10 @@ def lacking(trace: Trace) -> str:
     if not trace.timed:
         return f"No host times and no idle time: record them with {_RECORD}."
     ours = trace.source.startswith("ncu-toolkit")  # it has no lines of C++ to record
-    lacks = [lack for lack in _UNKNOWN if lack in trace.lacks and not (ours and lack == "lines")]
-    unknown = [_UNKNOWN[lack] for lack in lacks]
+    unknown = [_UNKNOWN[x] for x in _UNKNOWN if x in trace.lacks and not (ours and x == "lines")]
     either = " or ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
-    remedy = "" if ours else f"; {_RECORD} records it{' for Python' * ('lines' in lacks)}"
+    python = " for Python" * (_UNKNOWN["lines"] in unknown)
+    remedy = "" if ours else f"; {_RECORD} records it{python}"
     return f"The trace does not show {either}{remedy}." if unknown else ""
 
 

@@ -186,8 +186,8 @@ class IdleGap(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """The key of its `AccountPart`."""
-        busy = self.cause == "host late" and self.us >= OTHER_WORK_US
-        return "idle: host work" if busy else f"idle: {self.cause}"
+        long = self.cause == "host late" and self.us >= OTHER_WORK_US
+        return f"idle: {'host work' if long else self.cause}"
 
 
 class AccountPart(msgspec.Struct, frozen=True):

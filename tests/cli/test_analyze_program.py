@@ -205,10 +205,11 @@ def test_a_report_of_the_same_program_is_joined(run: Run) -> None:
     (row,) = re.findall(r"^other .*", ended.out, flags=re.MULTILINE)
     assert row.endswith("naive.py:7")
     assert re.search(
-        r"Verdicts are of kernels with 6\d % of the kernel time: the others were not profiled\.", ended.out
+        r"Verdicts are of kernels with 6\d % of the kernel time: the others were not profiled\.",
+        ended.out,
     )
     said = (
-        "naive.ncu-rep: 1 kernel of 3 is not in the trace with that grid and block: b_transposed."
+        "naive.ncu-rep: 1 of 3 kernels is not in the trace with that grid and block: b_transposed."
     )
     assert said in " ".join(ended.out.split())
     assert run("naive.ncu-rep", "naive.ncu-trace", "--needs", "bytes=1MiB").code == EXIT_OK
