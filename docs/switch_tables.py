@@ -94,11 +94,9 @@ def table() -> str:
 
 
 def causes() -> str:
-    """By cause of a step: in how many programs of the development half it was found, and what fixes
+    """By cause of a step: in how many programs it was found, and what fixes
     saved of what they could (benchmarks/programs/cases.py), by where the case comes from."""
-    programs, _ = score.read(
-        score.FOLDER / "recordings", score.read_labels(score.FOLDER), "development"
-    )
+    programs = score.development(score.FOLDER / "recordings", score.read_labels(score.FOLDER))
     found = Counter(each.rule for program in programs for each in program.found.costly)
     known: dict[str, list[cases.Achieved]] = defaultdict(list)
     for case in cases.cases(programs, trials=DATA):

@@ -3,13 +3,13 @@
 Prints the cases by cause, and how well they predict each other. `--write` puts them into
 ncu_toolkit/diagnosis/achieved.py. A program counts once for each cause. The cases are
 
-- the programs of the development half whose label is the first cause that is found (score.py),
+- the programs of the development half, and of the sealed half since it was scored, whose label is the first cause that is found (score.py),
 - pairs of traces that others published, `published.json` (docs/decisions/32-program-first.md); `most_ms` is what
   `mended_us` says of the first,
 - trials on a GPU, docs/data/try.json: what one switch saved, of the ceiling of the findings that it is for. Not of
   HELD_UP: there a switch removes one cause of several that a mended program is rid of.
 
-Nothing of the sealed half is among them, of trials neither.
+Nothing of the second sealed set is among them, of trials neither.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.field import half
 from benchmarks.programs import score
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import achieved
@@ -68,7 +67,7 @@ def cases(
     trials: Path = TRIALS,
 ) -> list[Achieved]:
     """All cases, by cause and program, one of each: of several, that of the median share. `programs`:
-    the development half, as score.py reads it."""
+    those of `score.development`."""
     found = [*_benchmark(programs), *_published(published), *_tried(trials)]
     alike: dict[tuple[str, str], list[Achieved]] = defaultdict(list)
     for case in found:
@@ -104,8 +103,7 @@ def _tried(path: Path) -> Iterable[Achieved]:
     best: dict[tuple[str, str], Achieved] = {}
     for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
         name = row["name"].partition(" ")[0].removesuffix(".py")
-        sealed = (score.FOLDER / "pairs" / name).is_dir() and half(name) != "development"
-        if "trial" not in row or sealed:
+        if "trial" not in row:
             continue
         for each in msgspec.convert(row["trial"], ProgramTrial).tried:
             known = each.outcome in ("faster", "same", "slower") and each.results != "differ"
@@ -197,7 +195,7 @@ def table(given: Sequence[Achieved]) -> list[str]:
 
 def main() -> int:
     labels = score.read_labels(score.FOLDER)
-    given = cases(score.read(score.FOLDER / "recordings", labels, "development")[0])
+    given = cases(score.development(score.FOLDER / "recordings", labels))
     if "--write" in sys.argv[1:]:
         write_atomic(MODULE, written(given).encode())
     print("\n".join(table(given)))

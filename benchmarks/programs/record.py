@@ -1,7 +1,7 @@
-"""Record the pairs on this machine's GPU: a trace of each program before its fix, and the times of
-both: `python benchmarks/programs/record.py OUT [NAME...]`. Programs import side by side (--jobs) and
-hold the GPU one after another. What lies in OUT already is kept: only what is missing, and what failed,
-runs again. SECONDS_LEFT ends it.
+"""Record the pairs on this machine's GPUs: a trace of each program before its fix, and the times of
+both: `python benchmarks/programs/record.py OUT [NAME...]`. Programs import side by side (--jobs on each
+GPU) and hold their GPU one after another; a pair's runs are all on one. What lies in OUT already is kept:
+only what is missing, and what failed, runs again. --seconds, or SECONDS_LEFT, ends it.
 
 OUT gets NAME.before.ncu-trace (and NAME.after.ncu-trace with --after) and times.json:
 {NAME: {before: {us, recorded_us, result, seconds, imports, code, error}, after: ...}}.
@@ -14,26 +14,31 @@ import contextlib
 import json
 import lzma
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+import lanes  # noqa: E402
 import msgspec  # noqa: E402
 import run  # noqa: E402
 
 from ncu_toolkit.model.program import Step, Trace  # noqa: E402
 from ncu_toolkit.program.step import find_step  # noqa: E402
 
-END = time.monotonic() + float(os.environ.get("SECONDS_LEFT", "1e9"))
+Task = TypeVar("Task")
+#: Seconds that a run may take, with its imports and its wait for the GPU; and a profile.
+RUN_SECONDS, PROFILE_SECONDS = 90.0, 120.0
 #: Run by a Python of its own: the recorder waits for its program in the main thread.
 RECORD = """
 import sys
@@ -89,9 +94,12 @@ def around(trace: Trace, step: Step, most: int) -> Trace:
     )
 
 
-def bounded(words: list[str], folder: Path, limit: float) -> tuple[int, str, str]:
+def bounded(
+    words: list[str], folder: Path, limit: float, environment: Mapping[str, str]
+) -> tuple[int, str, str]:
     """Run a command for `limit` seconds at most: exit code (-9 at the limit), output, errors. What
-    it started ends with it, and lets go of the GPU."""
+    it started ends with it, in whatever session, and lets go of the GPU."""
+    mark = f"{os.environ.get(lanes.MARK, '')}.{secrets.token_hex(4)}"
     with subprocess.Popen(
         words,
         stdout=subprocess.PIPE,
@@ -99,11 +107,12 @@ def bounded(words: list[str], folder: Path, limit: float) -> tuple[int, str, str
         text=True,
         errors="replace",
         cwd=folder,
+        env={**os.environ, **environment, lanes.MARK: mark},
         start_new_session=True,
     ) as process:
         said = ""
         try:
-            said, error = process.communicate(timeout=max(5.0, limit))
+            said, error = process.communicate(timeout=limit)
             code = process.returncode
         except subprocess.TimeoutExpired:
             code, error = -9, f"took over {limit:.0f} s"
@@ -113,14 +122,44 @@ def bounded(words: list[str], folder: Path, limit: float) -> tuple[int, str, str
                 said, _ = process.communicate(timeout=15)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        lanes.kill(mark)  # ncu and its program have sessions of their own
     return code, said, error
+
+
+def spread(
+    groups: Iterable[Sequence[Task]],
+    among: Sequence[lanes.Lane],
+    jobs: int,
+    do: Callable[[lanes.Lane, Task], None],
+) -> None:
+    """Do tasks in their order, `jobs` at once on each lane. Those of a group are done on one lane: two
+    GPUs alike differ by some percent."""
+    coming, lock = iter(groups), threading.Lock()
+    mine: dict[lanes.Lane, deque[Task]] = {lane: deque() for lane in among}
+
+    def work(lane: lanes.Lane) -> None:
+        lanes.pin(lane.cores)
+        while True:
+            with lock:
+                while not mine[lane]:
+                    group = next(coming, None)
+                    if group is None:
+                        return
+                    mine[lane].extend(group)
+                task = mine[lane].popleft()
+            do(lane, task)
+
+    with ThreadPoolExecutor(len(among) * jobs) as pool:
+        list(pool.map(work, [*among] * jobs))
 
 
 class Runs:
     """What was run, written after each run."""
 
-    def __init__(self, out: Path, work: Path, plans: dict[tuple[str, str], dict[str, Any]]) -> None:
-        self.plans = plans
+    def __init__(
+        self, out: Path, work: Path, plans: dict[tuple[str, str], dict[str, Any]], end: float
+    ) -> None:
+        self.plans, self.end = plans, end
         self.out, self.work, self.path = out, work, out / "times.json"
         self.found: dict[str, dict[str, dict[str, object]]] = (
             json.loads(self.path.read_text()) if self.path.is_file() else {}
@@ -148,10 +187,28 @@ class Runs:
             for side in [side for side, kept in sides.items() if kept.get("code")]:
                 del sides[side]
 
-    def run(self, name: str, variant: str, recorded: bool) -> None:
+    def on(self, lane: lanes.Lane) -> tuple[Path, dict[str, str]]:
+        """The lock that a program on a GPU waits for, and its environment. ncu keeps its own lock in
+        TMPDIR: a folder for each GPU lets those on other GPUs go on. What PyTorch compiles lies there
+        too unless told otherwise, and would be compiled on each GPU."""
+        own = (self.work / f"gpu{lane.number}").resolve()
+        own.mkdir(exist_ok=True)
+        compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(own.parent / "inductor"))
+        return own / "lock", {
+            "CUDA_VISIBLE_DEVICES": lane.card,
+            "TMPDIR": str(own),
+            "TORCHINDUCTOR_CACHE_DIR": compiled,
+        }
+
+    def over(self, seconds: float) -> bool:
+        """Whether fewer seconds are left."""
+        return lanes.STOPPED.is_set() or self.end - time.monotonic() < seconds
+
+    def run(self, lane: lanes.Lane, name: str, variant: str, recorded: bool) -> None:
         plan = self.plans.get((name, variant))
-        if plan is None or END - time.monotonic() < 12:
+        if plan is None or self.over(12):
             return
+        lock, environment = self.on(lane)
         # hold.py runs a script in its own Python.
         command = [word for word in map(str, plan["command"]) if word != sys.executable]
         stem = f"{name}.{variant}"
@@ -159,7 +216,7 @@ class Runs:
         words = [
             sys.executable,
             str(HERE / "hold.py"),
-            str(self.work / "lock"),
+            str(lock),
             str(times),
             *command,
         ]
@@ -176,8 +233,9 @@ class Runs:
                 name,
                 *words,
             ]
-        limit = min(90.0, END - time.monotonic())
-        code, said, error = bounded(words, plan["folder"], limit)
+        code, said, error = bounded(words, plan["folder"], RUN_SECONDS, environment)
+        if code and lanes.STOPPED.is_set():
+            return  # it was ended, and did not fail
         told, why = {}, ""
         try:
             told = run.read_public(said, plan["how"]) if plan["how"] else run.last_json(said)
@@ -200,17 +258,18 @@ class Runs:
                 kept["result"], kept["steps"] = told.get("result"), told["steps"]
             self.path.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
         print(
-            f"{END - time.monotonic():6.0f} s left  {stem} recorded={recorded:d} code={code} {told.get('us')}",
+            f"{self.end - time.monotonic():6.0f} s left  {stem} recorded={recorded:d} code={code} {told.get('us')}",
             flush=True,
         )
 
-    def profile(self, name: str, alone: bool, rules: bool = False) -> None:
+    def profile(self, lane: lanes.Lane, name: str, alone: bool, rules: bool = False) -> None:
         """`ncu-toolkit profile` of the program before its fix: alone as a user runs it, which says
         what it costs, else with programs that wait for the GPU beside it. `rules`: only the biggest
         kernel, with what Nsight Compute's own rules say."""
         plan = self.plans.get((name, "before"))
-        if plan is None or self.profiled(name, alone, rules) or END - time.monotonic() < 20:
+        if plan is None or self.profiled(name, alone, rules) or self.over(20):
             return
+        lock, environment = self.on(lane)
         kind = "rules" if rules else "before"
         to = self.work / f"{name}.{kind}.runs"
         words = [sys.executable, "-m", "ncu_toolkit", "profile", "--output", str(to)]
@@ -221,9 +280,11 @@ class Runs:
         if not alone:
             program = [word for word in map(str, plan["command"]) if word != sys.executable]
             times = self.work / f"{name}.profiled.json"
-            hold = [str(HERE / "hold.py"), str(self.work / "lock"), str(times)]
+            hold = [str(HERE / "hold.py"), str(lock), str(times)]
             command = [*words, "--", sys.executable, *hold, *program]
-        code, said, error = bounded(command, plan["folder"], min(120.0, END - time.monotonic()))
+        code, said, error = bounded(command, plan["folder"], PROFILE_SECONDS, environment)
+        if code and lanes.STOPPED.is_set():
+            return
         seconds = round(time.monotonic() - began, 1)
         if code:
             for log in to.rglob("profile.log"):
@@ -242,7 +303,7 @@ class Runs:
                 kept["profile_seconds"] = seconds
             self.path.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
         print(
-            f"{END - time.monotonic():6.0f} s left  {name} profiled code={code} {seconds} s",
+            f"{self.end - time.monotonic():6.0f} s left  {name} profiled code={code} {seconds} s",
             flush=True,
         )
 
@@ -251,7 +312,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.split(":")[0] if __doc__ else "")
     options.add_argument("out", type=Path)
     options.add_argument("names", nargs="*")
-    options.add_argument("--jobs", type=int, default=6)
+    options.add_argument("--jobs", type=int, default=6, help="programs at once on each GPU")
     options.add_argument("--after", action="store_true", help="record the fixed programs too")
     options.add_argument("--public", type=Path, help="the folder that public.py wrote")
     options.add_argument("--rounds", type=int, default=1, help="runs alone of each")
@@ -260,7 +321,7 @@ def main() -> None:
         type=int,
         default=0,
         metavar="JOBS",
-        help="profile each too, so many at once; 1 says what it costs",
+        help="profile each too, so many at once on each GPU; 1 says what it costs",
     )
     options.add_argument(
         "--rules",
@@ -268,7 +329,15 @@ def main() -> None:
         help="and the biggest kernel with Nsight Compute's own rules",
     )
     options.add_argument("--work", type=Path, default=Path("/tmp/programs"))
-    asked = options.parse_args()
+    seconds = float(os.environ.get("SECONDS_LEFT", "1e9"))
+    options.add_argument("--seconds", type=float, default=seconds, help="end after that long")
+    asked = options.parse_intermixed_args()
+    with lanes.limited(asked.seconds - lanes.GRACE):
+        record(asked)
+
+
+def record(asked: argparse.Namespace) -> None:
+    end = time.monotonic() + asked.seconds
     # By hash, so that what the time allows is a sample of all frameworks.
     homes = [HERE / "pairs", *([asked.public] if asked.public else [])]
     found = {
@@ -285,32 +354,40 @@ def main() -> None:
             )
             if plan is not None:
                 plans[name, side] = plan
+
+    def built(key: tuple[str, str]) -> str | None:
+        if lanes.STOPPED.is_set():
+            return "the time is over"
+        said: str | None = run.build(plans[key]["build"], plans[key]["folder"])
+        return said
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         todo = [key for key, plan in plans.items() if plan["build"]]
-        for key, said in zip(
-            todo,
-            pool.map(lambda key: run.build(plans[key]["build"], plans[key]["folder"]), todo),
-            strict=True,
-        ):
+        for key, said in zip(todo, pool.map(built, todo), strict=True):
             if said:
                 print(f"error: {key} was not built: {said[-400:]}", flush=True)
                 del plans[key]
-    runs = Runs(asked.out, asked.work, plans)
-    wanted = []
+    runs = Runs(asked.out, asked.work, plans, end)
+    runs.forget_failed(names)
+    pairs = []
     for name in names:
-        wanted.append((name, "before", True, 0))
+        wanted = [(name, "before", True, 0)]
         for turn in range(asked.rounds):
             wanted += [(name, "before", False, turn), (name, "after", False, turn)]
         if asked.after:
             wanted.append((name, "after", True, 0))
-    runs.forget_failed(names)
-    wanted = [each for each in wanted if asked.rounds and runs.missing(*each)]
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        list(pool.map(lambda each: runs.run(*each[:3]), wanted))
-    tasks = [(name, rules) for rules in (False, True)[: 1 + asked.rules] for name in names]
+        pairs.append([each for each in wanted if asked.rounds and runs.missing(*each)])
+    among = lanes.lanes()
+    spread(pairs, among, asked.jobs, lambda lane, each: runs.run(lane, *each[:3]))
+    tasks = [[(name, rules)] for rules in (False, True)[: 1 + asked.rules] for name in names]
     if asked.profile:
-        with ThreadPoolExecutor(asked.profile) as pool:
-            list(pool.map(lambda task: runs.profile(task[0], asked.profile == 1, task[1]), tasks))
+        alone = asked.profile == 1
+        spread(
+            tasks,
+            among,
+            asked.profile,
+            lambda lane, task: runs.profile(lane, task[0], alone, task[1]),
+        )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
 """python -m benchmarks.programs.savings docs/program.md: put the table of predicted and achieved savings
-of the recorded development half into a page, between its marks. Needs no GPU."""
+of the recorded programs into a page, between its marks. Needs no GPU."""
 
 from __future__ import annotations
 
 import statistics
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.field.scoring import update
-from benchmarks.programs.score import FOLDER, RecordedProgram, cases, ours, read
+from benchmarks.programs.score import FOLDER, RecordedProgram, cases, development, ours, read_labels
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EXIT_OK
 
@@ -44,12 +43,7 @@ def table(programs: Sequence[RecordedProgram]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    labels = {
-        name: label
-        for path in sorted(FOLDER.glob("labels*.toml"))
-        for name, label in tomllib.loads(path.read_text(encoding="utf-8")).items()
-    }
-    programs, _ = read(FOLDER / "recordings", labels, "development")
+    programs = development(FOLDER / "recordings", read_labels(FOLDER))
     made = table(programs)
     for page in arguments:
         update(Path(page), made)

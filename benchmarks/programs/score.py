@@ -45,7 +45,10 @@ HEADINGS: Final = {
     "development": "The development half",
     "sealed": "The sealed half",
     "now": "The sealed half after its mends",
+    "second": "The second sealed set",
 }
+#: What is scored once, the first that is not scored yet.
+SEALED: Final = ("sealed", "second")
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`.
 OTHERS: Final = frozenset(("library", "none", "repeated-work"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
@@ -127,7 +130,6 @@ ALARM: Final = 0.1
 COSTS: Final = {
     "A recorded step": ("recorded_us", "us"),
     "A recorded program": ("recorded_seconds", "seconds"),
-    "A profiled program": ("profile_seconds", "seconds"),
 }
 
 
@@ -168,6 +170,14 @@ class RecordedProgram:
         took, plain = (self.times["before"].get(each) for each in (what, alone))
         plain = statistics.median(plain) if isinstance(plain, list) and plain else plain
         return took / plain if took and plain else None
+
+    @property
+    def overdue(self) -> float | None:
+        """Seconds that profiling took beyond three times the program, with its imports, and 30 s."""
+        side = self.times["before"]
+        if "profile_seconds" not in side:
+            return None
+        return side["profile_seconds"] - 3 * (side["seconds"] + side.get("imports", 0.0)) - 30
 
     @property
     def differs(self) -> bool:
@@ -211,7 +221,7 @@ def read(
     hta = json.loads(theirs.read_text(encoding="utf-8")) if theirs.exists() else {}
     found, left_out = [], []
     for name, label in sorted(labels.items()):
-        if half(name) != which:
+        if label.get("set", half(name)) != which:
             continue
         trace, timed = folder / f"{name}.before.ncu-trace", times.get(name, {})
         sides = ("before",) if label.get("healthy") else ("before", "after")
@@ -231,6 +241,11 @@ def read(
                 )
             )
     return found, left_out
+
+
+def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram]:
+    """The recorded programs that may be looked into: the sealed half was scored on 2026-11-24."""
+    return [each for which in ("development", "sealed") for each in read(folder, labels, which)[0]]
 
 
 def _stock(folder: Path, name: str) -> Profile | None:
@@ -367,6 +382,19 @@ def alarms(
     return healthy, [each for each in healthy if says(each)[1] > ALARM]
 
 
+def _cost(programs: Sequence[RecordedProgram]) -> list[str]:
+    """What profiling took, as a user runs it."""
+    known = {each.name: late for each in programs if (late := each.overdue) is not None}
+    if not known:
+        return []
+    over = ", ".join(f"{name} {late:.0f} s" for name, late in known.items() if late > 0)
+    within = sum(late <= 0 for late in known.values())
+    beyond = f" Longer by: {over}." if over else ""
+    return [
+        f"Profiling took at most three times the program and 30 s for {within} of {len(known)}.{beyond}"
+    ]
+
+
 def _generous(programs: Sequence[RecordedProgram]) -> str:
     """How many healthy programs the rivals promise much, and how many causes their first word can be."""
     told = []
@@ -451,6 +479,7 @@ def document(
             for said, found in costs.items()
             if found
         ),
+        *_cost(programs),
         f"Void, since the fix saves less than {VOID:.0%}: {', '.join(void) or 'none'}.",
     ]
     if apart := [each.name for each in programs if each.differs]:
@@ -523,32 +552,40 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--recordings", type=Path, default=FOLDER / "recordings")
     parser.add_argument("--labels", type=Path, default=FOLDER, help="folder of labels*.toml")
     parser.add_argument(
-        "--sealed", action="store_true", help="score the sealed half, which is done once"
+        "--sealed", action="store_true", help="score what is sealed and not scored yet, once"
     )
     parser.add_argument("--cases", action="store_true", help="each program as well")
     parser.add_argument("--out", type=Path, help="page to put the scores into")
     given = parser.parse_args(arguments)
     from benchmarks.programs import cases as achieved  # which needs this module
 
-    scored = given.out is not None and HEADINGS["sealed"] in _sections(given.out)
-    if given.sealed and scored:
-        print(f"error: the sealed half is scored once, and {given.out} has it", file=sys.stderr)
+    known = _sections(given.out) if given.out is not None else {}
+    labels = read_labels(given.labels)
+    sets = {label.get("set", half(name)) for name, label in labels.items()}
+    left = [each for each in SEALED if each in sets and HEADINGS[each] not in known]
+    if given.sealed and not left:
+        print(f"error: what is sealed is scored once, and {given.out} has it", file=sys.stderr)
         return EXIT_USAGE
-    for which in ("sealed",) if given.sealed else ("development", "now")[: 1 + scored]:
-        named = "development" if which == "development" else "sealed"
-        try:
-            programs, left_out = read(given.recordings, read_labels(given.labels), named)
+    scored = HEADINGS["sealed"] in known
+    chosen = left[:1] if given.sealed else ["development", "now"][: 1 + scored]
+    try:
+        found = {
+            each: read(given.recordings, labels, "sealed" if each == "now" else each)
+            for each in chosen
+        }
+        for which, (programs, left_out) in found.items():
             tables = f"{document(programs, left_out, every=given.cases)}"
             if which == "development":
-                shares = achieved.table(achieved.cases(programs))
+                known_now = [each for programs, _ in found.values() for each in programs]
+                shares = achieved.table(achieved.cases(known_now))
                 tables += "\n".join(("", "### What fixes achieved", "", *shares, ""))
-        except (OSError, ValueError, KeyError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return EXIT_INPUT
-        if given.out is None:
-            print(f"## {HEADINGS[which]}\n\n{tables}")
-        else:
-            put(given.out, which, tables)
+            if given.out is None:
+                print(f"## {HEADINGS[which]}\n\n{tables}")
+            else:
+                put(given.out, which, tables)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_INPUT
     return EXIT_OK
 
 

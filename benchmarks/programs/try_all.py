@@ -6,18 +6,19 @@ Writes OUT/try.json, the trial of each program, after each program, and OUT/repo
 traces. `python docs/switch_tables.py OUT/try.json` takes it into the documents.
 
 Programs hold a GPU one at a time, those that matter most first, until S seconds are over; with several
-GPUs, each has programs of its own. Before that all run at once, for what needs to be done once:
-compiled code, builds, and the modules that a program will import. Later runs import these before their
-turn, so that a GPU waits for no import. Programs are of the development half, or this folder's own."""
+GPUs, each has programs and cores of its own. Before that all run at once, for what needs to be done
+once: compiled code, builds, and the modules that a program will import. Later runs import these before
+their turn, on cores that the timed one does not use, so that a GPU waits for no import. Programs are of
+the development half, or this folder's own."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -42,11 +43,17 @@ from ncu_toolkit.gpu.trying import (
     try_program,
     variants,
 )
+from ncu_toolkit.model.program import Trace
 
 HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE)]
+import lanes  # noqa: E402
+
 RUNS = 5
-#: Runs that import ahead of the one that has the GPU.
+#: Runs that import ahead of the one that has the GPU, where there are cores for them.
 AHEAD = 4
+#: Seconds to pack what was measured.
+PACK = 12
 #: By name, those first whose switches were not timed yet: the program's words, and switches that apply, or might; none for what `--all` takes. A name
 #: without a file is a pair's; NAME=VALUE changes a constant of it, and words with a dash go to nvcc.
 PROGRAMS: dict[str, tuple[str, str]] = {
@@ -70,7 +77,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "torch_bert_pretrain": ("BLOCKS=2", "compile"),
     "convnet": ("convnet.py 12", "channels-last cudnn-benchmark bf16-autocast"),
     "gpt_train": ("gpt_train.py 10", ""),
-    "torch_charlm_train": ("", "tf32 bf16-autocast fused-optimizer compile"),
+    "torch_charlm_train": ("", "tf32 bf16-autocast fused-optimizer optimizer-foreach"),
     "torch_ddim_convnext": ("", "channels-last cudnn-benchmark tf32"),
     "cuda_barrier_options": ("", "fast-math max-registers:32"),
     "torch_resnet_infer": ("", "channels-last cudnn-benchmark"),
@@ -97,31 +104,60 @@ def job_of(name: str, folder: Path) -> TryJob:
 
 
 class Bounded(ProgramRunner):
-    """Runs on one GPU, and ends the rounds when the time is over, as Ctrl-C does."""
+    """Runs on one GPU, and ends the rounds when the time is over, as Ctrl-C does. A run that waits is
+    kept off the cores of the one that is timed, and so is this thread, which reads recordings; it gets
+    those cores when its turn comes (see Lane.split)."""
 
     until = float("inf")
     gpu = ""
+    timed: tuple[int, ...] = ()
+    beside: tuple[int, ...] = ()
 
-    def __call__(self, variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
-        if time.monotonic() > self.until:
+    def take(self, lane: lanes.Lane) -> None:
+        """Run in a lane from now on."""
+        self.gpu = lane.card
+        self.timed, self.beside = lane.split()
+        self.ahead = self.ahead if self.beside else 0
+
+    def recorded(
+        self,
+        variant: TryVariant,
+        asked: recorder.RecordOptions,
+        following: Sequence[TryVariant] = (),
+    ) -> tuple[TryRun, Trace | None]:
+        if time.monotonic() > self.until or lanes.STOPPED.is_set():
             raise KeyboardInterrupt
-        return super().__call__(variant, following)
+        found = super().recorded(variant, asked, following)
+        if found[0].problem and lanes.STOPPED.is_set():
+            raise KeyboardInterrupt  # it was ended, and did not fail
+        return found
 
     def _start(self, variant: TryVariant, asked: recorder.RecordOptions, *, wait: bool) -> _Started:
-        here = {"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {}
-        return super()._start(variant, replace(asked, environment=here), wait=wait)
+        here = {"CUDA_VISIBLE_DEVICES": self.gpu}
+        lanes.pin(self.beside if wait else self.timed)
+        try:
+            return super()._start(variant, replace(asked, environment=here), wait=wait)
+        finally:
+            lanes.pin(self.beside)
+
+    def _let(self, started: _Started) -> None:
+        lanes.move(started.process.pid, self.timed)
+        super()._let(started)
 
 
 class Programs:
-    """The programs that are left, and what is known of each; `rows` is what is written."""
+    """The programs that are left for `count` GPUs, and what is known of each; `rows` is what is
+    written."""
 
-    def __init__(self, names: list[str], out: Path, folder: Path, seconds: float) -> None:
+    def __init__(
+        self, names: list[str], out: Path, folder: Path, seconds: float, count: int
+    ) -> None:
         self.began = time.monotonic()
-        self.until = self.began + seconds - 12  # to pack what was measured
+        self.until = self.began + seconds - PACK
         self.left, self.out, self.folder = names, out, folder
         self.runners: dict[str, Bounded] = {}
         self.rows: list[dict[str, object]] = []
-        self.lock = threading.Lock()
+        self.lock, self.all_have = threading.Lock(), threading.Barrier(count)
 
     def tell(self, line: str) -> None:
         print(f"[{time.monotonic() - self.began:5.0f} s] {line}", flush=True)
@@ -131,6 +167,8 @@ class Programs:
 
     def warm(self, task: tuple[str, TryVariant, str]) -> None:
         """One run of a program beside others, by which its real runs are quicker."""
+        if lanes.STOPPED.is_set():
+            return
         name, variant, gpu = task
         began, kept = time.monotonic(), self.runners[name]
         run = self.runner(name)
@@ -142,7 +180,7 @@ class Programs:
             else:
                 found = run(variant)
                 said = found.problem or f"step of {found.us} us"
-        except (ToolkitError, OSError) as error:
+        except (ToolkitError, OSError, KeyboardInterrupt) as error:
             said = str(error)
         with self.lock:
             kept.built.update(run.built)
@@ -151,14 +189,18 @@ class Programs:
             f"{name} with {variant.label or 'nothing'}: {time.monotonic() - began:.0f} s, {said}"
         )
 
-    def warm_all(self, gpus: Sequence[str]) -> None:
-        tasks, cycle = [], itertools.cycle(gpus)
+    def warm_all(self, among: Sequence[lanes.Lane]) -> None:
+        tasks, cycle = [], itertools.cycle(lane.card for lane in among)
         for name in self.left:
             self.runners[name] = self.runner(name, AHEAD)
             built = bool(self.runners[name].job.build)
             words = PROGRAMS[name][1].split()
             if not words:
-                words = [each.id for each in switches().values() if each.build] if built else ["compile"]
+                words = (
+                    [each.id for each in switches().values() if each.build]
+                    if built
+                    else ["compile"]
+                )
             chosen = [
                 each
                 for each in variants(words, built=built)
@@ -173,15 +215,16 @@ class Programs:
             list(pool.map(self.warm, tasks))
         self.tell("all ran once")
 
-    def take(self, gpu: str) -> tuple[str, Bounded] | None:
+    def take(self, lane: lanes.Lane) -> tuple[str, Bounded] | None:
         """The next program for a GPU, whose first runs import what they need and wait for their turn."""
         with self.lock:
-            if not self.left or time.monotonic() > self.until - 8:
+            if not self.left or self.over(8):
                 return None
             name = self.left.pop(0)
         run = self.runners.pop(name)
-        run.gpu, run.sampled = gpu, run.sampled and gpu in ("", "0")
-        if not run.job.build:
+        run.take(lane)
+        run.sampled = run.sampled and lane.number == 0  # which is sampled
+        if run.ahead and not run.job.build:
             run.imports = True
             first = variants(PROGRAMS[name][1].split())[:1]
             soon = [(TryVariant(), recorder.RecordOptions())]
@@ -189,17 +232,24 @@ class Programs:
             run.waiting += [run._start(each, how, wait=True) for each, how in soon]
         return name, run
 
-    def lane(self, gpu: str, each: float) -> None:
+    def over(self, seconds: float) -> bool:
+        """Whether fewer seconds are left."""
+        return lanes.STOPPED.is_set() or time.monotonic() > self.until - seconds
+
+    def lane(self, lane: lanes.Lane, each: float) -> None:
         """Programs one after another on one GPU."""
-        taken = self.take(gpu)
+        lanes.pin(lane.cores)
+        taken = self.take(lane)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.all_have.wait(10)  # so that each GPU has a program before one takes its second
         while taken is not None:
-            following = self.take(gpu)
+            following = self.take(lane)
             self.one(*taken, each)
             taken = following
 
     def one(self, name: str, run: Bounded, each: float) -> None:
         start = time.monotonic()
-        if start > self.until - 4:
+        if self.over(4):
             run.__exit__()
             with self.lock:
                 self.left.append(name)
@@ -223,39 +273,33 @@ class Programs:
         self.tell(f"{name}: done, {row['seconds']} s {row.get('error', '')}")
 
 
-def gpus() -> list[str]:
-    """Each GPU's number; one empty word for a machine with one."""
-    smi = shutil.which("nvidia-smi")
-    listed = subprocess.run([smi, "-L"], capture_output=True, text=True).stdout if smi else ""
-    count = sum(line.startswith("GPU ") for line in listed.splitlines())
-    return [str(at) for at in range(count)] if count > 1 else [""]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS_LEFT", 470)))
     parser.add_argument("--each", type=float, default=120.0, help="seconds of a program at most")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
     folder = Path(tempfile.mkdtemp(prefix="try-all-"))
-    programs = Programs(asked.names or [*PROGRAMS], asked.out, folder, asked.seconds)
+    among = lanes.lanes()
+    names = asked.names or [*PROGRAMS]
+    programs = Programs(names, asked.out, folder, asked.seconds, len(among))
     print(f"recorder: {recorder.built()}", flush=True)
-    lanes = gpus()
-    try:
-        programs.warm_all(lanes)
-        with ThreadPoolExecutor(len(lanes)) as pool:
-            list(pool.map(lambda gpu: programs.lane(gpu, asked.each), lanes))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if (asked.out / "reports").is_dir():
-        with tarfile.open(asked.out / "reports.tar.xz", "w:xz", preset=1) as packed:
-            packed.add(asked.out / "reports", "reports")
-        shutil.rmtree(asked.out / "reports")
-    programs.tell(f"not reached: {', '.join(programs.left) or 'none'}")
+    with lanes.limited(asked.seconds - PACK):
+        try:
+            programs.warm_all(among)
+            with ThreadPoolExecutor(len(among)) as pool:
+                list(pool.map(lambda lane: programs.lane(lane, asked.each), among))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if (asked.out / "reports").is_dir():
+            with tarfile.open(asked.out / "reports.tar.xz", "w:xz", preset=1) as packed:
+                packed.add(asked.out / "reports", "reports")
+            shutil.rmtree(asked.out / "reports")
+        programs.tell(f"not reached: {', '.join(programs.left) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 from ncu_toolkit.core import cache, patterns, shares, units, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
+from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
-from ncu_toolkit.report import ncu_action, reader
+from ncu_toolkit.report import messages, ncu_action, reader
 from ncu_toolkit.report.reader import partly
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.chain import Chain, ChainLink
     from ncu_toolkit.diagnosis.needs import Needs
     from ncu_toolkit.document.card import Card
-    from ncu_toolkit.report import messages, reader
-
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
 
@@ -340,8 +339,6 @@ _ALWAYS: Final = ("sm_cycles", "instructions")
 
 def unread(profile: Profile) -> tuple[str, ...]:
     """Labels of key counters that a complete launch has as 0 or not a number."""
-    from ncu_toolkit.metrics.registry import REGISTRY
-
     return tuple(
         REGISTRY[name].label.lower()
         for name in _ALWAYS
@@ -359,8 +356,6 @@ _ABOVE: Final = 1.05
 
 def above(profile: Profile) -> tuple[tuple[str, float], ...]:
     """The shares of a peak that are above all of it, by name, of a complete launch."""
-    from ncu_toolkit.metrics.registry import REGISTRY
-
     return tuple(
         (REGISTRY[name].label, reading.value)
         for name, reading in profile.readings.items()
@@ -519,8 +514,6 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Packed:
-    from ncu_toolkit.report import messages, reader
-
     file = reader.ReportFile(Path(path))
     lengths = [length for block in file.frame.blocks for _, length in block.results]
     names = messages.functions(file.frame) if options.kernel else ()
@@ -567,8 +560,6 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
 
 def _prepare(plain: Path, codes: Sequence[messages.Code]) -> None:
     """What every process that reads a part has to do first."""
-    from ncu_toolkit.report import reader
-
     prepare()
     reader.prepare(plain, codes)
 
@@ -581,8 +572,6 @@ def read_part(
 
     `plain` is the same report unpacked.
     """
-    from ncu_toolkit.report import reader
-
     launches: list[LaunchResult] = []
     seen = reader.visit_part(
         Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options)

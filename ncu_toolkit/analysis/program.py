@@ -12,14 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.analysis.analyze import (
-    DEFAULT_TIMEOUT,
-    Analysis,
-    FileResult,
-    Group,
-    Options,
-    find_reports,
-)
+from ncu_toolkit.analysis import analyze
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.trial import load_trial
 from ncu_toolkit.core import units, workers
@@ -76,10 +69,10 @@ class Programs:
     """Traces in the order in which they were named, and the reports beside them."""
 
     traces: tuple[TraceResult, ...]
-    reports: Analysis = field(default_factory=lambda: Analysis(()))
+    reports: analyze.Analysis = field(default_factory=lambda: analyze.Analysis(()))
     strangers: tuple[InputProblem, ...] = ()
     """Of each report of which no launch is in a trace."""
-    alone: Analysis | None = None
+    alone: analyze.Analysis | None = None
     """Reports of a folder that belong to none of its traces."""
 
     @property
@@ -124,7 +117,7 @@ def _stem(path: Path) -> str:
 
 
 def judged(
-    trace: Trace, path: str, reports: Analysis, joined: set[str] | None = None
+    trace: Trace, path: str, reports: analyze.Analysis, joined: set[str] | None = None
 ) -> TraceResult:
     """What costs a trace's step, with the reports joined to it; theirs are added to `joined`.
 
@@ -139,10 +132,10 @@ def judged(
 
 def analyze_programs(
     paths: Sequence[Path],
-    options: Options | None = None,
+    options: analyze.Options | None = None,
     *,
     jobs: int | None = None,
-    timeout: float = DEFAULT_TIMEOUT,
+    timeout: float = analyze.DEFAULT_TIMEOUT,
     progress: Callable[[str], None] | None = None,
 ) -> Programs:
     """Read and judge traces, with the reports among `paths` joined to them.
@@ -153,14 +146,14 @@ def analyze_programs(
     Raises:
         UsageProblem: as `analyze`.
     """
-    options = replace(options or Options(), profiles=True)
+    options = replace(options or analyze.Options(), profiles=True)
     folders = [path for path in paths if os.path.isdir(path)]
     inside = traces_inside(folders)
     traces = dict.fromkeys((*traces_among(paths), *inside))
     # a folder of traces alone lacks no reports
-    bare = {path for path in folders if inside and not find_reports([path])[0]}
+    bare = {path for path in folders if inside and not analyze.find_reports([path])[0]}
     others = [path for path in paths if path not in traces and path not in bare]
-    reports = Analysis((), options)
+    reports = analyze.Analysis((), options)
     if others:
         reports = analyze_reports(others, options, jobs=jobs, timeout=timeout, progress=progress)
     # a report that was named is looked for in each trace, one of a folder in its own
@@ -190,7 +183,7 @@ def analyze_programs(
     return Programs(tuple(results), reports, tuple(strangers), left)
 
 
-def _read(path: Path, reports: Analysis, joined: set[str], timeout: float) -> TraceResult:
+def _read(path: Path, reports: analyze.Analysis, joined: set[str], timeout: float) -> TraceResult:
     """One trace; the reports with launches of it are added to `joined`."""
     late = InputProblem(
         f"'{path}' did not finish within {timeout:.0f} s", "Allow more time with --timeout"
@@ -215,7 +208,7 @@ def _with_trial(result: TraceResult, path: Path) -> TraceResult:
 
 
 def join(
-    trace: Trace, reports: Analysis, joined: set[str] | None = None
+    trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None
 ) -> tuple[Known, list[str]]:
     """What reports say of a trace's kernels, and a sentence for each report that was joined in part.
 
@@ -251,19 +244,21 @@ def _gpus(trace: Trace) -> set[str]:
     return {name for name in names if name and not name.startswith("an unknown")}
 
 
-def _gpu(group: Group) -> str:
+def _gpu(group: analyze.Group) -> str:
     return re.sub(r" \(GPU \d+\)$", "", group.typical.gpu)
 
 
-def _matches(shapes: Sequence[Launch], groups: Sequence[Group]) -> Mapping[int, Group]:
+def _matches(
+    shapes: Sequence[Launch], groups: Sequence[analyze.Group]
+) -> Mapping[int, analyze.Group]:
     """The group of each shape, by its place."""
 
     def key(name: str, launch: Launch) -> _Key:
         return name, launch.grid, launch.block
 
-    found: dict[int, Group] = {}
+    found: dict[int, analyze.Group] = {}
     for name_of, alone in ((_signature, False), (_skeleton, True), (_function, True)):
-        theirs: defaultdict[_Key, list[Group]] = defaultdict(list)
+        theirs: defaultdict[_Key, list[analyze.Group]] = defaultdict(list)
         ours: defaultdict[_Key, list[int]] = defaultdict(list)
         for group in groups:
             launch = group.typical.profile.launch if group.typical.profile else None
@@ -302,7 +297,7 @@ def _skeleton(launch: Launch) -> str:
     return "".join(_VOID.sub("", name).split())
 
 
-def _stranger(file: FileResult, traces: Sequence[TraceResult]) -> InputProblem:
+def _stranger(file: analyze.FileResult, traces: Sequence[TraceResult]) -> InputProblem:
     names = shortlist([f"'{each.path}'" for each in traces], 2)
     gpus = {name for each in traces if each.found for name in _gpus(each.found.step.trace)}
     gpu = file.launches[0].gpu
@@ -321,7 +316,7 @@ def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
     """
     if not traces_among([path]):
         raise InputProblem(f"'{path}' is no trace that can be read", _TRACES)
-    programs = analyze_programs([path, *reports], Options())
+    programs = analyze_programs([path, *reports], analyze.Options())
     for error in (
         *(each.error for each in programs.unreadable),
         *(file.error for file in programs.reports.unreadable),

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -89,15 +89,9 @@ def judged(
         work: how much more a step does with it, by which its time is divided.
     """
 
-    def told(outcome: TryOutcome, said: str, **more: object) -> Tried:
-        values = {
-            "switches": names,
-            "title": title,
-            "outcome": outcome,
-            "said": said,
-            "keep": tuple(keep),
-        }
-        return msgspec.convert({**values, **more}, Tried)
+    def told(outcome: TryOutcome, said: str, **more: Any) -> Tried:
+        kept = tuple(keep)
+        return Tried(switches=names, title=title, outcome=outcome, said=said, keep=kept, **more)
 
     broken = next((each.problem for each in after if each.problem), "")
     if broken:
@@ -169,10 +163,10 @@ def compare_printed(
             continue  # it varies by itself
         for line in new:
             if line[at][0] not in texts:
-                return (
-                    "differ",
-                    f"It prints other text: {_quoted(after, at)} in place of {_quoted(before, at)}.",
+                said = (
+                    f"It prints other text: {_quoted(after, at)} in place of {_quoted(before, at)}."
                 )
+                return "differ", said
         for place, timing in enumerate(old[0][at][2]):
             values = [each[at][1][place] for each in old]
             others = [each[at][1][place] for each in new]
@@ -191,10 +185,8 @@ def compare_printed(
     if worst:
         return "within", f"Results differ by at most {units.percent(worst, 2)}: {example}."
     if compared:
-        return (
-            "equal",
-            f"{units.counted(int(compared), 'number')} that it prints {'is' if compared == 1 else 'are'} the same.",
-        )
+        numbers = units.counted(int(compared), "number")
+        return "equal", f"{numbers} that it prints {'is' if compared == 1 else 'are'} the same."
     return "not compared", "It prints no number that could be compared."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import io
@@ -67,7 +68,8 @@ class Commands(click.Group):
     """A group that imports a command's module only when that command runs or asks for help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        keep(_inputs(args))
+        words = pairwise(("", *args))  # those that may name a file to read
+        keep([word for before, word in words if not _OUTPUT.fullmatch(before)])
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -106,19 +108,12 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        import difflib
-
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(COMMANDS)}"
             raise click.UsageError(f"no command '{name}'; {hint}")
         return super().resolve_command(ctx, args)
-
-
-def _inputs(words: list[str]) -> list[str]:
-    """Words of a command line that may name a file to read."""
-    return [word for before, word in pairwise(("", *words)) if not _OUTPUT.fullmatch(before)]
 
 
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -18,6 +18,7 @@ import click
 
 from ncu_toolkit.cli import _log
 from ncu_toolkit.core.errors import EnvironmentProblem, extra
+from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.core.safe import visible
 
 if TYPE_CHECKING:
@@ -108,8 +109,6 @@ def shown_as(found: Answer, form: str) -> Any:
 def emit(shown: Any, output: Path | None, width: int = 140) -> None:
     """Print or write a string or a rich renderable; `width` is for files and pipes."""
     from rich.console import Console
-
-    from ncu_toolkit.core.files import write_atomic
 
     if not isinstance(shown, str):
         sink = io.StringIO() if output else None

@@ -1,7 +1,5 @@
 """Shell completion of kernels, families and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """--quiet, --verbose and --log-file, which go before and after a command's name."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -17,6 +15,7 @@ import click
 from ncu_toolkit import __version__
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.files import refuse_loss
+from ncu_toolkit.core.safe import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("ncu_toolkit")
@@ -163,7 +162,5 @@ class _OneLine(logging.Formatter):
     """Formats lines for a terminal: control characters are spelled out."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from ncu_toolkit.core.safe import visible
-
         text = visible(" ".join(record.getMessage().split()))
         return text if len(text) < 2000 else f"{text[:2000]} …"

@@ -233,21 +233,24 @@ def options(**own: Settings | str | type) -> Callable[[F], F]:
         changes = {"help": given} if isinstance(given, str) else given
         return {"made": click.option, **known, **changes}  # type: ignore[dict-item]
 
-    def decorators(name: str, kind: str) -> list[Callable[[F], F]]:
+    def decorators(name: str, kind: Any) -> list[Callable[[F], F]]:
         found = entry(name)
         if isinstance(found, type):
             return [each for field in members(found) for each in decorators(*field)]
         made, words = found.pop("made"), found.pop("words", None)
         if made is click.argument:
             return [made(name, **found)]
-        if kind == "bool":
+        if kind in (
+            bool,
+            "bool",
+        ):  # as text where a module has types that it imports for types alone
             found.setdefault("is_flag", True)
-        if kind.startswith("tuple["):
+        if str(kind).startswith("tuple["):
             found.setdefault("multiple", True)
         return [made(*(words or [f"--{name.replace('_', '-')}"]), name, **found)]
 
-    def members(group: type) -> list[tuple[str, str]]:
-        return [(each.name, str(each.type)) for each in fields(group)]
+    def members(group: type) -> list[tuple[str, Any]]:
+        return [(each.name, each.type) for each in fields(group)]
 
     def decorate(function: F) -> F:
         kinds = {name: kind for name, kind in function.__annotations__.items() if name != "return"}

@@ -23,7 +23,8 @@ from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     UsageProblem,
 )
-from ncu_toolkit.core.files import may_be_trace, named_like_traces
+from ncu_toolkit.core.files import make_folder, may_be_trace, named_like_traces
+from ncu_toolkit.core.safe import slug
 from ncu_toolkit.report.reader import partly
 
 if TYPE_CHECKING:
@@ -210,8 +211,6 @@ def _show(
 
 def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
     """Write a page for each trace: the file `output`, or one in that folder."""
-    from ncu_toolkit.core.files import make_folder
-    from ncu_toolkit.core.safe import slug
     from ncu_toolkit.document.views import told_apart
     from ncu_toolkit.pages.program_view import write_program_page
 

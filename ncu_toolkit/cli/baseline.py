@@ -1,7 +1,5 @@
 """`ncu-toolkit baseline`: reports kept under a name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

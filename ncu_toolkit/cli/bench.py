@@ -1,7 +1,5 @@
 """`ncu-toolkit bench`: verify and time kernels, unprofiled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`ncu-toolkit build`: compile kernels and show what ptxas says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import click

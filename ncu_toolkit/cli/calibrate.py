@@ -1,7 +1,5 @@
 """`ncu-toolkit calibrate`: how good the diagnosis is, on the recordings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`ncu-toolkit compare`: old against new, as a gate for CI."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """`ncu-toolkit doctor`: what works here and what does not."""
 
-from __future__ import annotations
-
 import json
 
 import click

@@ -15,15 +15,8 @@ import click
 
 from ncu_toolkit.cli._common import complain
 from ncu_toolkit.cli._options import Output, PathName, argument, formats, option, options
-from ncu_toolkit.core.errors import (
-    EXIT_ENVIRONMENT,
-    EXIT_INPUT,
-    EXIT_OK,
-    EnvironmentProblem,
-    InputProblem,
-    ToolkitError,
-    UsageProblem,
-)
+from ncu_toolkit.core import errors
+from ncu_toolkit.core.safe import csv_rows
 from ncu_toolkit.core.units import counted
 from ncu_toolkit.runs import history
 
@@ -66,10 +59,12 @@ def command(words: tuple[str, ...], sql: str | None, out: Output) -> int:
     """
     if words[:1] == ("import",):
         if sql is not None:
-            raise UsageProblem("--sql does not go with import", "Run them one after the other")
+            raise errors.UsageProblem(
+                "--sql does not go with import", "Run them one after the other"
+            )
         return _import(words[1:])
     if len(words) > 1 or (words and sql is not None):
-        raise UsageProblem(
+        raise errors.UsageProblem(
             f"'{words[-1]}' is one name too many",
             "Name one kernel, or several as a regular expression: 'naive|smem_tiled'",
         )
@@ -101,25 +96,25 @@ def _import(texts: tuple[str, ...]) -> int:
     from ncu_toolkit.runs import intake
 
     if not texts:
-        raise UsageProblem(
+        raise errors.UsageProblem(
             "nothing to import", "Name run folders or reports: ncu-toolkit history import reports"
         )
     paths = [PathName().convert(text, None, None) for text in texts]
     for path in paths:
         if not path.exists():
-            raise InputProblem(f"there is no report or folder '{path}'")
+            raise errors.InputProblem(f"there is no report or folder '{path}'")
     done = intake.take_in(paths, diagnose)
     known = f"; {done.known} were in the history already" if done.known else ""
     click.echo(f"Added {counted(done.added, 'launch', 'launches')}{known}.")
     return _ended(done.broken)
 
 
-def _ended(broken: tuple[ToolkitError, ...]) -> int:
+def _ended(broken: tuple[errors.ToolkitError, ...]) -> int:
     """Name each of what could not be read; returns the exit code."""
     complain(broken)
-    if any(isinstance(error, EnvironmentProblem) for error in broken):
-        return EXIT_ENVIRONMENT
-    return EXIT_INPUT if broken else EXIT_OK
+    if any(isinstance(error, errors.EnvironmentProblem) for error in broken):
+        return errors.EXIT_ENVIRONMENT
+    return errors.EXIT_INPUT if broken else errors.EXIT_OK
 
 
 def _rows(dicts: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
@@ -131,8 +126,6 @@ def _write_data(
 ) -> None:
     """Write rows as CSV, or as JSON with equal names numbered as in DuckDB: a, a_1, a_2."""
     if out.form == "csv":
-        from ncu_toolkit.core.safe import csv_rows
-
         out.text(csv_rows([names, *rows]))
         return
     keys: list[str] = []
@@ -199,7 +192,7 @@ def keep_read(folder: Path, profiles: Sequence[Profile], at: Here) -> None:
 def _noted() -> Iterator[None]:
     try:
         yield
-    except ToolkitError as error:
+    except errors.ToolkitError as error:
         click.echo(
             f"note: this run is not in the history: {' '.join(str(error).split())}", err=True
         )

@@ -1,7 +1,5 @@
 """`ncu-toolkit list`: the ladders, their rungs and ideas."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container
 

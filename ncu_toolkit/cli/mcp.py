@@ -1,7 +1,5 @@
 """`ncu-toolkit mcp`: reports for a model, over the Model Context Protocol."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ncu-toolkit probe`: what limits kernels, without performance counters."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import shlex

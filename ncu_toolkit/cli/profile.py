@@ -1,7 +1,5 @@
 """`ncu-toolkit profile`: verify, time and profile kernels, and write their report."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace

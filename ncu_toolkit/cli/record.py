@@ -1,7 +1,5 @@
 """`ncu-toolkit record`: make a recording that can be shipped."""
 
-from __future__ import annotations
-
 import contextlib
 import lzma
 import shutil
@@ -32,7 +30,7 @@ from ncu_toolkit.gpu.selection import Cases
 from ncu_toolkit.ladder.catalogue import find_rung, load_families
 from ncu_toolkit.ladder.problems import Problem, problem_for
 from ncu_toolkit.model.run import Run, Skipped
-from ncu_toolkit.report import scrub
+from ncu_toolkit.report import reader, scrub
 from ncu_toolkit.runs import store
 
 #: Rungs that the curve over sizes times beside the baseline.
@@ -245,8 +243,6 @@ def _stock(
     session: Session, cases: Cases, progress: Progress, timeout: float, executor: Executor = HERE
 ) -> None:
     """Profile cases with Nsight Compute's full set, and keep its rules' verdicts in rules.json."""
-    from ncu_toolkit.report import reader
-
     run = session.run
     known = tuple(
         replace(case, state="timed", report="") for case in run.cases if case.state == "profiled"

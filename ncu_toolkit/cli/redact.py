@@ -1,7 +1,5 @@
 """`ncu-toolkit redact`: a copy of a report that can be sent to others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

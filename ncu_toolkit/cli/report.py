@@ -1,7 +1,5 @@
 """`ncu-toolkit report`: pages from the recordings in the package and the runs that lie here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

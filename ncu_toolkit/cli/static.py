@@ -1,7 +1,5 @@
 """`ncu-toolkit static`: what a kernel's code and resources say, without a GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +13,7 @@ from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
 from ncu_toolkit.explain.code import of_code
+from ncu_toolkit.ladder.catalogue import find_rung
 
 FORMATS: Final = ("text", "markdown", "json", "html")
 PAGE: Final = "ncu-static.html"
@@ -64,8 +63,6 @@ def command(
             kind, remedy = "a report", "`ncu-toolkit analyze` reads reports"
         raise UsageProblem(f"'{what}' is {kind}, and no kernel of a ladder has this name", remedy)
     else:
-        from ncu_toolkit.ladder.catalogue import find_rung
-
         if block is not None or shared:
             raise UsageProblem(
                 "--block and --shared apply to a file. A ladder's kernel has its launch in its header",

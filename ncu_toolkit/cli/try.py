@@ -1,7 +1,5 @@
 """`ncu-toolkit try`: throw switches in a program, and time its step."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ncu-toolkit tune`: search a kernel's parameters on this GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

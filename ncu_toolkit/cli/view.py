@@ -1,7 +1,5 @@
 """`ncu-toolkit view`: reports in a browser, here or on another machine."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

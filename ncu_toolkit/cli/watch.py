@@ -1,7 +1,5 @@
 """`ncu-toolkit watch`: profile a kernel, and again after each save, and show what changed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -5,6 +5,7 @@ where a rule imports this, lacks the modules of `gzip`, `lzma` and zstd."""
 
 import contextlib
 import errno
+import importlib
 import io
 import json
 import os
@@ -173,8 +174,6 @@ def _packing(head: bytes) -> _Packing | None:
 
 def _zstd() -> Any:
     """Python's own module, from 3.14 on, or the same one for older Pythons."""
-    import importlib
-
     return importlib.import_module(
         "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
     )

@@ -159,14 +159,10 @@ def _instructions_per_scheduler(profile: Profile) -> float | None:
     return total / sms / profile.device.schedulers_per_sm if total and sms else None
 
 
-def _latency(profile: Profile) -> float | None:
-    return profile.stalls.total if profile.stalls is not None else profile.value("warp_latency")
-
-
 #: (name, label, unit, whether time grows or falls with it, value) of each factor of the time.
 _FACTORS: Final[tuple[tuple[str, str, str, int, Callable[[Profile], float | None]], ...]] = (
     ("instructions", "instructions per scheduler", "count", 1, _instructions_per_scheduler),
-    ("latency", "cycles per instruction of a warp", "cycles/inst", 1, _latency),
+    ("latency", "cycles per instruction of a warp", "cycles/inst", 1, lambda p: p.stalls.total if p.stalls is not None else p.value("warp_latency")),
     ("warps", "active warps per scheduler", "warps", -1, lambda p: p.value("active_warps")),
     ("busy", "share of the time in which SMs had work", "fraction", -1, lambda p: figures.value(p, "active_fraction")),
     ("clock", "SM clock", "Hz", -1, lambda p: p.value("sm_clock")),

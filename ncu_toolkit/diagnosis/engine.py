@@ -22,18 +22,6 @@ from ncu_toolkit.diagnosis.rules import (
     unknown,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, FILLED, NEAR, SATURATED, STALL, Threshold
-from ncu_toolkit.diagnosis.time_model import (
-    ACHIEVABLE,
-    BLOCK_STARTS,
-    MEMORY,
-    NOISE,
-    OFF_CHIP,
-    PIPES,
-    RESOURCES,
-    Prediction,
-    Removal,
-    TimeModel,
-)
 from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
 from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.sass import attribution
@@ -94,7 +82,7 @@ def diagnose(profile: Profile) -> Diagnosis:
     )
 
 
-def outcome_of(rule: Rule, profile: Profile, model: TimeModel) -> Finding | NoFinding:
+def outcome_of(rule: Rule, profile: Profile, model: time_model.TimeModel) -> Finding | NoFinding:
     """What one rule makes of a profile; it abstains where the profile lacks what it requires, or
     holds figures that cannot all be true."""
     try:
@@ -146,7 +134,7 @@ def _headed(findings: list[Finding], k: Kernel, untested: int) -> list[Finding]:
     return [there, *(f for f in findings if f is not there)]
 
 
-def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
+def _headroom(finding: Finding, model: time_model.TimeModel) -> Headroom | None:
     """How far the launch is from the nearest roof that removing a cause leaves, by the work that
     stays; None where the report lacks device memory or issue slots, whose roof may be nearer than
     any it holds."""
@@ -156,10 +144,10 @@ def _headroom(finding: Finding, model: TimeModel) -> Headroom | None:
     name = max(left, key=left.__getitem__, default="")
     if not name or not left[name]:
         return None
-    return Headroom(max(1.0, model.cycles / left[name]), name, RESOURCES[name][2])
+    return Headroom(max(1.0, model.cycles / left[name]), name, time_model.RESOURCES[name][2])
 
 
-def _bounded(finding: Finding, model: TimeModel) -> Finding:
+def _bounded(finding: Finding, model: time_model.TimeModel) -> Finding:
     """A finding with the interval of its gain, which ends near the next roof; that of a roof with
     what the best kernels reach there. A gain that rounds to nothing is one that is not known, but at
     a roof with useful work."""
@@ -178,11 +166,17 @@ def _bounded(finding: Finding, model: TimeModel) -> Finding:
 def _for_caller(finding: Finding, profile: Profile) -> Finding:
     """A finding with advice on the call of a kernel that is not the reader's own code; commands that
     collect what the report lacks stay."""
-    instead = kernel.call(profile, load_rules()[finding.bottleneck].CALL)
+    instead = kernel.call(profile, call_of(finding))
     if not instead or finding.bottleneck == unknown.ID:
         return finding
     commands = tuple(step for step in finding.advice if isinstance(step, Advice))
     return replace(finding, advice=(*instead, *commands))
+
+
+def call_of(finding: Finding) -> kernel.Elsewhere:
+    """What to change about the call, by who made the kernel; how large blocks are he alone decides."""
+    blocks = any(fact.metric == "block_rate" for fact in finding.evidence)
+    return {} if blocks else load_rules()[finding.bottleneck].CALL
 
 
 def _weight(finding: Finding) -> float:
@@ -222,13 +216,13 @@ def _roof_first(findings: list[Finding], k: Kernel) -> list[Finding]:
     the first cause is gone, and the cause gains little beside it: no more than reads "about 1.1x",
     or where the report does not show what warps wait for, than any kernel so near its roof has left."""
     first = findings[0]
-    little = 1 - 1 / ABOUT if k.model.stalls else 1 - NEAR.value / ACHIEVABLE
+    little = 1 - 1 / ABOUT if k.model.stalls else 1 - NEAR.value / time_model.ACHIEVABLE
     if first.good or _specificity(first) is Specificity.BUILD or _weight(first) >= little:
         return findings
     for finding in findings:
         units_of = load_rules()[finding.bottleneck].UNITS
         if any(
-            name in OFF_CHIP
+            name in time_model.OFF_CHIP
             and first.relieves.get(name, 1.0) >= 1
             and k.model.busy(name) >= NEAR.value
             for name in units_of
@@ -377,7 +371,7 @@ def nearest(k: Kernel, untested: int = 0) -> Finding | None:
     It goes by the roof where a unit is near its peak (SATURATED), or busy (BUSY) and what the warps
     wait for; by the wait where that takes HALF of their time. None where neither is so. `untested`: how many rules lacked what they need."""
     unit, (share, reason) = _busiest(k), _longest(k.model)
-    at_unit = unit is not None and (unit.resource in MEMORY) == (reason in _AT_MEMORY)
+    at_unit = unit is not None and (unit.resource in time_model.MEMORY) == (reason in _AT_MEMORY)
     waits = share >= HALF.value and any(reason in rule.WAITS for rule in load_rules().values())
     if unit is not None and (
         unit.busy >= SATURATED.value or (unit.busy >= BUSY.value and (at_unit or not waits))
@@ -388,7 +382,7 @@ def nearest(k: Kernel, untested: int = 0) -> Finding | None:
             summary += f". Warps also wait {percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
         advice, expected = _less_for(unit, k)
         sure = unit.busy >= SATURATED.value
-        leaner = _leaner(k.model) if sure and unit.resource in PIPES else None
+        leaner = _leaner(k.model) if sure and unit.resource in time_model.PIPES else None
     elif waits:
         bottleneck, sure, leaner = _by_wait(k, reason, unit), False, None
         summary = f"Warps wait {percent(share)} of their time ({figures.reason_name(reason)})"
@@ -452,7 +446,7 @@ def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
     shares = {kind: k[f"kind_share:{kind}"] or 0.0 for kind in _KINDS}
     most = sorted(shares.items(), key=lambda item: -item[1])[:_TOLD]
     kinds = [f"{percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
-    if unit.resource not in PIPES or not kinds:
+    if unit.resource not in time_model.PIPES or not kinds:
         said = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
         return said, "Less work for this unit, or fewer such stalls."
     fewer = f"Execute fewer instructions. By kind: {', '.join(kinds)}."
@@ -467,7 +461,7 @@ STREAMS: Final = Threshold(
 )
 
 
-def _leaner(model: TimeModel) -> Prediction | None:
+def _leaner(model: time_model.TimeModel) -> time_model.Prediction | None:
     """The time of a launch at the roof of issue slots or a pipe if its code were so lean that
     memory is the limit, and this roof no longer is (BUSY). None where memory is too idle to tell
     whether so few instructions would do (STREAMS), where matrix or FP64 units are BUSY, and where
@@ -475,15 +469,15 @@ def _leaner(model: TimeModel) -> Prediction | None:
 
     Williams et al., "Roofline": a kernel's operations a byte decide which roof it meets, and fewer
     instructions for the same bytes move it to that of memory."""
-    full = max(model.worked(name) for name in PIPES)
-    memory = max(model.worked(name) for name in OFF_CHIP)
+    full = max(model.worked(name) for name in time_model.PIPES)
+    memory = max(model.worked(name) for name in time_model.OFF_CHIP)
     if memory < STREAMS.value or max(map(model.busy, ("fp64", "tensor"))) >= BUSY.value:
         return None
-    left = min(1.0, BUSY.value / full * memory / ACHIEVABLE)
+    left = min(1.0, BUSY.value / full * memory / time_model.ACHIEVABLE)
     found = model.without(
-        Removal(
+        time_model.Removal(
             f"with {percent(1 - left)} fewer instructions",
-            loads=dict.fromkeys(PIPES, left),
+            loads=dict.fromkeys(time_model.PIPES, left),
             instructions=left,
             basis=f"Memory is {percent(memory)} busy. If it were the limit, {percent(left)} of the instructions "
             f"would keep this unit at most {percent(BUSY.value)} busy.",
@@ -496,13 +490,13 @@ def _busiest(k: Kernel) -> _Unit | None:
     """The unit that is busy for most of the launch's time; None where no load was collected."""
     found = []
     by_unit = {unit: name for name, rule in load_rules().items() for unit in rule.UNITS}
-    for name, (_, per_sm, words) in RESOURCES.items():
+    for name, (_, per_sm, words) in time_model.RESOURCES.items():
         load = k.load(name, BUSY) if name in k.model.loads else None
         # Blocks that start fast are short, which costs time only where SMs wait for new ones.
-        if load is None or (name == "blocks" and _stay_full(k)):
+        if load is None or (name == "blocks" and (k["occupancy_fill"] or 1.0) > FILLED.value):
             continue
         used = k.model.utilization(name) if per_sm else k.model.counted(name)
-        busy = min(1.0, (used or 0.0) / (BLOCK_STARTS if name == "blocks" else 1.0))
+        busy = min(1.0, (used or 0.0) / (time_model.BLOCK_STARTS if name == "blocks" else 1.0))
         told = k.model.busy(name) if per_sm else busy
         found.append(_Unit(by_unit[name], words, busy, replace(load, value=told), name, told))
     best = max(found, key=lambda unit: unit.busy, default=None)
@@ -510,16 +504,12 @@ def _busiest(k: Kernel) -> _Unit | None:
     for bottleneck, rule in sorted(load_rules().items(), key=lambda item: item[1].ROOF is None):
         for name, words in rule.COUNTERS.items():
             value = k[name]
-            if value is not None and value > (best.busy + NOISE if best else 0.0):
+            if value is not None and value > (best.busy + time_model.NOISE if best else 0.0):
                 best = _Unit(bottleneck, words, value, k.fact(name), counted=value)
     return best
 
 
-def _stay_full(k: Kernel) -> bool:
-    return (k["occupancy_fill"] or 1.0) > FILLED.value
-
-
-def _longest(model: TimeModel) -> tuple[float, str]:
+def _longest(model: time_model.TimeModel) -> tuple[float, str]:
     """The largest stall reason with its share; (0, "") where none is known.
 
     Issuing is no waiting, nor is readiness to issue (not selected)."""

@@ -57,30 +57,20 @@ def _all() -> Iterator[Definition]:
     own = words()
     readings, meant_by = own["metrics"], own["aliases"]
     for name, (title, text, source, others) in own["concepts"].items():
-        yield Definition(
-            _key("concept", name),
-            "concept",
-            title,
-            text,
-            source,
-            (f"resource:{name.replace('_', ' ')}", *others),
+        yield _entry(
+            "concept", name, title, text, source, (f"resource:{name.replace('_', ' ')}", *others)
         )
     for name in rules():
         about = page(name)
         group = "bottleneck" if name in load_rules() else "cause"
         text = f"{about.summary} {' '.join(about.sections['What it is'].split())}"
-        yield Definition(
-            _key(group, name),
-            group,
-            about.title,
-            text,
-            " ".join(about.sections["Source"].split()),
-            (name,),
+        yield _entry(
+            group, name, about.title, text, " ".join(about.sections["Source"].split()), (name,)
         )
     for reason, meaning in registry.STALL_REASONS.items():
         name, shown = reason.replace("_", " "), figures.reason_name(reason)
-        yield Definition(
-            _key("stall", reason), "stall", _title(name), _joined(meaning, own["stalls"].get(reason)),
+        yield _entry(
+            "stall", reason, _title(name), _joined(meaning, own["stalls"].get(reason)),
             "Nsight Compute documentation, Warp Stall Reasons",
             (name, shown, reason, f"stall_{reason}", f"Stall: {name}", f"stall_share:{reason}", f"Stall share: {shown}"),
             "cycles/inst",
@@ -90,37 +80,30 @@ def _all() -> Iterator[Definition]:
             continue
         aliases = tuple(word for word, meant in meant_by.items() if meant == name)
         text = _joined(metric.meaning, readings.get(name))
-        yield Definition(
-            _key("metric", name),
-            "metric",
-            metric.label,
-            text,
-            metric.ncu[0],
-            (name, *aliases),
-            metric.unit,
+        yield _entry(
+            "metric", name, metric.label, text, metric.ncu[0], (name, *aliases), metric.unit
         )
     for name, figure in figures.DERIVED.items():
         aliases = tuple(word for word, meant in meant_by.items() if meant == name)
-        yield Definition(
-            _key("derived", name),
-            "derived",
-            figure.label,
-            _joined(figure.meaning, readings.get(name)),
-            "",
-            (name, *aliases),
-            figure.unit,
-        )
+        text = _joined(figure.meaning, readings.get(name))
+        yield _entry("derived", name, figure.label, text, "", (name, *aliases), figure.unit)
     for name, text in own["kinds"].items():
-        yield Definition(
-            _key("kind", name),
-            "kind",
-            f"{_title(name)} instructions",
-            text,
-            "",
-            (f"kind_share:{name}", f"Instructions: {name}"),
-        )
+        of = f"kind_share:{name}", f"Instructions: {name}"
+        yield _entry("kind", name, f"{_title(name)} instructions", text, "", of)
     for unit, (title, text) in own["units"].items():
-        yield Definition(_key("unit", title), "unit", title, text, "", (unit,) if unit else ())
+        yield _entry("unit", title, title, text, "", (unit,) if unit else ())
+
+
+def _entry(
+    group: str,
+    name: str,
+    title: str,
+    text: str,
+    source: str,
+    words: tuple[str, ...],
+    unit: str = "",
+) -> Definition:
+    return Definition(_key(group, name), group, title, text, source, words, unit)
 
 
 def _title(words: str) -> str:

@@ -7,14 +7,12 @@ by strings, several metrics in one where they only inform; `k.fact` adds a thres
 What a kernel was written in or made by, and who can change it, changes its advice only: no rule
 decides by it (tests/diagnosis/test_rules.py)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, Self, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.cache import remembered
@@ -44,7 +42,7 @@ Language = Literal["cuda", "triton", "numba", "warp", "cupy", "torch", "xla", "l
 #: Advice by language, in place of that for CUDA C++.
 Elsewhere = Mapping[Language, Iterable[str]]
 
-_TYPE: Final = r"(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64)|complex(?:64|128))"
+_TYPE: Final = r"(?:bool|u?int(?:8|16|32|64)?|float(?:16|32|64)?|complex(?:64|128)?)"
 #: Operations of XLA that it wraps into a kernel of their own.
 _HLO: Final = (
     "abs|add|and|broadcast|compare|concatenate|convert|cosine|divide|exponential|gather|iota|log"
@@ -57,10 +55,10 @@ _HLO: Final = (
 #: fusion. The others are namespaces of libraries, and names of cuBLAS, cuDNN and NCCL. All 542
 #: launches of the field benchmark and the ladders are named right.
 _PATTERNS: Final[Mapping[Language, str]] = {
-    "numba": r"\[abi:v\d+,cw51c|^(void )?cudapy::|\(Array<[\w ]+, \(int\)\d+, [ACF], (mutable|readonly)",
+    "numba": r"\[abi:v\d+(?:,|\]\[abi:)cw51c|^(void )?cudapy::|\(Array<[\w ]+, \(int\)\d+, [ACF], (mutable|readonly)",
     "warp": r"_[0-9a-f]{8}_cuda_kernel_(forward|backward)$",
     "cupy": rf"^cupy_[a-z0-9_]+?__{_TYPE}(_{_TYPE})*$",
-    "torch": r"^(void )?at::native::|^triton_(poi|red|per|tem|for)_fused_"
+    "torch": r"^(void )?(at::native|pytorch_flash)::|^fmha_cutlass[FB]_|^triton_(poi|red|per|tem|for)_fused_"
              r"|^void <unnamed>::softmax_warp_(forward|backward)<c10::",
     "xla": rf"^((loop|input)_(\w+_)?fusion|gemm_fusion_dot|triton_softmax|wrapped_({_HLO}))(_\d+)*$",
     "library": r"^(void )?(cub|thrust|cudnn|cublas|cublasLt|cusparse|cufft)::|^ncclDevKernel_"
@@ -80,14 +78,14 @@ _NO_AUTHORS: Final = re.compile(
 )
 _TAKES_CODE: Final = re.compile(r"^(void )?(cub|thrust)::")
 #: What to do where the kernel is not the reader's own code, unless the rule has better.
-_CALL: Final[Mapping[Language, tuple[str, ...]]] = {
+CALL: Final[Mapping[Language, tuple[str, ...]]] = {
     "torch": ("PyTorch made this kernel. Change the call: another operator, dtype or memory layout.",
-              "Let torch.compile fuse it with its neighbours, or give it a larger batch."),
+              "Let torch.compile fuse it with its neighbours."),
     "xla": ("XLA made this kernel. Change the operations that it fuses, their dtype or their layout.",
             "If no other form of the operations helps, write this step with Pallas."),
     "cupy": ("CuPy made this kernel. Change the call: another function, dtype or memory layout.",
              "Fuse it with its neighbours by cupy.fuse or an ElementwiseKernel."),
-    "library": ("The kernel is a library's. Change the call: another routine, data type or layout, or a larger problem.",),
+    "library": ("The kernel is a library's. Change the call: another routine, data type or layout.",),
 }  # fmt: skip
 #: How a kernel gets line information. Triton's always has it.
 _LINES: Final[Mapping[Language, str]] = {
@@ -141,7 +139,7 @@ def call(profile: Profile, better: Elsewhere) -> tuple[str, ...]:
     """What to change about the call of a kernel that the reader did not write; empty where the
     reader may have. `better` replaces the usual advice for its languages."""
     made = language(profile)
-    return tuple(better.get(made, _CALL[made])) if made in _CALL else ()
+    return tuple(better.get(made, CALL[made])) if made in CALL else ()
 
 
 def line_information(profile: Profile) -> str:
@@ -210,7 +208,7 @@ class Kernel:
     rule: str = ""
 
     @classmethod
-    def of(cls, profile: Profile, rule: str = "") -> Kernel:
+    def of(cls, profile: Profile, rule: str = "") -> Self:
         """A launch with the time model of what its profile holds."""
         return cls(profile, time_model.build(profile), rule)
 

@@ -17,7 +17,10 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.achieved import expected
+from ncu_toolkit.diagnosis.engine import call_of
+from ncu_toolkit.diagnosis.kernel import CALL, made_by
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
 from ncu_toolkit.diagnosis.rules import step_rules, title
@@ -43,13 +46,7 @@ COVERED: Final = Threshold(
 LATE: Final = "launch-bound"
 OPTIMIZER: Final = "optimizer-launches"
 #: Causes whose fix makes one launch of several.
-MERGED: Final = (
-    OPTIMIZER,
-    "small-ops-loop",
-    "unfused-chain",
-    "spelled-out",
-    "unfused-attention",
-)
+MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
 #: Late launches belong to the cause that would merge them if it has so much of their time.
 MOST_LATE: Final = Threshold(
     0.5, "with most of the late time its own, its fix is the first to make"
@@ -63,15 +60,19 @@ SMALL_GRIDS: Final = "idle-streams"
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
 )
+BETWEEN: Final = Threshold(
+    6.0, "us: the 95th percentile of the gaps between queued operations in published traces"
+)
 #: Why such time has no finding, by what the account says of it.
 _WHY: Final[Mapping[GapCause, str]] = {
     "host late": "the host does other work, or a launch itself takes long (code is loaded, a profiler writes its records)",
     "sync": "the host waited for the GPU",
     "copy": "the host waited for copies",
     "allocation": "memory is allocated or freed",
-    "between": "work is queued and does not start: it waits for another stream, an event, or another program on this GPU",
+    "between": "work is queued and does not start: it waits for another stream, an event, or another process",
     "unknown": "the trace does not show why",
 }
+DOMINANT: Final = Threshold(0.5, "the largest part of the step, whatever the others are")
 #: Findings of kernels that are shown: more is what the table of kernels is for.
 _KERNELS: Final = 8
 
@@ -101,10 +102,13 @@ def diagnose_program(
             if outcome.rule:  # a kernel's cause, known from the trace
                 considered.append(NoFinding(name, "ruled out", f'Told as "{outcome.title}".'))
             else:
-                outcome = msgspec.structs.replace(outcome, rule=name, title=rule.TITLE)
+                outcome = msgspec.structs.replace(
+                    outcome, rule=name, title=outcome.title or rule.TITLE
+                )
             found.append(outcome)
     found = _merged(found, considered, s)
-    found = [_with_switch(each, s) for each in _joined(found, _kernels(s, known), s, known)]
+    kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
+    found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
     shown = _with_expected(shown, s)
     considered += covered
@@ -190,7 +194,8 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
         return finding
     cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
     done = "compile" if "fused" in s.classes else None
-    able = [each for each in switches_for(finding.rule, s.framework, cc) if each.group != done]
+    able = switches_for(finding.rule, s.framework, cc)
+    able = tuple(e for e in able if e.group != done and e.id not in s.useless)
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 
@@ -251,6 +256,10 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
     for cause, us in sorted(idle.items(), key=lambda each: -each[1]):
         if s.worth(us, TOLD):
             why = _WHY[cause]
+            each = us / sum(gap.cause == cause for gap in s.gaps)
+            alone = len({(op.process, op.stream) for op in s.trace.ops}) == 1
+            if cause == "between" and (alone or each <= BETWEEN.value):
+                why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels have fewer such gaps"
             if cause == "host late" and not s.steady:
                 why = "the host does other work or launches late. How much of that is the program's start is not known, since no step was found"
             yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."
@@ -345,18 +354,46 @@ def _kernels(
         if op.kind == "kernel" and op.shape in known:
             ops[op.shape].append(at)
     groups: dict[tuple[str, str], list[tuple[Finding, list[int], float]]] = defaultdict(list)
+    roofs = []
     for shape, places in ops.items():
-        finding = known[shape][1].primary
-        if finding.good or not finding.saved:
-            continue
-        launch = s.trace.shapes[shape]
-        saved = finding.saved * s.us(places)
-        groups[finding.bottleneck, launch.function or launch.kernel].append(
-            (finding, places, saved)
-        )
-    made = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
-    worth = [each for each in made if s.worth(each.ceiling_us)]
-    return sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS]
+        finding, launch = known[shape][1].primary, s.trace.shapes[shape]
+        function = launch.function or launch.kernel
+        near = finding.speedup is None and finding.confidence == "medium" and not finding.weight
+        if (finding.good or near) and s.worth(s.us(places), DOMINANT):
+            roof = _of_kernel(s, finding.bottleneck, function, [(finding, places, 0.0)])
+            head = f"{function} is {'at' if finding.good else 'near'} its roof"
+            said = roof.summary + _moved(known[shape][0])
+            roofs.append(msgspec.structs.replace(roof, title=head, summary=said, good=True))
+        # of a report alone the reader may be the library's author
+        made = made_by(launch.kernel) if s.trace.timed else None
+        if finding.saved and not finding.good and (made not in CALL or made in call_of(finding)):
+            saved = finding.saved * s.us(places)
+            groups[finding.bottleneck, function].append((finding, places, saved))
+    found = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
+    worth = [each for each in found if s.worth(each.ceiling_us)]
+    return [*sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS], *roofs]
+
+
+def _moved(profile: Profile | None) -> str:
+    """What a kernel moves to and from device memory a second, and what it could, as a sentence."""
+    names = ("duration", "dram_bytes", "dram_utilization")
+    us, moved, part = (figures.value(profile, name) if profile else None for name in names)
+    if not us or not moved or not part:
+        return ""
+    rate = moved / us * 1e6
+    return f" Device memory moves {units.si(rate, 'B/s')} of {units.si(rate / part, 'B/s')}."
+
+
+def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -> bool:
+    """Whether a finding of the step does without a kernel's launches, and saves as large a part of
+    them as making them faster."""
+    own, part = {*kernel.ops}, part_saved(kernel, s.account)
+    return not kernel.good and any(
+        part_saved(each, s.account) >= part
+        and s.us(own.intersection(each.ops)) >= COVERED.value * s.us(own)
+        for each in found
+        if each.rule in (*MERGED, "layout-copies")
+    )
 
 
 def _of_kernel(
@@ -367,17 +404,15 @@ def _of_kernel(
     us, saved = s.us(places), sum(each[2] for each in group)
     kernels = {launch.kernel for at in places if (launch := s.launches[at])}
     every = sum(launch is not None and launch.kernel in kernels for launch in s.launches)
-    part = f"{units.count(len(places))} of " * (len(places) < every)
+    some = f"{units.count(len(places))} of " * (len(places) < every)
+    part = f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}."
     made = s.finding(
-        f"{part}{units.counted(every, 'launch', 'launches')}, {s.of_step(us)}: {first.summary}",
+        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(us)}: {first.summary}",
         first.confidence,
         saved,
         ops=places,
         evidence=first.evidence,
-        arithmetic=(
-            *first.arithmetic,
-            f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}.",
-        ),
+        arithmetic=(*first.arithmetic, part) if saved else first.arithmetic,
         advice=first.advice,
     )
     return msgspec.structs.replace(made, rule=name, title=f"{title(name)} in {function}")

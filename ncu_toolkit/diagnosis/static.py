@@ -38,14 +38,6 @@ from ncu_toolkit.sass import branches, disassembly, opcodes
 from ncu_toolkit.sass.branches import Liveness
 from ncu_toolkit.sass.cost import LISTED, Region, regions_of
 from ncu_toolkit.sass.disassembly import readable
-from ncu_toolkit.sass.opcodes import (
-    LOCAL,
-    WARP_SIZE,
-    Function,
-    SassInstruction,
-    parts,
-    without_padding,
-)
 
 TIMEOUT: Final = 120  # seconds for one cuobjdump call
 #: Block sizes shown where a file does not say which it is launched with.
@@ -353,7 +345,7 @@ def _kernel(
 ) -> KernelAnalysis:
     used, fill, warps = facts.resources, facts.occupancy, facts.warps
     live = branches.live_in_code(facts.function.lines, facts.function.targets)
-    flying = None if warps is None else facts.main.bytes_in_flight * warps * WARP_SIZE
+    flying = None if warps is None else facts.main.bytes_in_flight * warps * opcodes.WARP_SIZE
     sizes = () if fill else TYPICAL_BLOCKS
     return KernelAnalysis(
         name=readable(facts.name),
@@ -419,12 +411,14 @@ def code_of(profile: Profile) -> ProfiledCode | None:
         return None
     code = []
     for i, row in enumerate(rows):
-        predicate, operands = parts(row.sass)
+        predicate, operands = opcodes.parts(row.sass)
         jumps = tuple(rows[j].address for j in targets.get(i, ()))
         code.append(
-            SassInstruction(row.address, row.opcode, operands, predicate, row.file, row.line, jumps)
+            opcodes.SassInstruction(
+                row.address, row.opcode, operands, predicate, row.file, row.line, jumps
+            )
         )
-    function = Function(profile.launch.function, tuple(without_padding(code)))
+    function = opcodes.Function(profile.launch.function, tuple(opcodes.without_padding(code)))
     if not function.instructions:
         return None
     launch, context = profile.launch, profile.context
@@ -438,7 +432,7 @@ def code_of(profile: Profile) -> ProfiledCode | None:
         regions_of(function, profile.device.cc), figures.occupancy_of(profile), context.dtype if context else "", known,
         launch.blocks or None, profile.device.sm_count or None,
     )  # fmt: skip
-    local = sum(i.base in LOCAL for i in function.instructions)
+    local = sum(i.base in opcodes.LOCAL for i in function.instructions)
     return ProfiledCode(facts, live, local, diagnose_code(facts))
 
 

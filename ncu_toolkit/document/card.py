@@ -89,14 +89,14 @@ class CodeLine:
         return f"{whole_percent(self.share)} of {self.of}" if self.of else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """What a report says of one launch, on one screen. Times are in microseconds."""
 
-    kernel: str
-    time_us: float | None
-    gpu: str
-    shape: str
+    kernel: str = ""
+    time_us: float | None = None
+    gpu: str = ""
+    shape: str = ""
     """Grid, block, registers and occupancy."""
     state: State
     bottleneck: str
@@ -104,7 +104,7 @@ class Card:
     title: str
     gain: str
     """What removing the cause is worth, in words; never empty."""
-    factor: float | None
+    factor: float | None = None
     """The gain as a factor; None where the report gives no figure."""
     confidence: str
     summary: str

@@ -6,14 +6,12 @@ And the glossary as a value: which words of a table and a page open an entry. A 
 the glossary's page; where scripts run, it opens the entry in place. The entries are written once for
 all pages."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, Self, TypeVar
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
@@ -110,11 +108,11 @@ class Table:
     def __post_init__(self) -> None:
         make_visible(self, "caption", "note")
 
-    def part(self, start: int, end: int | None = None) -> Table:
+    def part(self, start: int, end: int | None = None) -> Self:
         """The table with some of its rows; only tables without variants have parts."""
         return replace(self, rows=self.rows[start:end])
 
-    def only(self, chosen: Callable[[int, Column], bool]) -> Table:
+    def only(self, chosen: Callable[[int, Column], bool]) -> Self:
         """The table with the chosen columns, each given with its place."""
         kept = [at for at, column in enumerate(self.columns) if chosen(at, column)]
         return replace(

@@ -7,17 +7,9 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.diagnosis import static
 from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import Certainty, StaticFinding, title
-from ncu_toolkit.diagnosis.static import (
-    Checked,
-    KernelAnalysis,
-    Outcome,
-    ProfiledCode,
-    StaticAnalysis,
-    checked,
-    code_of,
-)
 from ncu_toolkit.document.card import NAME, BarKind, BarRow, Card, CodeLine, Segment, kernel_name
 from ncu_toolkit.document.tables import Cell, Spec, Table, Tone, missing, number, table, text
 from ncu_toolkit.document.views import Answer, BarChart, Fact, Listing, StepChart
@@ -47,7 +39,7 @@ _KINDS: Final = 6
 _LINES: Final = 400
 
 
-def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> Answer:
+def of_code(found: static.StaticAnalysis, sources: Mapping[str, str] | None = None) -> Answer:
     """A static analysis. `sources` are texts of source files by their last name, as far as they
     are known."""
     texts = {name: text.splitlines() for name, text in (sources or {}).items()}
@@ -74,7 +66,7 @@ def of_code(found: StaticAnalysis, sources: Mapping[str, str] | None = None) -> 
     )
 
 
-def _open_questions(found: StaticAnalysis) -> tuple[str, ...]:
+def _open_questions(found: static.StaticAnalysis) -> tuple[str, ...]:
     """What the code leaves open, in one line."""
     asked = [each for kernel in found.kernels for each in kernel.unknown]
     about = dict.fromkeys(small(title(name)) for each in asked for name in each.bottlenecks)
@@ -84,19 +76,17 @@ def _open_questions(found: StaticAnalysis) -> tuple[str, ...]:
 
 
 def _card(
-    found: StaticAnalysis, kernel: KernelAnalysis, texts: Mapping[str, Sequence[str]]
+    found: static.StaticAnalysis, kernel: static.KernelAnalysis, texts: Mapping[str, Sequence[str]]
 ) -> Card:
     first = next(iter(kernel.findings), None)
     return Card(
         kernel=kernel_name(kernel.name),
-        time_us=None,
         gpu=visible(found.target),
         shape=", ".join(_shape(kernel)),
         state="slow" if first else "unknown",
         bottleneck=first.bottleneck if first else "",
         title=title(first.bottleneck) if first else "Nothing found in the code",
         gain="no estimate without a profile",
-        factor=None,
         confidence=_CONFIDENCE[first.certainty] if first else "low",
         summary=sentences(first.summary)
         if first
@@ -108,13 +98,13 @@ def _card(
     )
 
 
-def _next(found: StaticAnalysis) -> str:
+def _next(found: static.StaticAnalysis) -> str:
     family, slash, name = found.subject.partition("/")
     rung = slash and family and not name.endswith((".cu", ".cubin"))
     return f"ncu-toolkit profile {f'--kernel {name}' if rung else '-- ./your_program'}"
 
 
-def _shape(kernel: KernelAnalysis) -> Iterator[str]:
+def _shape(kernel: static.KernelAnalysis) -> Iterator[str]:
     if kernel.block_threads:
         yield f"block {kernel.block_threads}"
     yield f"{kernel.registers} registers"
@@ -123,7 +113,7 @@ def _shape(kernel: KernelAnalysis) -> Iterator[str]:
 
 
 def places(
-    kernel: KernelAnalysis, finding: StaticFinding | None, texts: Mapping[str, Sequence[str]]
+    kernel: static.KernelAnalysis, finding: StaticFinding | None, texts: Mapping[str, Sequence[str]]
 ) -> Iterator[CodeLine]:
     """The first place that the finding names, else the line that holds most of the first loop."""
     if finding is not None and finding.locations:
@@ -148,7 +138,7 @@ def _line(place: Location, texts: Mapping[str, Sequence[str]]) -> CodeLine:
     return CodeLine(visible(place.file), place.line, shown, sass, place.share, visible(of))
 
 
-def _tables(kernel: KernelAnalysis, of: str) -> Iterator[Table]:
+def _tables(kernel: static.KernelAnalysis, of: str) -> Iterator[Table]:
     yield _resources(kernel, of)
     if kernel.regions:
         yield _cycles(kernel.regions[0], of)
@@ -166,7 +156,7 @@ def _named(title_of: str, rows: Sequence[tuple[str, str]], *labels: str) -> Tabl
     return table(title_of, columns, [row for row in rows if row[1]])
 
 
-def _resources(kernel: KernelAnalysis, of: str) -> Table:
+def _resources(kernel: static.KernelAnalysis, of: str) -> Table:
     at, spilled = kernel.live_at, kernel.spill_stores
     place = f"{at.file}:{at.line}" if at.line else f"{at.address:#x}"
     peak = f"{kernel.live_registers} live of {kernel.registers} at {place}"
@@ -198,7 +188,7 @@ def _resources(kernel: KernelAnalysis, of: str) -> Table:
     return _named(f"{of}Resources", rows, "resource", "use")
 
 
-def _occupancy(kernel: KernelAnalysis) -> str:
+def _occupancy(kernel: static.KernelAnalysis) -> str:
     fill = kernel.occupancy
     if fill is None:
         parts = [f"{each.block_threads}: {units.percent(each.fraction)}" for each in kernel.blocks]
@@ -207,7 +197,7 @@ def _occupancy(kernel: KernelAnalysis) -> str:
     return f"{units.percent(fill.fraction)}: {fill.active_warps} of {fill.max_warps} warps{limit}"
 
 
-def _loops(kernel: KernelAnalysis, of: str) -> Table:
+def _loops(kernel: static.KernelAnalysis, of: str) -> Table:
     name = "Busiest loops" if kernel.loops else "The code (no loop)"
     columns: tuple[Spec[Region], ...] = (
         Spec("lines", cell=_span, numeric=False),
@@ -225,7 +215,7 @@ def _loops(kernel: KernelAnalysis, of: str) -> Table:
     return table(f"{of}{name}", columns, kernel.regions, note)
 
 
-def _costs(kernel: KernelAnalysis, of: str) -> BarChart | None:
+def _costs(kernel: static.KernelAnalysis, of: str) -> BarChart | None:
     """What a pass of each loop costs by unit; None for code that costs nothing."""
     most = max((n for region in kernel.regions for _, n in _by_unit(region)), default=0.0)
     if not most:
@@ -268,7 +258,7 @@ def _costs(kernel: KernelAnalysis, of: str) -> BarChart | None:
 _FULLEST: Final = 12
 
 
-def _registers(kernel: KernelAnalysis, of: str) -> StepChart | None:
+def _registers(kernel: static.KernelAnalysis, of: str) -> StepChart | None:
     """The live registers over the code, in order of addresses; None where they are not known."""
     live, code = kernel.live, kernel.code
     if not live or not max(live):
@@ -299,7 +289,7 @@ def _registers(kernel: KernelAnalysis, of: str) -> StepChart | None:
     )
 
 
-def _by_line(kernel: KernelAnalysis) -> dict[tuple[str, int], int]:
+def _by_line(kernel: static.KernelAnalysis) -> dict[tuple[str, int], int]:
     """Most live registers at an instruction of each source line, by last name of the file."""
     found: dict[tuple[str, int], int] = {}
     for row, live in zip(kernel.code, kernel.live, strict=True):
@@ -410,7 +400,7 @@ def _threshold(fact: Evidence) -> str:
 
 
 def _listings(
-    kernel: KernelAnalysis, of: str, texts: Mapping[str, Sequence[str]]
+    kernel: static.KernelAnalysis, of: str, texts: Mapping[str, Sequence[str]]
 ) -> Iterator[Listing]:
     """The source with the lines of the first loop marked, then that loop's instructions."""
     region = next(iter(kernel.regions), None)
@@ -457,7 +447,7 @@ def _source(name: str, text: Sequence[str], marked: Mapping[int, int], looped: b
 _NAMED: Final = 3
 _PAGE_KINDS: Final = 4
 _UNKNOWN: Final = "Read from the SASS in the report. Trip counts, cache hits and waiting are not in the code, so nothing here is a time."
-_OUTCOMES: Final[dict[Outcome, tuple[str, Tone]]] = {
+_OUTCOMES: Final[dict[static.Outcome, tuple[str, Tone]]] = {
     "confirmed": ("confirmed", "good"), "runner-up": ("confirmed as a runner-up", "good"), "refuted": ("refuted", "bad"),
     "not judged": ("not checked", "muted"), "not seen": ("not found", "muted"),
 }  # fmt: skip
@@ -466,14 +456,14 @@ _OUTCOMES: Final[dict[Outcome, tuple[str, Tone]]] = {
 def static_parts(profile: Profile, diagnosis: Diagnosis) -> Iterator[tuple[str, Any]]:
     """What the code alone says of a launch, beside what its profile says: parts of its page. Nothing
     where the report holds no code, or code whose branches cannot be followed."""
-    code = code_of(profile)
+    code = static.code_of(profile)
     if code is None:
         return
     yield "heading", "What the code says without a run"
     yield "facts", _facts(profile, code)
     yield "table", _regions(code)
-    found = checked(code, diagnosis)
-    specs: list[Spec[Checked]] = [
+    found = static.checked(code, diagnosis)
+    specs: list[Spec[static.Checked]] = [
         spec("Bottleneck", lambda row: Cell(title(row.finding.bottleneck), row.finding.bottleneck), words=True),
         spec("Certainty", lambda row: text(row.finding.certainty), words=True),
         spec("In the code", lambda row: text(row.finding.summary), words=True),
@@ -490,7 +480,7 @@ def registers(profile: Profile) -> Fact:
     return Fact("Registers", number(known, "count", "not in the report"))
 
 
-def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
+def _facts(profile: Profile, code: static.ProfiledCode) -> list[Fact]:
     facts, fill, launch, peak = code.facts, code.facts.occupancy, profile.launch, code.live.peak
     loops = sum(region.depth > 0 for region in facts.regions)
     row = profile.instructions[code.live.peak_index]
@@ -520,7 +510,7 @@ def _facts(profile: Profile, code: ProfiledCode) -> list[Fact]:
     ]
 
 
-def _regions(code: ProfiledCode) -> Table:
+def _regions(code: static.ProfiledCode) -> Table:
     """The loops with most work: each figure is for one thread and one pass, without the loops
     inside."""
     looped = code.facts.looped

@@ -19,16 +19,7 @@ from ncu_toolkit.diagnosis import compare, figures
 from ncu_toolkit.diagnosis.compare import Change, TimeCause, changes
 from ncu_toolkit.diagnosis.figures import reason_name
 from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.document.card import (
-    MOST,
-    BarKind,
-    BarMark,
-    BarRow,
-    Card,
-    Segment,
-    kernel_name,
-    whole_percent,
-)
+from ncu_toolkit.document import card
 from ncu_toolkit.document.tables import Cell, Spec, Table, Tone, table
 from ncu_toolkit.document.views import BarChart, Listing
 from ncu_toolkit.explain.verdict import CODE, extents
@@ -126,10 +117,10 @@ class PredictedGain:
     @property
     def _end(self) -> float:
         high = self.interval[1] if self.interval else math.inf
-        return math.inf if high > MOST else high
+        return math.inf if high > card.MOST else high
 
 
-def outcome(old: Card, new: Card) -> PredictedGain | None:
+def outcome(old: card.Card, new: card.Card) -> PredictedGain | None:
     """The prediction of the old card and what came of it; None without a prediction, and where the
     new kernel is not faster by more than NOISE, or ran on another GPU."""
     if old.factor is None or old.state != "slow" or not old.time_us or not new.time_us:
@@ -140,7 +131,7 @@ def outcome(old: Card, new: Card) -> PredictedGain | None:
     return PredictedGain(old.bottleneck, old.factor, old.interval, achieved)
 
 
-def told(found: PredictedGain, old: Card, new: Card) -> tuple[str, ...]:
+def told(found: PredictedGain, old: card.Card, new: card.Card) -> tuple[str, ...]:
     """A prediction compared with what was achieved, then the limit that the new kernel has."""
     predicted = f"{old.title}, predicted: {old.gain}. Achieved: {units.ratio(found.achieved)}"
     if found.side:
@@ -234,20 +225,22 @@ def _waterfall(
     def at(us: float) -> float:
         return 100 * math.log(us / low) / math.log(high / low)
 
-    def whole(name: str, us: float) -> BarRow:
-        return BarRow(name, (units.duration(us),), points=(Segment("time", (at(us),)),))
+    def whole(name: str, us: float) -> card.BarRow:
+        return card.BarRow(name, (units.duration(us),), points=(card.Segment("time", (at(us),)),))
 
     rows = [whole("old", old)]
     for each, start, end in zip(causes, times, times[1:], strict=False):
         (left, right), factor = sorted((at(start), at(end))), _times(each.factor)
-        bar = Segment("slower" if end > start else "faster", (max(right - left, 0.3),))
+        bar = card.Segment("slower" if end > start else "faster", (max(right - left, 0.3),))
         words = f"{_cause(each)}: {units.duration(start)} {factor} = {units.duration(end)}"
-        rows.append(BarRow(_cause(each), (factor,), (Segment("", (left,)), bar), words=words))
+        rows.append(
+            card.BarRow(_cause(each), (factor,), (card.Segment("", (left,)), bar), words=words)
+        )
     rows.append(whole("new", new))
     kinds = {
-        "time": BarKind("time", "var(--library)"),
-        "faster": BarKind("makes it faster", "var(--ours)"),
-        "slower": BarKind("makes it slower", "var(--worse)"),
+        "time": card.BarKind("time", "var(--library)"),
+        "faster": card.BarKind("makes it faster", "var(--ours)"),
+        "slower": card.BarKind("makes it slower", "var(--worse)"),
     }
     return BarChart(
         "waterfall",
@@ -258,7 +251,7 @@ def _waterfall(
         ("Cause", "", "", "Time, factor"),
         tuple(rows),
         listed,
-        (BarMark(at(old), "", dashed=True),),
+        (card.BarMark(at(old), "", dashed=True),),
     )
 
 
@@ -301,7 +294,7 @@ def _waiting(before: Profile, after: Profile, most: int | None = None) -> Table 
         "Stalls: shares of a warp's time",
         found[: most or _ROWS],
         Spec("waiting", cell=lambda each: each.label, numeric=False),
-        lambda value, _: whole_percent(value or 0.0),
+        lambda value, _: card.whole_percent(value or 0.0),
     )
 
 
@@ -433,9 +426,9 @@ def _lines(before: Profile, after: Profile, most: int | None = None) -> Table | 
     columns: tuple[Spec[_Hot], ...] = (
         Spec("source line", cell=lambda hot: visible(hot.text.strip(), CODE, keep="\t").replace("\t", " "), numeric=False, code=True),
         Spec("old line", cell=lambda hot: hot.places[0] or "–", gives_way=1),
-        Spec("old", cell=lambda hot: whole_percent(hot.shares[0])),
+        Spec("old", cell=lambda hot: card.whole_percent(hot.shares[0])),
         Spec("new line", cell=lambda hot: hot.places[1] or "–", gives_way=2),
-        Spec("new", cell=lambda hot: whole_percent(hot.shares[1])),
+        Spec("new", cell=lambda hot: card.whole_percent(hot.shares[1])),
     )  # fmt: skip
     return table("Source: shares of the samples by line", columns, hottest)
 
@@ -457,7 +450,7 @@ def _difference(before: Profile, after: Profile) -> Listing | None:
     if not lines and before.launch.function != after.launch.function:
         own = [_own_lines(*each) for each in zip(sides, names, strict=True)]
         lines = diff(*own) if all(own) else ()
-        kernels = " → ".join(kernel_name(profile.launch.function) for profile in sides)
+        kernels = " → ".join(card.kernel_name(profile.launch.function) for profile in sides)
         title = f"{kernels} in {title}"
     return Listing(f"Source: the difference of {title}", lines) if lines else None
 

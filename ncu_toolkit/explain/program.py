@@ -10,7 +10,8 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
-from ncu_toolkit.diagnosis.kernel import authored, made_by
+from ncu_toolkit.diagnosis.kernel import CALL, authored, made_by
+from ncu_toolkit.diagnosis.program import DOMINANT
 from ncu_toolkit.diagnosis.rules import step_rules, title
 from ncu_toolkit.document.card import (
     NAME,
@@ -43,8 +44,6 @@ _LINES: Final = 2
 _MOST_OF: Final = 0.9
 #: Part of the step (0-1) from which idle time and copies of a step without a finding are told.
 _MUCH_IDLE: Final = 0.05
-#: Part of the step (0-1) from which on a kernel of the author's own is told where nothing else is.
-_DOMINANT: Final = 0.5
 #: Spread of the steps' times above which the shortest and the longest are told.
 _STEADY: Final = 0.2
 _IDLE: Final = "idle: "
@@ -245,12 +244,7 @@ def headline(found: ProgramDiagnosis) -> str:
     else:
         wall += " of kernels"
     whole = f"whole run of {wall}" if trace.timed else wall
-    parts = (
-        trace.program,
-        whole if step.how == "whole" else f"step of {wall} ({seen})",
-        gpu,
-        work,
-    )
+    parts = (trace.program, whole if step.how == "whole" else f"step of {wall} ({seen})", gpu, work)
     return " · ".join(visible(part) for part in parts if part)
 
 
@@ -287,15 +281,10 @@ def _in_unit(part_us: float, wall_us: float, digits: int = 2, rough: bool = Fals
 
 def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
     return Card(
-        kernel="",
-        time_us=None,
-        gpu="",
-        shape="",
         state="roof" if finding.good else "slow",
         bottleneck=visible(finding.rule),
         title=title_of(found, finding),
         gain=saving(finding, found.account.wall_us),
-        factor=None,
         confidence=finding.confidence,
         summary=visible(finding.summary),
         where=_where(found, finding, lines),
@@ -316,7 +305,7 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
     """The card of a step of which no finding would save time; `kernels` are those of the step."""
     good = next((each for each in found.findings if each.good), None)
     if good is not None:
-        return replace(_card(found, good), summary=f"Nothing stands out: {visible(good.summary)}")
+        return _card(found, good)
     ruled = sum(each.outcome == "ruled out" for each in found.considered)
     told = [
         f"{counted(ruled, 'known cause')} of lost time {'is' if ruled == 1 else 'are'} ruled out"
@@ -326,7 +315,7 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
         told.append(f"the trace holds too little for {shortlist(names, 3)}")
     summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
     head, gain = "Nothing stands out", "no known cause"
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[str, ...] = ()
     wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
     copied = sum(part.us for part in found.account.parts if part.key == "copy")
     if copied >= _MUCH_IDLE * wall:
@@ -334,38 +323,36 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
         said = f"{counted(len(copies), 'copy', 'copies')} ({units.listed([*dict.fromkeys(copies)])}) that no kernel hides"
         summary += f" {said} take {units.duration(copied)} ({units.percent(copied / wall, 2)}): fewer would save some of it."
     longest = next(iter(kernels), None)
-    if longest is not None and longest.share >= _DOMINANT and _own(longest.launch):
+    told_of = longest.verdict.primary if longest and longest.verdict else None
+    if longest and longest.share >= DOMINANT.value and (told_of or _own(longest.launch)):
         name, share = kernel_label(longest.launch), units.percent(longest.share, 2)
         head = f"{name} takes {share} of the {found.step.word}"
         gain = "a trace does not show why"
         command = f"ncu-toolkit profile --kernel {shell_word(longest.launch.function)} -- PROGRAM"
         advice = (Advice("Profile this kernel with counters", command),)
+        if told_of:
+            theirs = made_by(longest.launch.kernel) in CALL
+            gain = "only another call avoids it" if theirs else "no known cause"
+            summary, advice = visible(told_of.summary), told_of.advice
     elif wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {found.step.word}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     return Card(
-        kernel="",
-        time_us=None,
-        gpu="",
-        shape="",
         state="together",
         bottleneck="none",
         title=head,
         gain=gain,
-        factor=None,
         confidence="medium",
         summary=summary,
-        do=advice,
+        do=tuple(shown_step(step, visible) for step in advice),
     )
 
 
 def _own(launch: Launch) -> bool:
     """Whether the program's author can have written the kernel."""
     other = kernel_class(launch).id == "other"
-    return authored(launch.kernel) or (
-        other and made_by(launch.kernel) in (None, "cuda", "numba", "warp")
-    )
+    return authored(launch.kernel) or (other and made_by(launch.kernel) not in CALL)
 
 
 def _longest_gap(found: ProgramDiagnosis) -> str:

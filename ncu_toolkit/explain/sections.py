@@ -327,16 +327,8 @@ def roof_picture(
         moved = sum((figures.value(profile, name) or 0.0) * factor for name, factor in parts)
         name = busiest(units_of)
         if moved and name:
-            reaches.append(
-                Reach(
-                    level,
-                    resource_name(name),
-                    used[name].busy,
-                    name in limits,
-                    work / moved,
-                    units.si(moved, "B"),
-                )
-            )
+            unit_of = resource_name(name), used[name].busy, name in limits
+            reaches.append(Reach(level, *unit_of, work / moved, units.si(moved, "B")))
     if not seconds or not work or not any(reach.intensity for reach in reaches):
         return None
     return RoofPicture(unit, work / seconds, tuple(reaches))

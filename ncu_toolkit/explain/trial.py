@@ -28,17 +28,9 @@ def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
     """The answer to a trial. `trace`: a command that shows its program's step."""
     runs = min((len(each.after_us) for each in trial.tried if each.after_us), default=0)
     step = units.duration(statistics.median(trial.before_us)) if trial.before_us else "unknown time"
-    headline = " · ".join(
-        filter(
-            None,
-            (
-                visible(trial.program),
-                f"{'step' if trial.word == 'step' else 'whole run'} of {step}",
-                visible(trial.gpu),
-                f"{units.counted(runs, 'run')} a side" if runs else "",
-            ),
-        )
-    )
+    whole = f"{'step' if trial.word == 'step' else 'whole run'} of {step}"
+    sides = f"{units.counted(runs, 'run')} a side" if runs else ""
+    parts = filter(None, (visible(trial.program), whole, visible(trial.gpu), sides))
     points = [
         f"{_name(each)}: {visible(each.said)}" for each in trial.tried if each.outcome in _TOLD
     ]
@@ -48,7 +40,7 @@ def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
         if each.results == "differ"
     ]
     return Answer(
-        headline,
+        " · ".join(parts),
         cards=(_card(trial),),
         points=tuple(points),
         tables=(_table(trial),),
@@ -102,15 +94,10 @@ def _card(trial: ProgramTrial) -> Card:
         if name.partition(":")[0] in known
     ]
     return Card(
-        kernel="",
-        time_us=None,
-        gpu="",
-        shape="",
         state="together",
         bottleneck="none",
         title=visible(title),
         gain=gain,
-        factor=None,
         confidence="medium",
         summary=visible(summary),
         do=tuple(map(visible, best.keep)) if best else (),

@@ -266,10 +266,11 @@ def _cupy() -> MachineCheck:
 
 @_check("disk", "reports and the cache of compiled kernels")
 def _disk() -> MachineCheck:
+    folder = cache.cache_folder()
     places = {
         "here": Path.cwd(),
         "temporary files": Path(tempfile.gettempdir()),
-        "cache": _existing(cache.cache_folder()),
+        "cache": next(each for each in (folder, *folder.parents) if each.exists()),
     }
     free = {label: shutil.disk_usage(path).free for label, path in places.items()}
     tight = []
@@ -282,10 +283,6 @@ def _disk() -> MachineCheck:
         remedy = "Free space, or set TMPDIR, NCU_TOOLKIT_CACHE and --output to other folders"
         return _warning("; ".join(tight), remedy)
     return _ok(f"{min(free.values()) / 2**30:.0f} GiB free")
-
-
-def _existing(path: Path) -> Path:
-    return next(each for each in (path, *path.parents) if each.exists())
 
 
 @_check("recordings", "report without a GPU")

@@ -4,8 +4,6 @@ halving, and a state that survives interruption.
 What times a setting is passed in as a function, so that the search is tested on any machine;
 `tune.py` times on the GPU."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -15,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from ncu_toolkit.build.nvcc import Resources
 from ncu_toolkit.core import files
@@ -89,7 +87,7 @@ class Trial:
         runs = [t for r in self.rounds for t in r.beside_us]
         return statistics.median(runs) if runs else None
 
-    def compact(self) -> Trial:
+    def compact(self) -> Self:
         """The same median and score from one run in each round."""
         if not self.rounds:
             return self
@@ -133,7 +131,7 @@ class Search:
         """Timed settings: those that came furthest first, and among them the fastest."""
         return tuple(sorted(self.timed, key=lambda trial: (-len(trial.rounds), trial.score())))
 
-    def compact(self) -> Search:
+    def compact(self) -> Self:
         """The same with the median of each round only: enough to draw the landscape, and small
         enough to store."""
         return replace(self, trials=tuple(trial.compact() for trial in self.trials))

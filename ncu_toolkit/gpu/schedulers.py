@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -114,8 +115,6 @@ def _read(path: Path) -> Settings:
 
 
 def _slurm_keys() -> tuple[str, ...]:
-    import inspect
-
     try:
         from dask_jobqueue.core import Job, JobQueueCluster
         from dask_jobqueue.slurm import SLURMJob

@@ -16,6 +16,7 @@ from ncu_toolkit.build import nvcc
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.gpu.launch import Runnable
 from ncu_toolkit.ladder.catalogue import kernels_root
+from ncu_toolkit.ladder.problems import problem_for
 from ncu_toolkit.model import Timing
 from ncu_toolkit.model.run import Ceilings
 
@@ -401,8 +402,6 @@ def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None
     bf16 tensor cores."""
     if cuda.device().cc < (8, 0):
         return None
-    from ncu_toolkit.ladder.problems import problem_for
-
     problem = problem_for("gemm_tensor")
     case = problem.case("8192", "bfloat16", xp=cuda.cupy())
     arrays = problem.make_inputs(case, 1, ["A", "B"])

@@ -38,7 +38,7 @@ from ncu_toolkit.diagnosis.switches import Switch, switches
 from ncu_toolkit.gpu import cuda, recorder
 from ncu_toolkit.gpu.program_run import name_of
 from ncu_toolkit.gpu.step_run import TRACE
-from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial, Trace, Tried
+from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial, Step, Trace, Tried
 from ncu_toolkit.program.files import write_trace
 from ncu_toolkit.program.step import find_step
 from ncu_toolkit.runs import store
@@ -57,6 +57,8 @@ _CORES: Final = 8
 _SAMPLE: Final = 0.5
 #: Recorded to time a step: kernels, copies and marks, no host calls.
 _LIGHT: Final = recorder.RecordOptions(calls=())
+#: A step is found without host calls too if its time differs by less than this part.
+_SAME_STEP: Final = 0.05
 _OPTION: Final = re.compile(r"(-o|--output-file)(?:=(.+))?$")
 
 
@@ -324,6 +326,8 @@ def try_program(
             )
         found = judged_trace(trace, program, Analysis(())).found
         assert found is not None
+        if not _light(found.step):
+            run.need_calls()
         chosen = asked or suggested(found, first.modules, built=bool(job.build))
         if not chosen:
             causes = units.listed([f'"{each.title}"' for each in found.costly]) or "nothing"
@@ -356,6 +360,13 @@ def try_program(
     write_trace(trace, path)
     save_trial(trial, trial_path(path))
     return trial, path
+
+
+def _light(step: Step) -> bool:
+    """Whether the same step is found without host calls."""
+    ops = tuple(msgspec.structs.replace(op, call=-1) for op in step.trace.ops)
+    light = find_step(msgspec.structs.replace(step.trace, ops=ops, calls=()))
+    return abs(light.wall_us / step.wall_us - 1) < _SAME_STEP
 
 
 def _order(tried: Tried) -> tuple[bool, bool, float]:
@@ -420,11 +431,21 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         self.waiting: list[_Started] = []
         self.running: list[_Started] = []
         self.imports = False
+        self.asked = _LIGHT
+        """What is recorded to time a step."""
         self.parts: tuple[str, ...] = ()
         """What the first run imported of its frameworks: others import it before their turn."""
 
     def __call__(self, variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
-        return self.recorded(variant, _LIGHT, following)[0]
+        return self.recorded(variant, self.asked, following)[0]
+
+    def need_calls(self) -> None:
+        """Record host calls too, without which the step is not found: a compiler that tries kernels
+        is known by the modules that it loads."""
+        self.asked = recorder.RecordOptions()
+        for each in self.waiting:
+            _clear(each, signal.SIGTERM)
+        self.waiting.clear()
 
     def __exit__(self, *_: object) -> None:
         """End what waits for its turn, and what a second Ctrl-C left running."""
@@ -472,7 +493,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 _clear(each, signal.SIGKILL)
         for variant in soon:
             with contextlib.suppress(EnvironmentProblem):
-                self.waiting.append(self._start(variant, _LIGHT, wait=True))
+                self.waiting.append(self._start(variant, self.asked, wait=True))
 
     def _start(self, variant: TryVariant, asked: recorder.RecordOptions, *, wait: bool) -> _Started:
         command = self._command(variant)
@@ -507,12 +528,12 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         self, started: _Started, following: Sequence[TryVariant]
     ) -> tuple[TryRun, Trace | None]:
         folder, variant = started.folder, started.variant
-        _let(started)
+        self._let(started)
         code, states = self._watched(started.process)
         _end(started.process, signal.SIGTERM)
         coming = [each for each in self.waiting if each.variant in following[:1]]
         for each in coming[:1]:  # it runs while this one's recording is read
-            _let(each)
+            self._let(each)
         printed, complaint = (_read(folder / name) for name in ("printed", "complained"))
         applied, unable, modules, parts = _facts(folder)
         self.parts = self.parts or parts
@@ -533,6 +554,10 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             return replace(found, problem=error.message), None
         word = step.word
         return replace(found, us=step.wall_us, steps=len(step.windows), word=word), trace
+
+    def _let(self, started: _Started) -> None:
+        """It is its turn."""
+        (started.folder / "wait").unlink(missing_ok=True)
 
     def _watched(self, process: subprocess.Popen[bytes]) -> tuple[int, list[cuda.GpuState]]:
         """Its exit code, minus the signal that ended it; and samples of the GPU while it ran."""
@@ -582,11 +607,6 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 for word, here in zip(self.job.command, same, strict=True)
             )
         return self.built[key]
-
-
-def _let(started: _Started) -> None:
-    """It is its turn."""
-    (started.folder / "wait").unlink(missing_ok=True)
 
 
 def build_words(build: Sequence[str], variant: TryVariant, target: Path) -> tuple[list[str], str]:

@@ -1,8 +1,6 @@
 """A search on this machine's GPU or on the GPUs of a cluster: settings are compiled in parallel,
 pruned, verified, and timed beside the baseline on the same GPU."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -261,14 +259,6 @@ def measure_setting(
     return bench.measure(parameters, repeats, limit_us)
 
 
-@kept_here
-def _bench_for(name: str, size: str, dtype: str, source: str) -> _Bench:
-    """The workspace of a search, which a worker makes once, from the client's code."""
-    check_source(name, source)
-    rung = find_rung(name)
-    return _Bench(rung, problem_for(rung.family).parse_size(size), dtype, None)
-
-
 class _Bench:
     """Times settings on one workspace, each verified before its first run here."""
 
@@ -315,6 +305,14 @@ class _Bench:
             if limit_us is not None and times[0] > limit_us:
                 break
         return Round(tuple(times), tuple(beside))
+
+
+@kept_here
+def _bench_for(name: str, size: str, dtype: str, source: str) -> _Bench:
+    """The workspace of a search, which a worker makes once, from the client's code."""
+    check_source(name, source)
+    rung = find_rung(name)
+    return _Bench(rung, problem_for(rung.family).parse_size(size), dtype, None)
 
 
 def _check_context() -> None:

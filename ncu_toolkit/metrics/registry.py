@@ -112,11 +112,6 @@ _STALL_SINCE: Final = {"gmma": (9, 0)}
 SAMPLE_SPELLING: Final = {"no_instruction": "no_instructions", "gmma": "warpgroup_arrive"}
 
 
-def stall_metric(reason: str) -> str:
-    """Profiler name of a reason's share of the stall stack, in cycles per issued instruction."""
-    return f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
-
-
 def sample_metric(reason: str, not_issued: bool = False) -> str:
     """Profiler name of a reason's PC samples, with `not_issued` only in cycles without issue."""
     spelled = SAMPLE_SPELLING.get(reason, reason)
@@ -125,7 +120,7 @@ def sample_metric(reason: str, not_issued: bool = False) -> str:
 
 _STALLS: Final = tuple(
     Metric(
-        f"stall_{reason}", (stall_metric(reason),), "cycles/inst", f"Stall: {reason.replace('_', ' ')}", meaning,
+        f"stall_{reason}", (f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio",), "cycles/inst", f"Stall: {reason.replace('_', ' ')}", meaning,
         _STALL_SINCE.get(reason, (7, 0)), _STALL_UNTIL.get(reason, (99, 0)),
     )
     for reason, meaning in STALL_REASONS.items()

@@ -7,15 +7,7 @@ from typing import Final, NamedTuple
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.diagnosis.calibrate import (
-    Calibration,
-    Estimate,
-    Judged,
-    Score,
-    calibrate,
-    ncu_estimates,
-    pairs,
-)
+from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.document.tables import (
     Cell,
     Spec,
@@ -38,7 +30,7 @@ HEADINGS: Final = (
 _LEFT: Final = 5
 
 
-def rows(outcomes: Iterable[Judged]) -> list[tuple[str, ...]]:
+def rows(outcomes: Iterable[calibrate.Judged]) -> list[tuple[str, ...]]:
     """One row of HEADINGS a pair. Percentages are of time saved; what stands in parentheses is not
     judged."""
     return [
@@ -50,18 +42,18 @@ def rows(outcomes: Iterable[Judged]) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def _rank(outcome: Judged, guess: Estimate | None) -> str:
+def _rank(outcome: calibrate.Judged, guess: calibrate.Estimate | None) -> str:
     if guess is None:
         return ""
     text = str(guess.rank) if guess.rank else "none"
     return text if outcome.ranked else f"({text})"
 
 
-def _saved(guess: Estimate | None) -> str:
+def _saved(guess: calibrate.Estimate | None) -> str:
     return "" if guess is None else "none" if guess.saved is None else f"{guess.saved * 100:.1f}"
 
 
-def _error(outcome: Judged, guess: Estimate | None) -> str:
+def _error(outcome: calibrate.Judged, guess: calibrate.Estimate | None) -> str:
     if guess is None:
         return ""
     text = f"{outcome.error(guess):.1f}"
@@ -74,7 +66,7 @@ SUMMARY: Final = (
 )  # fmt: skip
 
 
-def summary(scores: Iterable[tuple[str, Score]]) -> list[tuple[str, ...]]:
+def summary(scores: Iterable[tuple[str, calibrate.Score]]) -> list[tuple[str, ...]]:
     """One row of SUMMARY a score."""
     return [
         (
@@ -94,7 +86,7 @@ def _part(number: int, of: int) -> str:
     return f"{number} ({number / of:.0%})" if of else ""
 
 
-def scores(found: Calibration) -> list[tuple[str, Score]]:
+def scores(found: calibrate.Calibration) -> list[tuple[str, calibrate.Score]]:
     return [
         ("ncu-toolkit", found.ours),
         ("Nsight Compute", found.ncu),
@@ -110,12 +102,12 @@ def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]], left: int 
     )
 
 
-def as_text(found: Calibration) -> str:
+def as_text(found: calibrate.Calibration) -> str:
     """Both tables in columns of spaces."""
     return f"{_aligned(HEADINGS, rows(found.outcomes), _LEFT)}\n{_aligned(SUMMARY, summary(scores(found)), 1)}"
 
 
-def as_markdown(found: Calibration) -> str:
+def as_markdown(found: calibrate.Calibration) -> str:
     """Both tables as Markdown."""
     return f"{markdown(SUMMARY, summary(scores(found)))}\n{markdown(HEADINGS, rows(found.outcomes), _LEFT)}"
 
@@ -143,7 +135,7 @@ NOT_NAMED: Final = "the cause was not found, so this counts as a prediction of 0
 class _Case(NamedTuple):
     """One step, and the rung that it leads to."""
 
-    case: Judged
+    case: calibrate.Judged
     entry: Entry
 
 
@@ -153,7 +145,9 @@ def calibration(book: Book) -> Table | None:
 
     Cases, judgement and errors are those of `ncu-toolkit calibrate` on this run, so that both count
     the same."""
-    found = calibrate(pairs([book.run], list(book.rungs.values())), book.diagnosis)
+    found = calibrate.calibrate(
+        calibrate.pairs([book.run], list(book.rungs.values())), book.diagnosis
+    )
     if not found.outcomes:
         return None
     entries = {
@@ -209,7 +203,7 @@ def _off_by(of: _Case) -> Cell:
 
 
 def _ncu_top(of: _Case) -> Cell:
-    estimates = ncu_estimates(of.case.pair.main)
+    estimates = calibrate.ncu_estimates(of.case.pair.main)
     if not estimates or not estimates[0].speedup:
         return missing("this profile lacks the metrics for Nsight Compute's own estimates")
     top, saved = estimates[0], estimates[0].speedup / 100
@@ -230,7 +224,7 @@ _COLUMNS: Final[tuple[Spec[_Case], ...]] = (
 )  # fmt: skip
 
 
-def _judged(found: Calibration) -> str:
+def _judged(found: calibrate.Calibration) -> str:
     score = found.ours
     note = f"{score.cases} of {len(found.outcomes)} steps are scored: those that save time at the largest size of their ladder"
     if score.cases:

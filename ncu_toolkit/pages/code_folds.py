@@ -393,11 +393,8 @@ def stall_table(profile: Profile) -> Table | None:
         spec("What the warp waits for", lambda r: text(STALL_REASONS.get(r, unknown)), words=True),
     ]
     # not a set: reasons that tie keep one order
-    ranked = sorted(
-        filter(lambda r: any(weight(r)), dict.fromkeys((*stack, *samples))),
-        key=weight,
-        reverse=True,
-    )
+    ranked = [reason for reason in dict.fromkeys((*stack, *samples)) if any(weight(reason))]
+    ranked.sort(key=weight, reverse=True)
     caption = "Cycles between two instructions of a warp, by stall reason"
     return table(caption, specs, ranked, note, "stalls")
 

@@ -131,12 +131,8 @@ def _opcodes(pattern: str, without: str = "") -> Callable[[Entry], Cell]:
             f"{visible(name)} {units.count(n)}"
             for name, n in sorted(found.items(), key=lambda item: -item[1])[:6]
         )
-        return Cell(
-            compact(sum(found.values())),
-            sum(found.values()),
-            detail or "none executed",
-            tone="" if found else "muted",
-        )
+        total, detail = sum(found.values()), detail or "none executed"
+        return Cell(compact(total), total, detail, tone="" if found else "muted")
 
     return cell
 

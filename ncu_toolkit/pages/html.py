@@ -25,18 +25,7 @@ from ncu_toolkit.pages.code_folds import sources_of
 from ncu_toolkit.pages.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.pages.page_view import Neighbours, page_view
 from ncu_toolkit.pages.run_view import FILTER, page_names, run_summary, run_view, with_neighbours
-from ncu_toolkit.render.html import (
-    GLOSSARY,
-    SHARED,
-    Shared,
-    answer_page,
-    drawn,
-    linked,
-    sortable,
-    standalone_page,
-    table_csv,
-    write_assets,
-)
+from ncu_toolkit.render import html
 from ncu_toolkit.runs import store
 
 #: Pages for which another process is worth its start.
@@ -70,20 +59,20 @@ def write_standalone(book: Book, target: Path) -> Path:
     """
     make_folder(target.parent)
     with without_collector():
-        return _write(target, standalone_page(run_view(book), definitions()))
+        return _write(target, html.standalone_page(run_view(book), definitions()))
 
 
 def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
     view = run_summary(book)
     folder.mkdir(parents=True, exist_ok=True)
-    write_assets(folder.parent, definitions())
+    html.write_assets(folder.parent, definitions())
     _write_glossary(folder.parent)
-    for table in sortable(view):
-        write_atomic(folder / f"{slug(table.key)}.csv", table_csv(table).encode())
+    for table in html.sortable(view):
+        write_atomic(folder / f"{slug(table.key)}.csv", html.table_csv(table).encode())
     up = "../"
     above = [("Ladders", f"{up}index.html")] if front else []
     launches = with_neighbours(book)
-    shared = Shared(sources_of(book.run.profiles))
+    shared = html.Shared(sources_of(book.run.profiles))
     folds = {"pack": shared.pack, "hot": shared.hot}
 
     def page_of(launch: tuple[Profile, Neighbours]) -> tuple[Path, str]:
@@ -91,7 +80,9 @@ def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
         name = page.title.partition(": ")[0]  # the rest, which may tell the cause, is the heading's
         crumbs = [*above, (view.title, "index.html"), (name, "")]
         values = {"view": page, "title": f"{page.title}: {page.kicker}", "crumbs": crumbs}
-        text = drawn("page.html", definitions(), **values, **folds, **linked(up, (SHARED,)))
+        text = html.drawn(
+            "page.html", definitions(), **values, **folds, **html.linked(up, (html.SHARED,))
+        )
         return folder / f"{page.slug}.html", text
 
     def write_page(launch: tuple[Profile, Neighbours]) -> None:
@@ -100,7 +91,7 @@ def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
     if launches:
         page_of(_typical(book, launches))
         shared.sampled = True
-        write_atomic(folder / SHARED, shared.script().encode())
+        write_atomic(folder / html.SHARED, shared.script().encode())
     forked(write_page, launches, jobs=default_jobs(), least=PAGES_A_PROCESS)
     if document:
         write_atomic(
@@ -108,7 +99,7 @@ def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
         )
     crumbs = [*above, (view.title, "")]
     values = {"view": view, "title": view.title, "crumbs": crumbs}
-    text = drawn("run.html", definitions(), **values, **folds, **linked(up))
+    text = html.drawn("run.html", definitions(), **values, **folds, **html.linked(up))
     return _write(folder / "index.html", text)
 
 
@@ -129,11 +120,13 @@ def write_front(reports: Path, parts: Sequence[tuple[str, IndexPart]]) -> Path:
         EnvironmentProblem: the disk cannot be written, or plotly's script is missing.
     """
     make_folder(reports)
-    write_assets(reports, definitions())
+    html.write_assets(reports, definitions())
     view = index_view(parts)
-    write_atomic(reports / "runs.csv", table_csv(view.runs).encode())
+    write_atomic(reports / "runs.csv", html.table_csv(view.runs).encode())
     values = {"view": view, "title": view.title, "verdicts": verdicts}
-    text = drawn("index.html", definitions(), crumbs=[("Ladders", "")], **values, **linked(""))
+    text = html.drawn(
+        "index.html", definitions(), crumbs=[("Ladders", "")], **values, **html.linked("")
+    )
     path = _write(reports / "index.html", text)
     _write_glossary(reports)
     return path
@@ -149,7 +142,7 @@ def write_answer(
         EnvironmentProblem: the file cannot be written.
     """
     make_folder(target.parent)
-    return _write(target, answer_page(shown, title, definitions(), crumbs))
+    return _write(target, html.answer_page(shown, title, definitions(), crumbs))
 
 
 def _write_glossary(reports: Path) -> None:
@@ -157,7 +150,10 @@ def _write_glossary(reports: Path) -> None:
     else it is written again with it."""
     above = [("Ladders", "index.html")] if (reports / "index.html").is_file() else []
     values = {"title": "Glossary", "crumbs": [*above, ("Glossary", "")]}
-    _write(reports / GLOSSARY, drawn("glossary.html", definitions(), **values, **linked("")))
+    _write(
+        reports / html.GLOSSARY,
+        html.drawn("glossary.html", definitions(), **values, **html.linked("")),
+    )
 
 
 def _write(path: Path, page: str) -> Path:

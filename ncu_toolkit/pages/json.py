@@ -17,11 +17,7 @@ from ncu_toolkit.core.safe import csv_rows, visible
 from ncu_toolkit.document.card import Card
 from ncu_toolkit.document.views import MANY
 from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import (
-    Diagnosis,
-    Profile,
-    finite,
-)
+from ncu_toolkit.model import Diagnosis, Profile, finite
 
 if TYPE_CHECKING:
     from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult

@@ -4,7 +4,7 @@ import contextlib
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -67,6 +67,7 @@ from ncu_toolkit.pages.tune_view import differs
 from ncu_toolkit.pages.unit_folds import memory_fold, occupancy_fold
 
 Neighbours = tuple[Cell | None, Cell | None]
+NOT_FOUND: Final = "Considered and not found"
 
 
 def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None)) -> PageView:
@@ -405,6 +406,17 @@ def _considered(diagnosis: Diagnosis) -> Fold | None:
     ruled_out = diagnosis.considered
     if not ruled_out:
         return None
+    skipped = sum(ruled.outcome == "abstained" for ruled in ruled_out)
+    line = f"{plural(len(ruled_out) - skipped, 'cause')} checked"
+    line += f", {skipped} skipped for lack of data" if skipped else ""
+    parts = (("table", considered_table("Bottleneck", cause_cell, ruled_out)),)
+    return Fold("ruled-out", NOT_FOUND, line, parts, spoils=True)
+
+
+def considered_table(
+    what: str, named: Callable[[str], Cell], ruled_out: Sequence[NoFinding]
+) -> Table:
+    """Causes that were not found and why; `named` names one in the column `what`."""
 
     def because(ruled: NoFinding) -> Cell:
         facts = [f"{fact.label} {units.quantity(fact.value, fact.unit)}" for fact in ruled.evidence]
@@ -415,17 +427,12 @@ def _considered(diagnosis: Diagnosis) -> Fold | None:
         return text(ruled.outcome, tone="muted" if ruled.outcome == "abstained" else "")
 
     specs: list[Spec[NoFinding]] = [
-        spec("Bottleneck", lambda ruled: cause_cell(ruled.bottleneck), words=True),
+        spec(what, lambda ruled: named(ruled.bottleneck), words=True),
         spec("Outcome", outcome, words=True),
         spec("Reason", lambda ruled: text(ruled.reason), words=True),
         spec("Because", because, words=True),
     ]
-    heading = "Considered and not found"
-    skipped = sum(ruled.outcome == "abstained" for ruled in ruled_out)
-    line = f"{plural(len(ruled_out) - skipped, 'cause')} checked"
-    line += f", {skipped} skipped for lack of data" if skipped else ""
-    parts = (("table", table(heading, specs, ruled_out, key="considered")),)
-    return Fold("ruled-out", heading, line, parts, spoils=True)
+    return table(NOT_FOUND, specs, ruled_out, key="considered")
 
 
 def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:

@@ -31,20 +31,9 @@ from ncu_toolkit.document.card import (
 )
 from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text
 from ncu_toolkit.document.views import BarChart, Fact, FindingView, Fold, ProgramView
-from ncu_toolkit.explain.program import (
-    Known,
-    headline,
-    kernel_label,
-    lacking,
-    line_of,
-    line_times,
-    program_answer,
-    saving,
-    steps_of,
-    title_of,
-)
+from ncu_toolkit.explain import program
 from ncu_toolkit.explain.sections import gain_cell, spec, verdict_cell
-from ncu_toolkit.model import Launch, NoFinding
+from ncu_toolkit.model import Launch
 from ncu_toolkit.model.program import (
     AccountPart,
     MarkKind,
@@ -55,7 +44,7 @@ from ncu_toolkit.model.program import (
 )
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.page_view import evidence_table, page_view
+from ncu_toolkit.pages.page_view import NOT_FOUND, considered_table, evidence_table, page_view
 from ncu_toolkit.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.choice import LaunchGroup, groups
 from ncu_toolkit.program.classes import kernel_class
@@ -92,7 +81,9 @@ _NOUNS: Final = {
 }  # fmt: skip
 
 
-def write_program_page(found: ProgramDiagnosis, output: Path, known: Known | None = None) -> Path:
+def write_program_page(
+    found: ProgramDiagnosis, output: Path, known: program.Known | None = None
+) -> Path:
     """Write the page of a program's step as one file that needs nothing else; returns `output`.
 
     Args:
@@ -109,7 +100,7 @@ def write_program_page(found: ProgramDiagnosis, output: Path, known: Known | Non
     return output
 
 
-def program_view(found: ProgramDiagnosis, known: Known | None = None) -> ProgramView:
+def program_view(found: ProgramDiagnosis, known: program.Known | None = None) -> ProgramView:
     """What the page of a program's step shows."""
     step, account, trace = found.step, found.account, found.step.trace
     book = _book(found, known or {})
@@ -124,10 +115,10 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         )
         for key, part in parts.items()
     }
-    first, *facts = headline(found).split(" · ")
+    first, *facts = program.headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book, saved[0])
-    card = program_answer(found, known).cards[0]
+    card = program.program_answer(found, known).cards[0]
     whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
     return ProgramView(
         first[:1].upper() + first[1:] if not trace.program else first,
@@ -137,7 +128,7 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         Icicle(
             tuple(_tiles(found, saved, parts, linked)),
             kinds,
-            tuple(title_of(found, each) for each in costly),
+            tuple(program.title_of(found, each) for each in costly),
         ),
         tuple(_finding(found, each) for each in (*costly, *good)),
         f"{whom[:1].upper()}{whom[1:]}: {saves}" if saves else "",
@@ -145,13 +136,13 @@ def program_view(found: ProgramDiagnosis, known: Known | None = None) -> Program
         launches,
         _order(found, rows, linked),
         tuple(_folds(found)),
-        (*map(visible, found.notes), lacking(trace)),
+        (*map(visible, found.notes), program.lacking(trace)),
         tuple(map(visible, trace.notes)),
         tuple(page_view(book, profile) for profile in book.run.profiles),
     )
 
 
-def _book(found: ProgramDiagnosis, known: Known) -> Book:
+def _book(found: ProgramDiagnosis, known: program.Known) -> Book:
     """The launches that reports tell of."""
     profiles = tuple({id(profile): profile for profile, _ in known.values()}.values())
     trace = found.step.trace
@@ -222,7 +213,7 @@ def _tiles(
     for at, gap in enumerate(account.gaps):
         label = visible(parts[gap.key].label) if gap.key in parts else gap.cause
         label = label.removeprefix("Idle: ")
-        place = line_of(trace, gap.call) or (
+        place = program.line_of(trace, gap.call) or (
             trace.names[trace.calls[gap.call].name] if gap.call >= 0 else ""
         )
         idle: list[_Part] = [("GPU idle", _IDLE, ""), (label[:1].upper() + label[1:], _IDLE, "")]
@@ -315,7 +306,7 @@ def _work(op: Op, trace: Trace, parts: Mapping[str, AccountPart]) -> tuple[_Part
     key = kernel_class(trace.shapes[op.shape]).id if op.kind == "kernel" else op.kind
     label = visible(parts[key].label) if key in parts else key
     if op.kind == "kernel":
-        name = kernel_label(trace.shapes[op.shape])
+        name = program.kernel_label(trace.shapes[op.shape])
     else:
         memory = {True: ", pinned", False: ", pageable", None: ""}[op.pinned]
         name = f"{visible(op.path) or op.kind}{memory}"
@@ -325,7 +316,7 @@ def _work(op: Op, trace: Trace, parts: Mapping[str, AccountPart]) -> tuple[_Part
 def _places(found: ProgramDiagnosis) -> list[tuple[_Part, ...]]:
     """Of each operation of the step the ranges and the lines that launched it."""
     step, trace = found.step, found.step.trace
-    lines = [visible(line_of(trace, op.call), _NAME) for op in step.ops]
+    lines = [visible(program.line_of(trace, op.call), _NAME) for op in step.ops]
     levels = [("NVTX range", "no range", _marked(found, "range")), ("", "no line", lines)]
     if not any(lines):
         levels.append(("operator", "no operator", _marked(found, "operator")))
@@ -376,7 +367,7 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
 
 
 def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
-    wall, times = found.account.wall_us, line_times(found, each)
+    wall, times = found.account.wall_us, program.line_times(found, each)
     part = each.ceiling_us / wall if wall and not each.good else None
 
     def share(line: str) -> Cell:
@@ -389,13 +380,13 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         spec("Share", share, f"of the {found.step.word}"),
     ]
     return FindingView(
-        title_of(found, each),
+        program.title_of(found, each),
         visible(each.summary),
         each.confidence,
         each.good,
-        Cell(saving(each, wall, interval=False), each.ceiling_us, bar=part),
+        Cell(program.saving(each, wall, interval=False), each.ceiling_us, bar=part),
         tuple(map(visible, each.arithmetic)),
-        steps_of(each),
+        program.steps_of(each),
         "",
         evidence_table(each.evidence, "Evidence"),
         table("Where", specs, each.where, key="where") if each.where else None,
@@ -456,7 +447,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
 def _launches(
     found: ProgramDiagnosis,
     rows: Sequence[LaunchGroup],
-    known: Known,
+    known: program.Known,
     linked: Mapping[int, str],
     book: Book,
     of_op: _Saved,
@@ -472,10 +463,10 @@ def _launches(
 
     def name(group: LaunchGroup) -> Cell:
         kernel = launch(group)
-        shown = kernel_label(kernel)
+        shown = program.kernel_label(kernel)
         return Cell(shown, shown, in_the_middle(visible(kernel.kernel), 160), linked.get(group.shape, ""), code=True)  # fmt: skip
 
-    lines = [line_of(trace, op.call) for op in ops]
+    lines = [program.line_of(trace, op.call) for op in ops]
     by = "line" if any(lines) else "operator"
     callers = lines if by == "line" else _marked(found, "operator")
 
@@ -493,7 +484,7 @@ def _launches(
             for each, part in of_op.get(at, {}).items():
                 times[each] += part * account.exclusive_us[at]
         which, us = max(times.items(), key=lambda item: item[1], default=(-1, 0.0))
-        return (title_of(found, costly[which]), us) if us else ("", 0.0)
+        return (program.title_of(found, costly[which]), us) if us else ("", 0.0)
 
     def none(why: str) -> Cell:
         return Cell("–", None, why, tone="muted")
@@ -575,25 +566,11 @@ def _folds(found: ProgramDiagnosis) -> Iterable[Fold]:
     step, trace = found.step, found.step.trace
     ruled = found.considered
     if ruled:
-
-        def because(each: NoFinding) -> Cell:
-            facts = [
-                f"{fact.label} {units.quantity(fact.value, fact.unit)}" for fact in each.evidence
-            ]
-            needs = [f"needs {', '.join(each.missing)}"] if each.missing else []
-            return text("; ".join(facts + needs) or "–")
-
-        specs: list[Spec[NoFinding]] = [
-            spec("Cause", lambda each: text(each.bottleneck.replace("-", " ")), words=True),
-            spec("Outcome", lambda each: text(each.outcome, tone="muted" if each.outcome == "abstained" else ""), words=True),
-            spec("Reason", lambda each: text(each.reason), words=True),
-            spec("Because", because, words=True),
-        ]  # fmt: skip
         skipped = sum(each.outcome == "abstained" for each in ruled)
         line = f"{counted(len(ruled) - skipped, 'cause')} ruled out"
         line += f", {skipped} not judged for lack of data" if skipped else ""
-        shown = table("Considered and not found", specs, ruled, key="considered")
-        yield Fold("ruled-out", "Considered and not found", line, (("bare", shown),))
+        shown = considered_table("Cause", lambda rule: text(rule.replace("-", " ")), ruled)
+        yield Fold("ruled-out", NOT_FOUND, line, (("bare", shown),))
     times = sorted(window.us for window in step.windows)
     facts = [
         Fact("Recorded by", text(trace.source)),

@@ -192,9 +192,7 @@ def kept(gpu: str, family: str) -> dict[str, list[Search]]:
     for path in tuned.landscapes(gpu, family):
         try:
             search = from_plain(
-                Search,
-                open_document(KIND, files.read_json(path), path.name),
-                path.name,
+                Search, open_document(KIND, files.read_json(path), path.name), path.name
             )
         except (InputProblem, OSError):
             continue
@@ -204,11 +202,6 @@ def kept(gpu: str, family: str) -> dict[str, list[Search]]:
         rung: sorted(each, key=lambda search: search.ranked()[0].median_us)
         for rung, each in found.items()
     }
-
-
-def chart_key(family: str, rung: str) -> str:
-    """The anchor of a kernel's landscape in the page of its run."""
-    return slug(f"{family}-{rung}-landscape")
 
 
 def charts(gpu: str, family: str, shown: str, texts: Mapping[str, str]) -> tuple[Chart, ...]:
@@ -276,7 +269,7 @@ def _chart(
         "Size", "Best setting", "Time", "Over the baseline's speed", "Over its own parameters'",
         "Settings timed", "Search",
     ]  # fmt: skip
-    key = chart_key(family, rung)
+    key = slug(f"{family}-{rung}-landscape")
     table = plain_table(
         f"{key}-data",
         f"Best of each search of {visible(rung)}",

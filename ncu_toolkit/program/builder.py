@@ -1,6 +1,7 @@
 """Puts a `Trace` together from events in any order, whichever profiler recorded them."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -95,8 +96,6 @@ def function_name(kernel: str) -> str:
 def own_code(file: str) -> bool:
     """Whether Python code is the user's: no installed package, not the standard library. Profilers
     leave out the folder that a module was imported from, so its first part counts too."""
-    import sys
-
     if file.startswith(_CELL):
         return True
     if not file or any(part in file for part in _INSTALLED):
@@ -255,19 +254,8 @@ class TraceBuilder:
             if process < 0:
                 process = self.calls[call][5] if call >= 0 else usual.get(device, 0)
             call = place[call] if call >= 0 else -1
-            ops.append(
-                Op(
-                    start - zero,
-                    end - zero,
-                    kind,
-                    shape,
-                    call,
-                    devices[device],
-                    stream,
-                    process,
-                    *rest,
-                )
-            )
+            where = devices[device], stream, process
+            ops.append(Op(start - zero, end - zero, kind, shape, call, *where, *rest))
         calls = tuple(
             Call(
                 start - zero,

@@ -6,8 +6,6 @@ the user's comes from Python calls (`with_stack=True`): the first line of the in
 that is the user's own, or in traces of 2021 the line in the operator's `Call stack`. Work that
 autograd queues on its own thread gets the line of the forward operator (`Sequence number`)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict
@@ -179,22 +177,6 @@ def _salvaged(data: bytes) -> _KinetoFile:
     return document
 
 
-def _nothing(path: Path, reader: _Events, document: _KinetoFile) -> InputProblem:
-    """Why a file without any work of a GPU is not read."""
-    what, remedy = (
-        "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'",
-        _RECORD,
-    )
-    if reader.foreign:
-        what = f"is a trace of an AMD GPU (it calls {reader.foreign}); only NVIDIA's are read"
-    elif reader.operators:
-        what = "has no work of an NVIDIA GPU: torch.profiler recorded the CPU only, or another accelerator"
-    elif document.traceEvents is not None:
-        what = "is a trace of events, but has none of a GPU as torch.profiler writes them (categories kernel, gpu_memcpy, cuda_runtime)"
-        remedy = "Trace a program that does not use PyTorch with `nsys profile`, and export that with `nsys export --type sqlite`"
-    return InputProblem(f"'{path}' {what}", remedy)
-
-
 class _Events:
     """Reads events one by one, so that a damaged one costs only itself."""
 
@@ -361,6 +343,20 @@ class _Events:
             frames = self._frames[where]
             if where[1] == 0 and not frames.calls and len(main) == 1:
                 self._frames[main[0]].ranges += frames.ranges
+
+
+def _nothing(path: Path, reader: _Events, document: _KinetoFile) -> InputProblem:
+    """Why a file without any work of a GPU is not read."""
+    remedy = _RECORD
+    what = "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'"
+    if reader.foreign:
+        what = f"is a trace of an AMD GPU (it calls {reader.foreign}); only NVIDIA's are read"
+    elif reader.operators:
+        what = "has no work of an NVIDIA GPU: torch.profiler recorded the CPU only, or another accelerator"
+    elif document.traceEvents is not None:
+        what = "is a trace of events, but has none of a GPU as torch.profiler writes them (categories kernel, gpu_memcpy, cuda_runtime)"
+        remedy = "Trace a program that does not use PyTorch with `nsys profile`, and export that with `nsys export --type sqlite`"
+    return InputProblem(f"'{path}' {what}", remedy)
 
 
 def _times(event: _Event) -> tuple[int | None, int | None]:

@@ -22,6 +22,8 @@ from ncu_toolkit.model.program import Trace
 from ncu_toolkit.program.builder import TraceBuilder, own_code, whole
 
 _ACTIVITY: Final = "CUPTI_ACTIVITY_KIND_"
+#: Columns of what `_where` takes.
+_WHERE: Final = ("globalPid", "deviceId", "streamId", "correlationId")
 #: `copyKind` by CUpti_ActivityMemcpyKind; 11 to 13 are migrations of managed memory.
 _PATHS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD"}  # fmt: skip
 #: `srcKind` and `dstKind` of memory on the host.
@@ -211,17 +213,13 @@ class _Database:
         number, pid = whole(device), _process(process)
         gpu = self._by_process.get((pid, number), self._by_number.get(number, number))
         key = (pid, correlation) if type(correlation) is int and correlation else None
-        return {
-            "key": key,
-            "device": gpu,
-            "stream": stream if type(stream) is int else 0,
-            "process": pid,
-        }
+        stream = stream if type(stream) is int else 0
+        return {"key": key, "device": gpu, "stream": stream, "process": pid}
 
     def _kernels(self) -> None:
         known: dict[tuple[Any, ...], int] = {}
         for start, end, process, device, stream, correlation, node, *raw in self._select(
-            f"{_ACTIVITY}KERNEL", "start", "end", "globalPid", "deviceId", "streamId", "correlationId", "graphNodeId",
+            f"{_ACTIVITY}KERNEL", "start", "end", *_WHERE, "graphNodeId",
             "demangledName", "shortName", "mangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
             "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
         ):  # fmt: skip
@@ -241,16 +239,7 @@ class _Database:
         )
 
     def _copies(self) -> None:
-        common = (
-            "start",
-            "end",
-            "globalPid",
-            "deviceId",
-            "streamId",
-            "correlationId",
-            "bytes",
-            "graphNodeId",
-        )
+        common = ("start", "end", *_WHERE, "bytes", "graphNodeId")
         for *row, kind, source, to in self._select(
             f"{_ACTIVITY}MEMCPY", *common, "copyKind", "srcKind", "dstKind"
         ):
@@ -274,7 +263,7 @@ class _Database:
         """Launches of CUDA graphs that were recorded as a whole."""
         whole_graphs = 0
         for start, end, process, device, stream, correlation, graph in self._select(
-            f"{_ACTIVITY}GRAPH_TRACE", "start", "end", "globalPid", "deviceId", "streamId", "correlationId", "graphId"
+            f"{_ACTIVITY}GRAPH_TRACE", "start", "end", *_WHERE, "graphId"
         ):  # fmt: skip
             name = f"CUDA graph {whole(graph)}"
             shape = self._to.shape(name, (0, 0, 0), (0, 0, 0), function=name, workload="graph")

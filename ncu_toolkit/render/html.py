@@ -499,10 +499,6 @@ def _link(href: str) -> str:
     return "./" + quote(href)
 
 
-def _csv_link(table: Table) -> str:
-    return f"./{slug(table.key)}.csv"
-
-
 def unbroken(value: Any) -> Any:
     """Thin spaces as ones that do not break a line between number and unit."""
     if isinstance(value, Markup):
@@ -541,7 +537,7 @@ def _environment() -> Environment:
         term_note=term_note,
         json_block=lambda data: Markup(script_json(data)),
         link=_link,
-        csv=_csv_link,
+        csv=lambda table: f"./{slug(table.key)}.csv",
         **{name: _of_page(name) for name in ("term", "value", "facts", "table")},
     )
     return made

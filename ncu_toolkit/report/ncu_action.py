@@ -19,21 +19,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from ncu_toolkit import model
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import (
-    Device,
-    Instruction,
-    Launch,
-    Origin,
-    Presence,
-    Profile,
-    Reading,
-    RuleMessage,
-    Series,
-    StallStack,
-)
 from ncu_toolkit.report import integrity, ncu_source
 from ncu_toolkit.report.integrity import Check
 from ncu_toolkit.report.ncu_source import CodeTexts, Metrics, Value
@@ -134,10 +123,10 @@ def _inside(action: Any) -> tuple[str, ...]:
 
 def profile_of(
     action: Any,
-    origin: Origin,
+    origin: model.Origin,
     code: CodeTexts | None,
     contradictions: Mapping[str, tuple[str, ...]],
-) -> Profile:
+) -> model.Profile:
     """A launch as a Profile. Contradictions of its instruction table are added to those given."""
     metrics = Metrics(action)
     device = _device(metrics)
@@ -146,7 +135,7 @@ def profile_of(
     if launch.workload:
         # Its addresses are of several kernels, and the module crashes when asked for their files.
         code = None
-    table: tuple[Instruction, ...] = ()
+    table: tuple[model.Instruction, ...] = ()
     checks: list[Check] = []
     sources: Mapping[str, str] = {}
     if code is not None:
@@ -154,7 +143,7 @@ def profile_of(
         table, checks = ncu_source.instructions(metrics, code, origin.action_index, decodes=decodes)
         sources = code.sources(action, origin.action_index)
     own = integrity.contradictions([*checks, *clock_check(readings)])
-    return Profile(
+    return model.Profile(
         origin=origin,
         device=device,
         launch=launch,
@@ -176,15 +165,15 @@ def numbers(action: Any) -> dict[str, Value]:
     return {name: value for name, value in found if value is not None}
 
 
-def measured(profile: Profile, values: Values) -> Profile:
+def measured(profile: model.Profile, values: Values) -> model.Profile:
     """The profile with what the registry makes of its values: its readings and stalls."""
     readings = _readings(values, profile.device.cc, profile.launch.workload)
     return replace(profile, readings=readings, stalls=_stalls(readings))
 
 
-def _device(metrics: Metrics) -> Device:
+def _device(metrics: Metrics) -> model.Device:
     facts = {fact: metrics.integer(name) for fact, name in registry.DEVICE_FACTS.items()}
-    return Device(
+    return model.Device(
         name=metrics.text(registry.DEVICE_FACTS["name"]),
         cc=(facts["cc_major"], facts["cc_minor"]),
         sm_count=facts["sm_count"] or metrics.integer(registry.LAUNCH_FACTS["sm_count"]),
@@ -199,7 +188,7 @@ def _device(metrics: Metrics) -> Device:
     )
 
 
-def _readings(values: Values, cc: tuple[int, int], workload: str) -> dict[str, Reading]:
+def _readings(values: Values, cc: tuple[int, int], workload: str) -> dict[str, model.Reading]:
     """A reading of each entry of the registry."""
 
     def of_a_workload(name: str) -> Value | None:
@@ -210,23 +199,23 @@ def _readings(values: Values, cc: tuple[int, int], workload: str) -> dict[str, R
     return {entry.name: _reading(get, entry, cc) for entry in registry.REGISTRY.values()}
 
 
-def _reading(values: Values, entry: registry.Metric, cc: tuple[int, int]) -> Reading:
+def _reading(values: Values, entry: registry.Metric, cc: tuple[int, int]) -> model.Reading:
     for name in entry.ncu:
         found = values(name)
         if found is None:
             continue
         if not math.isfinite(found.number):
-            return Reading(entry.name, None, entry.unit, Presence.UNDEFINED)
+            return model.Reading(entry.name, None, entry.unit, model.Presence.UNDEFINED)
         value = float(found.number) * _factor(entry, name, found.unit)
         if registry.over_elapsed(entry, name):
             part = _active_part(values)
             if not part:
                 continue
             value /= part
-        return Reading(entry.name, value, entry.unit, Presence.PRESENT)
+        return model.Reading(entry.name, value, entry.unit, model.Presence.PRESENT)
     had = cc == (0, 0) or entry.available_on(cc)
-    presence = Presence.NOT_COLLECTED if had else Presence.NOT_AVAILABLE
-    return Reading(entry.name, None, entry.unit, presence)
+    presence = model.Presence.NOT_COLLECTED if had else model.Presence.NOT_AVAILABLE
+    return model.Reading(entry.name, None, entry.unit, presence)
 
 
 def _active_part(values: Values) -> float | None:
@@ -248,7 +237,7 @@ def _factor(entry: registry.Metric, name: str, unit: str) -> float:
     return converted[1] if converted is not None and converted[0] == entry.unit else 1.0
 
 
-def _timeline(metrics: Metrics, time: float | None) -> Iterator[Series]:
+def _timeline(metrics: Metrics, time: float | None) -> Iterator[model.Series]:
     """What PM sampling recorded of a launch of `time` microseconds, without the idle time around
     it.
 
@@ -263,10 +252,10 @@ def _timeline(metrics: Metrics, time: float | None) -> Iterator[Series]:
         values = [found.as_double(at) / 100 for at in range(1, count)]
         busy = [at for at, value in enumerate(values) if value >= _IDLE]
         if busy and all(map(math.isfinite, values)):
-            yield Series(label, step, tuple(values[busy[0] : busy[-1] + 1]))
+            yield model.Series(label, step, tuple(values[busy[0] : busy[-1] + 1]))
 
 
-def clock_check(readings: Mapping[str, Reading]) -> Iterator[Check]:
+def clock_check(readings: Mapping[str, model.Reading]) -> Iterator[Check]:
     """Check the time's unit: it is the cycles at their clock, to 0.86-1.04 in 1,068 launches."""
     time, cycles, clock = (readings[name].value for name in ("duration", "sm_cycles", "sm_clock"))
     if time and cycles and clock:
@@ -277,7 +266,7 @@ def clock_check(readings: Mapping[str, Reading]) -> Iterator[Check]:
         yield Check("time = cycles / clock", ("duration",), "" if fits else problem)
 
 
-def _launch(metrics: Metrics, readings: Mapping[str, Reading]) -> Launch:
+def _launch(metrics: Metrics, readings: Mapping[str, model.Reading]) -> model.Launch:
     action = metrics.action
     facts = {fact: metrics.integer(name) for fact, name in registry.LAUNCH_FACTS.items()}
     grid, block = (
@@ -290,7 +279,7 @@ def _launch(metrics: Metrics, readings: Mapping[str, Reading]) -> Launch:
     if workload:  # Its launches may differ in all else.
         nothing = (0, 0, 0)
         inside = _inside(action)
-        return Launch(
+        return model.Launch(
             kernel,
             kernel,
             nothing,
@@ -300,7 +289,7 @@ def _launch(metrics: Metrics, readings: Mapping[str, Reading]) -> Launch:
             workload=workload,
             inside=inside,
         )
-    return Launch(
+    return model.Launch(
         kernel, str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED, grid, block, facts["registers"],
         facts["shared_static"], facts["shared_dynamic"], facts["shared_config"], facts["cluster"], facts["stream"], nvtx, status,
     )  # fmt: skip
@@ -308,7 +297,7 @@ def _launch(metrics: Metrics, readings: Mapping[str, Reading]) -> Launch:
 
 def _status(
     names: frozenset[str],
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, model.Reading],
     grid: tuple[int, int, int],
     workload: str,
 ) -> str:
@@ -326,7 +315,7 @@ def _status(
             "incomplete: profiling ended before this launch did (no grid size, no duration), after a crash, a time-out or an "
             "interrupt"
         )
-    if readings["duration"].presence is Presence.UNDEFINED:
+    if readings["duration"].presence is model.Presence.UNDEFINED:
         return "incomplete: its duration is not a number, which happens after a launch that failed under the profiler"
     if readings["duration"].value == 0:
         return "incomplete: its duration is 0"
@@ -354,21 +343,21 @@ def _nvtx(action: Any) -> tuple[str, ...]:
     return tuple(ranges)
 
 
-def _stalls(readings: Mapping[str, Reading]) -> StallStack | None:
+def _stalls(readings: Mapping[str, model.Reading]) -> model.StallStack | None:
     reasons = [(reason, readings[f"stall_{reason}"].value) for reason in registry.STALL_REASONS]
     present = [(reason, value) for reason, value in reasons if value is not None]
     if not present:
         return None
     present.sort(key=lambda item: -item[1])
-    return StallStack(tuple(present), readings["warp_latency"].value)
+    return model.StallStack(tuple(present), readings["warp_latency"].value)
 
 
-def profile_from_action(action: Any, *, instructions: bool = True) -> Profile:
+def profile_from_action(action: Any, *, instructions: bool = True) -> model.Profile:
     """One launch inside Nsight Compute, without messages of rules."""
-    return profile_of(action, Origin("", 0, 0), CodeTexts() if instructions else None, {})
+    return profile_of(action, model.Origin("", 0, 0), CodeTexts() if instructions else None, {})
 
 
-def messages_of(action: Any) -> Iterable[RuleMessage]:
+def messages_of(action: Any) -> Iterable[model.RuleMessage]:
     """Nsight Compute's own messages, without those of our rule; none while rules are applied."""
     results = action.rule_results_as_dicts() if hasattr(action, "rule_results_as_dicts") else ()
     for entry in results:
@@ -377,7 +366,7 @@ def messages_of(action: Any) -> Iterable[RuleMessage]:
         message = entry.get("rule_message") or {}
         estimate = entry.get("speedup_estimation") or {}
         speedup = estimate.get("speedup")
-        yield RuleMessage(
+        yield model.RuleMessage(
             rule=str(entry.get("rule_identifier", "")),
             title=str(message.get("title", "")),
             text=_LINK.sub(_words, str(message.get("message", ""))),

@@ -6,8 +6,6 @@ launches are counted afterwards. Launches are keyed by their place in the file, 
 A report does not say how many launches were not profiled (launch numbers count all CUDA calls) or
 how long they took. Only its command line helps (`left_out`)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -16,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ncu_toolkit.core import cache, units, workers
 from ncu_toolkit.core.cache import without_collector
@@ -230,7 +228,7 @@ class ReportPart:
     span: Sequence[int] | None = None
     """The launches to read; all of them where None."""
 
-    def of(self, span: Sequence[int]) -> ReportPart:
+    def of(self, span: Sequence[int]) -> Self:
         """Some of its launches."""
         codes = {place: self.codes[place] for place in span} if self.codes is not None else None
         return replace(self, span=span, codes=codes)

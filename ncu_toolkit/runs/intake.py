@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.analysis import analyze
@@ -105,18 +105,11 @@ def _case(of: Context | RunCase | Timing) -> Case:
     return (of.family, of.rung, of.size, of.dtype)
 
 
-def _of_run(run: Run, at: Here) -> dict[str, Any]:
-    """What all rows of a run have."""
-    return {
-        "run": run.id, "date": run.created, "tool": run.tool_version, "gpu": run.device.name, "driver": run.environment.get("Driver", ""),
-        **asdict(at),
-    }  # fmt: skip
-
-
 def _timing_row(timing: Timing, key: str, run: Run, at: Here, code: str) -> Row:
     digest = hashlib.sha256(repr(timing.times_us).encode()).hexdigest()
     return Row(
-        report=digest, launch=key, **_of_run(run, at), name=timing.rung, code=code, size=timing.size, dtype=timing.dtype, status="complete",
+        report=digest, launch=key, run=run.id, date=run.created, tool=run.tool_version, gpu=run.device.name,
+        driver=run.environment.get("Driver", ""), **asdict(at), name=timing.rung, code=code, size=timing.size, dtype=timing.dtype, status="complete",
         time_us=timing.median_us, spread=finite(timing.spread),
     )  # fmt: skip
 

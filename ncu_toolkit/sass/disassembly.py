@@ -116,16 +116,9 @@ def _function(name: str, lines: Iterable[str]) -> Function:
             named.append(called[1])
         targets = tuple(dict.fromkeys(labels[label] for label in named))
         operands = rest.partition("(*")[0].rstrip("; \t")
+        predicate = "" if predicate == "@PT" else predicate
         instructions.append(
-            SassInstruction(
-                address,
-                opcode,
-                operands,
-                "" if predicate == "@PT" else predicate,
-                source,
-                line,
-                targets,
-            )
+            SassInstruction(address, opcode, operands, predicate, source, line, targets)
         )
     return Function(name, tuple(without_padding(instructions)))
 

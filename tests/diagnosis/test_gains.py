@@ -263,6 +263,26 @@ def test_a_warp_for_a_row_is_more_warps() -> None:
     assert any("A warp for a row" in line for line in finding.arithmetic)
 
 
+def test_shuffles_wait_in_line_behind_scattered_accesses() -> None:
+    def saved(cycles: float) -> float:
+        scattered = {"l2_sectors": 32.0e6, "l2_sectors_ideal": 4.0e6, "l1_tag_requests": 32.0e6}
+        rows = [
+            {"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000, "counters": scattered},
+            {"sass": "SHFL.BFLY PT, R5, R4, 0x10, 0x1f", "executed": 1_000_000, "samples": {"long_scoreboard": 900}},
+            {"sass": "FADD R6, R5, R4", "executed": 1_000_000, "samples": {"short_scoreboard": 900}},
+        ]  # fmt: skip
+        case = {
+            "metrics": {"issue_active": 0.02, "l1_data_pipe_active": 0.3, "l2_utilization": 0.4},
+            "stalls": {"selected": 1.0, "long_scoreboard": 60.0, "short_scoreboard": cycles / 3},
+            "opcodes": {"LDG.E": 1_000_000, "SHFL.BFLY": 1_000_000, "FADD": 1_000_000},
+            "instructions": rows,
+        }
+        return found("uncoalesced-global-access", case).saved
+
+    assert saved(3000.0) > 0.75, "a shuffle alone takes some 30 cycles"
+    assert saved(3000.0) - saved(30.0) > 0.1
+
+
 def one_stage(wavefronts: float) -> dict[str, Any]:
     """Tiles loaded through registers: the data stage of L1 is full, `wavefronts` of it with shared
     memory's."""

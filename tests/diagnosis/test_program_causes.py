@@ -132,16 +132,18 @@ def test_the_host_loads_data(copied: bool) -> None:
     assert finding.rule == "host-work"
     assert finding.confidence == "high"
     assert "enumerate(DataLoader)" in finding.summary
-    assert len(finding.advice) == 1
+    assert "DataLoader" in finding.advice[0]
+    assert finding.switch == "loader-workers"
     assert finding.ceiling_us == pytest.approx(3000.0, rel=0.1)
     (finding,) = diagnosed(loading("", copied)).findings
     assert finding.confidence == "medium"
-    assert len(finding.advice) == 2
+    assert ("DataLoader" in finding.advice[0]) == copied, "a batch that is copied was prepared"
+    assert (finding.switch == "loader-workers") == copied
     (finding,) = diagnosed(loading("aten::randn [1000, 1000]", copied)).findings
     assert finding.advice[0].startswith("aten::randn computes on the host")
 
 
-def test_other_work_of_the_host_is_at_the_line_that_it_came_back_to() -> None:
+def test_other_work_of_the_host_is_between_two_lines() -> None:
     made = programs.Machine("train.py")
     for _ in range(9):
         for _ in range(4):
@@ -150,7 +152,8 @@ def test_other_work_of_the_host_is_at_the_line_that_it_came_back_to() -> None:
         made.host(5000.0)
         made.free(line="train.py:11")
     found = next(each for each in diagnosed(made.trace()).findings if each.rule == "host-work")
-    assert found.where[0] == "train.py:11", "not where the next launch is"
+    assert found.where == ("train.py:9", "train.py:11"), "not where the next launch is"
+    assert "between train.py:9 and train.py:11" in found.summary
 
 
 XLA = "wrapped_cosine"
@@ -228,3 +231,33 @@ def test_copies_of_chunks_in_both_directions_are_in_line() -> None:
             made.copy("DtoH", 15 << 20)
         found = diagnosed(made.trace())
         assert found.findings[0].rule == rule
+
+
+def test_code_that_is_compiled_again_and_again() -> None:
+    """What loads code in each step compiles; what loads it in the first steps alone, as libraries do, does not."""
+    for many, again in ((12, True), (3, False)):
+        made = programs.Machine("ragged.py")
+        for step in range(12):
+            with made.mark(f"XlaPass:#name=fusion,module=jit_fit,program_id={step}#"):
+                made.host(20_000.0)
+            if step < many:
+                made._call("load", "cuModuleLoadData", 100.0, "ragged.py:9")
+            for i in range(6):
+                made.launch(XLA, 60.0 + 5 * i, 100 + i, line="ragged.py:9")
+        found = next(each for each in diagnosed(made.trace()).findings if each.rule == "host-work")
+        assert (found.title == "Code is compiled again and again") == again
+        assert ("has compiled fit" in found.summary) == again
+        assert any("pad the batches" in each for each in found.advice) == again
+
+
+def test_a_number_that_is_read_back_is_a_wait_and_no_copy() -> None:
+    for size, rule in ((4, "host-sync"), (64 << 20, "host-copy")):
+        made = programs.Machine("solve.py")
+        for _ in range(12):
+            for _ in range(5):
+                made.launch("sweep(float*)", 30.0, line="solve.py:8")
+                made.copy("DtoH", size, pinned=False, line="solve.py:9")
+        found = diagnosed(made.trace())
+        assert named(found)[0] == rule
+        assert rule == "host-copy" or of_rule(found, "host-copy") is None
+        assert ("the wait costs, not the bytes" in found.findings[0].summary) == (size == 4)

@@ -4,8 +4,10 @@ alone."""
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
+import diagnosis_cases as cases
 import msgspec
 import program_traces as programs
 import pytest
@@ -20,7 +22,7 @@ from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
 from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
 from ncu_toolkit.diagnosis.rules import reference, step_rules
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Device, Diagnosis, Finding, Launch, NoFinding, Profile
+from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.model.program import (
     Account,
     Call,
@@ -377,6 +379,22 @@ def test_idle_time_without_a_finding_is_told() -> None:
     assert not diagnose_program(step, account).notes
 
 
+@pytest.mark.parametrize(("streams", "us", "said"), [
+    (1, 1.2, "from one queued operation to the next"),
+    (1, 9.0, "from one queued operation to the next"),
+    (2, 9.0, "another stream"),
+])  # fmt: skip
+def test_why_queued_work_does_not_start(streams: int, us: float, said: str) -> None:
+    step, account = step_of(
+        [("a(float*)", 5.0, us, "between"), ("b(float*)", 5.0, us, "between")] * 4
+    )
+    ops = tuple(
+        msgspec.structs.replace(op, stream=i % streams) for i, op in enumerate(step.trace.ops)
+    )
+    step = msgspec.structs.replace(step, trace=msgspec.structs.replace(step.trace, ops=ops))
+    assert any(said in each for each in diagnose_program(step, account).notes)
+
+
 def test_of_a_whole_run_it_says_the_run() -> None:
     step, account = step_of(late_launches())
     step = msgspec.structs.replace(step, how="whole")
@@ -418,10 +436,47 @@ def test_a_kernel_verdict_counts_by_its_share() -> None:
 
 def test_a_kernel_verdict_of_products_gives_way() -> None:
     step, account = step_of(kernels(*[programs.sgemm()] * 4))
-    found = diagnose_program(step, account, known(0, 0.1))
+    found = diagnose_program(step, account, known(0, 0.1, "grid-too-small"))
     assert named(found) == ["fp32-matmul"]
-    left = [each for each in found.considered if each.bottleneck == "tail-effect"]
+    left = [each for each in found.considered if each.bottleneck == "grid-too-small"]
     assert "FP32 matrix products" in left[0].reason
+
+
+def test_a_kernel_at_its_roof_has_nothing_to_gain() -> None:
+    step, account = step_of(kernels("mine(float*)"))
+    profile = cases.build(cases.read("dram-bandwidth"))
+    for good, speedup, weight, said in (
+        (True, 1.0, 0.0, "mine is at its roof"),
+        (False, None, 0.0, "mine is near its roof"),
+        (False, None, 0.2, ""),
+    ):
+        verdict = Finding("dram-bandwidth", "Busy.", "medium", (), speedup, (), (), good=good)
+        verdict = replace(verdict, weight=weight)
+        found = diagnose_program(step, account, {0: (profile, Diagnosis((verdict,)))}).findings
+        assert [each.title for each in found] == [said][: bool(said)]
+        assert all(each.good and "Device memory moves" in each.summary for each in found)
+
+
+def test_only_the_author_of_a_librarys_kernel_changes_it() -> None:
+    for kernel, bottleneck, metric, told in (
+        ("mine(float*)", "barrier-imbalance", "duration", True),
+        ("void cub::DeviceRadixSort<int>(int*)", "barrier-imbalance", "duration", False),
+        (programs.TANH, "grid-too-small", "waves", True),
+        ("mine(float*)", "launch-overhead", "block_rate", True),
+        (programs.TANH, "launch-overhead", "block_rate", False),
+    ):
+        step, account = step_of(kernels(kernel))
+        ((profile, verdict),) = known(0, 0.5, bottleneck).values()
+        fact = Evidence(metric, "", 1.0, "", "")
+        finding = replace(verdict.primary, evidence=(fact,))
+        found = diagnose_program(step, account, {0: (profile, Diagnosis((finding,)))})
+        assert named(found) == [bottleneck] * told
+
+
+def test_a_kernel_gives_way_to_a_finding_that_does_without_it() -> None:
+    step, account = step_of(kernels(*[programs.TO_LAYOUT] * 4, programs.sgemm()))
+    found = diagnose_program(step, account, known(0, 0.9, "grid-too-small"))
+    assert "grid-too-small" not in named(found)
 
 
 def test_savings_of_the_same_time_do_not_add_up() -> None:

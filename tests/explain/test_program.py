@@ -13,7 +13,7 @@ import recorded
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.views import Answer
 from ncu_toolkit.explain import program as explain
-from ncu_toolkit.model import Launch, NoFinding
+from ncu_toolkit.model import Diagnosis, Finding, Launch, NoFinding
 from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.model.program import (
     Account,
@@ -288,7 +288,7 @@ def test_a_healthy_step_says_so() -> None:
     )
     card = explain.program_answer(gpt(findings=(good,))).cards[0]
     assert (card.state, card.gain) == ("roof", "nothing to gain")
-    assert card.summary == "Nothing stands out: They are."
+    assert card.summary == "They are."
 
 
 def test_a_step_without_a_finding_is_not_healthy_while_the_gpu_idles() -> None:
@@ -459,6 +459,15 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is
     assert card.do == (
         "Profile this kernel with counters: ncu-toolkit profile --kernel mine -- PROGRAM",
     )
+    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
+    torch = Launch("void at::native::gather<4>(int)", "at::native::gather", (64, 1, 1), (256, 1, 1))
+    slow = "Blocks are short."
+    for kernel, gain in ((own, "no known cause"), (torch, "only another call avoids it")):
+        finding = Finding("tail-effect", slow, "low", (), None, (), ("Change it.",))
+        seen = msgspec.structs.replace(trace, shapes=(kernel,))
+        part = msgspec.structs.replace(found, step=msgspec.structs.replace(step, trace=seen))
+        card = explain.program_answer(part, {0: (profile, Diagnosis((finding,)))}).cards[0]
+        assert (card.gain, card.summary, card.do) == (gain, slow, ("Change it.",))
     library = Launch("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn", (64, 1, 1), (256, 1, 1))
     step = msgspec.structs.replace(step, trace=msgspec.structs.replace(trace, shapes=(library,)))
     found = ProgramDiagnosis(step=step, account=account_of(step), findings=())

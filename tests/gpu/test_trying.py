@@ -36,6 +36,8 @@ from ncu_toolkit.gpu.trying import (
     winners,
     with_ceiling,
 )
+from ncu_toolkit.program.files import read_trace
+from ncu_toolkit.program.step import find_step
 
 TESTS = Path(__file__).parents[1]
 TORCH = frozenset({"torch"})
@@ -505,3 +507,14 @@ def test_the_next_run_waits_for_its_turn(
         assert left_over(word)
     assert not left_over(word)
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "light"),
+    [("jax_ridge_features", False), ("jax_transformer_scan", False), ("cuda_spin_chain", True)],
+)
+def test_host_calls_are_recorded_where_the_step_needs_them(name: str, light: bool) -> None:
+    """Seen: of a JAX program, without the modules that XLA loads while it tries kernels, the whole run
+    was timed."""
+    trace = TESTS.parent / "benchmarks/programs/recordings" / f"{name}.before.ncu-trace"
+    assert trying._light(find_step(read_trace(trace))) is light

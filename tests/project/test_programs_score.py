@@ -91,7 +91,7 @@ def test_each_cause_is_compared_with_its_label(folder: Path) -> None:
     assert "Our first is one of the label's two: 2 of 2." in text
     assert "saving whatever the cause: skill " in text
     assert "promised more than 10%: 0 of 1." in text
-    assert "A profiled program: 2.50 times as long in the median" in text
+    assert "Profiling took at most three times the program and 30 s for 3 of 3." in text
     assert "A recorded step: 1.02 times" in text
 
 
@@ -199,13 +199,28 @@ def test_labels_mean_rules() -> None:
             score.meant(wrong)
 
 
-def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
-    labels, page = tmp_path / "labels.toml", tmp_path / "programs.md"
+def _written(path: Path, **changed: dict[str, Any]) -> None:
     lines = [
         f'["{name}"]\n' + "\n".join(f"{key} = {json.dumps(value)}" for key, value in label.items())
-        for name, label in _labels(**{BOUND: {"cause": "launch-bound"}}).items()
+        for name, label in _labels(**changed).items()
     ]
-    labels.write_text("\n".join(lines))
+    path.write_text("\n".join(lines))
+
+
+def test_a_second_set_is_scored_after_the_first(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "programs.md"
+    _written(tmp_path / "labels.toml", **{BOUND: {"cause": "launch-bound", "set": "second"}})
+    words = ["--recordings", str(folder), "--labels", str(tmp_path), "--out", str(page), "--sealed"]
+    assert [score.main(words) for _ in range(3)] == [EXIT_OK, EXIT_OK, EXIT_USAGE]
+    one, both = page.read_text().partition("## The second sealed set")[::2]
+    assert "## The sealed half" in one
+    assert (BOUND in one, BOUND in both) == (False, False), "no case without --cases"
+    assert "| ncu-toolkit | 1 |" in both
+
+
+def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "programs.md"
+    _written(tmp_path / "labels.toml", **{BOUND: {"cause": "launch-bound"}})
     common = ["--recordings", str(folder), "--labels", str(tmp_path), "--out", str(page)]
     assert score.main(common) == EXIT_OK
     once = page.read_text()

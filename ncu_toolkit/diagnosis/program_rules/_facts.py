@@ -4,6 +4,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final, Literal
 
@@ -23,7 +24,7 @@ WORTH: Final = Threshold(
 _LINES: Final = 3
 Confidence = Literal["high", "medium", "low"]
 StepOutcome = StepFinding | NoFinding
-Framework = Literal["torch", "xla", "cupy", ""]
+Framework = Literal["torch", "xla", "cupy", "numba", ""]
 #: The range that PyTorch opens for an optimizer's update.
 _OPTIMIZER: Final = "Optimizer.step"
 #: Operators that run what torch.compile made, and kernels of TorchInductor.
@@ -43,6 +44,8 @@ class StepFacts:
         self.word = step.word
         #: Gaps of launches that another finding would merge.
         self.claimed: frozenset[int] = frozenset()
+        #: Ids of switches that rules saw to be of no use in this program.
+        self.useless: set[str] = set()
 
     # What the trace holds
 
@@ -229,7 +232,7 @@ class StepFacts:
         """The framework that launched most of the step's kernels: its own kernels prove it, or
         operators that the trace names."""
         made = Counter(kernel.made_by(launch.kernel) for launch in self.launches if launch)
-        for name in ("torch", "xla", "cupy"):
+        for name in ("torch", "xla", "cupy", "numba"):
             if made[name]:
                 return name
         torch = any(
@@ -325,7 +328,5 @@ def fact(
     found = Evidence(metric, label, float(value), unit, meaning)
     if limit is None:
         return found
-    stated = Evidence(
-        metric, label, float(value), unit, meaning, limit.value, comparison, limit.source
-    )
+    stated = replace(found, threshold=limit.value, comparison=comparison, source=limit.source)
     return stated if stated.holds else found

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
+from typing import Final, Literal
 
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model.program import OTHER_WORK_US, Call
+from ncu_toolkit.model.program import OTHER_WORK_US, Call, Op
 
 #: Bytes a second.
 STAGED: Final = Threshold(
@@ -17,6 +17,12 @@ STAGED: Final = Threshold(
 OTHER_WORK: Final = Threshold(
     OTHER_WORK_US,
     "a framework takes 10 to 50 us for an operator, and up to 100 while it is recorded: a longer pause is other work",
+)
+
+#: Bytes.
+FEW: Final = Threshold(
+    4096.0,
+    "a copy takes 1 to 2 us whatever it holds, and a link of 10 GB/s adds less than half of one for so little",
 )
 
 
@@ -39,8 +45,23 @@ class Away:
 
 def launched_late(s: StepFacts, most: Threshold) -> list[int]:
     """Gaps shorter than `most` (OTHER_WORK) that end with a launch which came late."""
-    late = s.idle("host late")
+    late = sorted({*s.idle("host late"), *waits(s, "launch")})
     return [at for at in late if s.gaps[at].us < most.value and at not in s.claimed]
+
+
+def copied(op: Op) -> Literal["bulk", "read", "launch"]:
+    """What work is as a copy: "bulk" between host and device, a "read" of a few bytes, whose wait
+    costs, or a "launch": what is within the GPU, or a few bytes for it, costs the host as much."""
+    if op.size <= FEW.value:
+        return "read" if op.path == "DtoH" else "launch"
+    return "bulk" if op.path in ("HtoD", "DtoH") else "launch"
+
+
+def waits(s: StepFacts, of: Literal["bulk", "read", "launch"]) -> list[int]:
+    """Gaps in which a copy's call held the host, by what it copied."""
+    queued = {op.call: op for op in s.ops if op.kind == "copy"}
+    gaps = [(at, s.gaps[at]) for at in s.idle("copy")]
+    return [at for at, gap in gaps if copied(queued.get(gap.call, s.ops[gap.before])) == of]
 
 
 def staged(s: StepFacts, each: Away) -> bool:

@@ -33,6 +33,13 @@ STEADY: Final = Threshold(
     8.0,
     "the first steps fill the caches of frameworks: fewer steps than that may all be first ones",
 )
+_ADVICE: Final = {
+    "": ("Allocate once, before the loop, or use cudaMallocAsync and cudaFreeAsync, which keep memory in a pool.",),
+    "torch": ("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and do not call torch.cuda.empty_cache() in the loop.",
+              "If memory is nearly full, lower the batch until steady steps allocate nothing."),
+    "cupy": ("Keep CuPy's memory pool on, and do not call free_all_blocks() in the loop.",),
+    "numba": ("Make device arrays once, before the loop (cuda.device_array, cuda.to_device), and pass them to each launch.",),
+}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -46,20 +53,10 @@ def find(s: StepFacts) -> StepOutcome:
     gaps = s.idle("allocation")
     us = s.idle_us(gaps)
     evidence = (
-        s.part(
-            "idle_allocation",
-            "Idle while memory is allocated",
-            us,
-            f"Part of the {s.word} in which the GPU waited for a call that allocates or frees memory.",
-        ),
-        fact(
-            "allocations",
-            "Calls",
-            len(calls),
-            "count",
-            f"Calls in the {s.word} that allocate or free memory of the GPU.",
-        ),
-    )
+        s.part("idle_allocation", "Idle while memory is allocated", us,
+               f"Part of the {s.word} in which the GPU waited for a call that allocates or frees memory."),
+        fact("allocations", "Calls", len(calls), "count", f"Calls in the {s.word} that allocate or free memory of the GPU."),
+    )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("Steady steps allocate no memory, or nothing waits for it.", *evidence)
     names = sorted({name for call in calls if (name := s.name(call))})
@@ -71,12 +68,5 @@ def find(s: StepFacts) -> StepOutcome:
         gaps=gaps,
         evidence=evidence,
         arithmetic=(f"{units.counted(len(gaps), 'gap')} after such calls: {units.duration(us)}.",),
-        advice=s.advice(
-            "Allocate once, before the loop, or use cudaMallocAsync and cudaFreeAsync, which keep memory in a pool.",
-            torch=(
-                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and do not call torch.cuda.empty_cache() in the loop.",
-                "If memory is nearly full, lower the batch until steady steps allocate nothing.",
-            ),
-            cupy=("Keep CuPy's memory pool on, and do not call free_all_blocks() in the loop.",),
-        ),
+        advice=s.advice(*_ADVICE[""], **_ADVICE),
     )

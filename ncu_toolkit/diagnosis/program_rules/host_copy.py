@@ -27,7 +27,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import away, staged
+from ncu_toolkit.diagnosis.program_rules._host import away, copied, staged, waits
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import host_link
 
@@ -39,16 +39,29 @@ SLOW: Final = Threshold(
 HIDDEN: Final = Threshold(
     0.25, "of the copies' time: shorter kernels hide little, so that only less copying helps"
 )
+#: What to do about pageable memory, by framework, and about other copies.
+_PIN: Final = {
+    "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",),
+    "torch": ('Pin the batch (DataLoader(pin_memory=True), or x.pin_memory()), and x.to("cuda", non_blocking=True) one batch ahead on a side stream.',
+              "Copy narrow types (uint8, float16) and convert them on the GPU."),
+    "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
+    "numba": ("Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results after it (x.copy_to_host()). "
+              "A NumPy array that is given to a kernel is copied in both directions at each launch.",
+              "Use cuda.pinned_array for what each step must copy."),
+}  # fmt: skip
+_LESS: Final = {
+    "": ("Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
+         "Copy both directions at a time, on two streams: the link takes both."),
+    "xla": ("Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied anew in each call.",),
+}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
-    copies = [
-        at for at, op in enumerate(s.ops) if op.kind == "copy" and op.path in ("HtoD", "DtoH")
-    ]
+    copies = [at for at, op in enumerate(s.ops) if copied(op) == "bulk"]
     if not copies:
         if missing := s.lacks("wall time"):
             return s.abstain("A report has no copies.", *missing)
-        return s.ruled_out(f"The {s.word} copies nothing between host and device.")
+        return s.ruled_out(f"The {s.word} copies no more than a few bytes between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
     # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.
     pageable = [
@@ -60,9 +73,9 @@ def find(s: StepFacts) -> StepOutcome:
     # Copies of pinned memory can run beside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
     staging = [] if s.lacks("wall time", "host calls") else [e for e in away(s) if staged(s, e)]
-    waits = s.idle("copy")
-    gaps = sorted({*waits, *(at for each in staging for at in each.gaps)})
-    waited, ended = {s.gaps[at].call for at in waits}, {s.gaps[at].before for at in gaps}
+    held_up = waits(s, "bulk")
+    gaps = sorted({*held_up, *(at for each in staging for at in each.gaps)})
+    waited, ended = {s.gaps[at].call for at in held_up}, {s.gaps[at].before for at in gaps}
     held = (
         copies
         if s.us(copies) > kernels
@@ -75,21 +88,11 @@ def find(s: StepFacts) -> StepOutcome:
     if both and hides and not pageable and all(s.ops[at].pinned for at in held):
         return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
     evidence = (
-        s.part(
-            "copies_exposed",
-            "Copies that nothing hides",
-            us,
-            f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing.",
-        ),
-        fact(
-            "pageable_copies",
-            "Pageable copies",
-            len(pageable),
-            "count",
-            "Copies from or to memory that is not pinned, or too slow to be.",
-        ),
+        s.part("copies_exposed", "Copies that nothing hides", us,
+               f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
+        fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be."),
         fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved."),
-    )
+    )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     took = sum(s.ops[at].us for at in held)
@@ -97,40 +100,29 @@ def find(s: StepFacts) -> StepOutcome:
     beside = (
         f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link and rate else ""
     )
+    idle = s.idle_us(gaps)
+    waited_for = (
+        f"; for {units.duration(idle)} the GPU waits until the host {'has copied them to pinned memory' if staging else 'has queued them'}"
+        if s.worth(idle)
+        else ""
+    )
     if len(pageable) and s.us(pageable) >= s.us(held) / 2:
         proven = all(s.ops[at].pinned is False for at in pageable)
-        which = (
-            "from or to pageable memory"
-            if proven
-            else "from or to memory that seems to be pageable"
-        )
+        which = f"from or to {'pageable memory' if proven else 'memory that seems to be pageable'}"
         sure: Confidence = "high" if proven else "medium"
-        advice = s.advice(
-            "Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",
-            torch=(
-                'DataLoader(pin_memory=True) and batch.to("cuda", non_blocking=True), one batch ahead on a side stream.',
-                "Copy narrow types (uint8, float16) and convert them on the GPU.",
-            ),
-            cupy=("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
-        )
+        advice = s.advice(*_PIN[""], **_PIN)
     else:
-        which, sure = "between host and device", "medium"
-        advice = s.advice(
-            "Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
-            "Copy both directions at a time, on two streams: the link takes both.",
-            xla=(
-                "Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied anew in each call.",
-            ),
-        )
+        which, sure, advice = "between host and device", "medium", s.advice(*_LESS[""], **_LESS)
     return s.finding(
-        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)} with the waiting for copies, {units.si(size, 'B')}{rate}{beside}.",
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)}. {units.si(size, 'B')} take {units.duration(took)} to copy{rate}"
+        f"{beside}{waited_for}.",
         sure,
         us,
         ops=held,
         gaps=gaps,
         evidence=evidence,
         arithmetic=(
-            f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(s.idle_us(gaps))} for them. "
+            f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(idle)} for them. "
             "All of it goes if they are not needed, or run beside kernels.",
         ),
         advice=advice,

@@ -29,9 +29,11 @@ Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
 from collections import Counter
 from typing import Final
 
+import msgspec
+
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, launched_late
+from ncu_toolkit.diagnosis.program_rules._host import OTHER_WORK, copied, launched_late, waits
 
 TITLE: Final = "Synchronisation inside the step"
 #: Kernels of a step that waits for an event to measure them.
@@ -49,36 +51,38 @@ _INSTEAD: Final = (
     (("copy_", "to", "_to_copy", "cpu"),
      "Copy results to pinned memory with non_blocking=True, and wait for an event where they are used."),
 )  # fmt: skip
+_LESS_OFTEN: Final = (
+    "Read values back less often, every twentieth pass, say, or let a kernel decide by them.",
+)
+_ADVICE: Final = {
+    "": ("Queue the next work before waiting, or wait for an event of a stream (cudaStreamWaitEvent), not for the device.",),
+    "torch": (_INSTEAD[0][1], 'torch.cuda.set_sync_debug_mode("warn") names each line that waits.'),
+    "xla": ("Do not read results in each step (float(), print, numpy): return them from the jitted loop.",),
+    "cupy": ("Do not read results in each step (float(), .get(), print): keep them on the GPU.",
+             "Boolean masks (x[mask]) and nonzero wait for their size: multiply by the mask, or use cupy.where."),
+    "numba": ("Do not read results in each step (copy_to_host(), NumPy arguments): keep them on the GPU until the loop ends.",),
+}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host waited.", *missing)
-    gaps = s.idle("sync")
+    gaps = sorted({*s.idle("sync"), *waits(s, "read")})
     if not s.steady:  # cuDNN tries its algorithms at the first call of each shape
-        waits = [s.trace.calls[s.gaps[at].call] if s.gaps[at].call >= 0 else None for at in gaps]
+        by_call = [s.trace.calls[s.gaps[at].call] if s.gaps[at].call >= 0 else None for at in gaps]
         gaps = [
             at
-            for at, chain in zip(gaps, s.within(waits), strict=True)
+            for at, chain in zip(gaps, s.within(by_call), strict=True)
             if not any(_TRIED in name for name in chain)
         ]
-    us = s.idle_us(gaps)
+    reads = [at for at, op in enumerate(s.ops) if gaps and copied(op) == "read"]
+    us = s.idle_us(gaps) + s.us(reads)
     calls = [call for call in s.calls if call.kind == "sync"]
     evidence = (
-        s.part(
-            "idle_sync",
-            "Idle after synchronising",
-            us,
-            f"Part of the {s.word} in which the GPU had nothing to do because the host had waited for it.",
-        ),
-        fact(
-            "sync_calls",
-            "Synchronising calls",
-            len(calls),
-            "count",
-            f"Calls in the {s.word} that wait for the GPU.",
-        ),
-    )
+        s.part("idle_sync", "Idle after synchronising", us,
+               f"Part of the {s.word} in which the GPU had nothing to do because the host had waited for it."),
+        fact("sync_calls", "Synchronising calls", len(calls), "count", f"Calls in the {s.word} that wait for the GPU."),
+    )  # fmt: skip
     if not s.worth(us):
         said = (
             f"No call waits for the GPU in the {s.word}."
@@ -100,35 +104,29 @@ def find(s: StepFacts) -> StepOutcome:
     by_text = f", by {units.listed(by)}" if by else ""
     words = {name.partition("::")[2] for name in named}
     instead = tuple(text for parts, text in _INSTEAD if words & set(parts))
-    each = us / len(gaps)
+    idle = s.idle_us(gaps)
     # Where the host waits for longer than the GPU idles, it would be ahead of the GPU without that.
     waited = sum(call.end - call.start for call in {*causes}) / 1e3
     ahead = s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
     late = launched_late(s, OTHER_WORK) if ahead else []
     then = f", and for {units.duration(s.idle_us(late))} more as launches come late" * bool(late)
-    return s.finding(
-        f"The host waits for the GPU {units.counted(len(gaps), 'time')} in the {s.word}{by_text}. The GPU is idle for {s.of_step(us)} after that"
-        f"{then}.",
+    few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
+    times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
+    found = s.finding(
+        f"The host waits for the GPU {units.counted(times, 'time')} in the {s.word}{by_text}. The GPU computes nothing for {s.of_step(us)} "
+        f"because of that{then}.{f' {few}' * bool(reads)}",
         "high" if s.steady else "medium",
         us + s.idle_us(late),
+        ops=reads,
         gaps=sorted({*gaps, *late}),
         evidence=evidence,
         arithmetic=(
-            f"{units.counted(len(gaps), 'gap')} of {units.duration(each)} on average: {units.duration(us)}. None is left if work is queued "
-            f"before the host waits.",
+            f"{units.counted(len(gaps), 'gap')} of {units.duration(idle / len(gaps))} on average: {units.duration(idle)}. "
+            "None is left if work is queued before the host waits.",
         ),
-        advice=s.advice(
-            "Queue the next work before waiting, or wait for an event of a stream (cudaStreamWaitEvent), not for the device.",
-            torch=instead
-            or (
-                _INSTEAD[0][1],
-                'torch.cuda.set_sync_debug_mode("warn") names each line that waits.',
-            ),
-            xla=(
-                "Do not read results in each step (float(), print, numpy): return them from the jitted loop.",
-            ),
-            cupy=(
-                "Do not read results in each step (float(), .get(), print): keep them on the GPU.",
-            ),
+        advice=(
+            *_LESS_OFTEN * (bool(reads) and not s.framework),
+            *s.advice(*_ADVICE[""], **_ADVICE | {"torch": instead or _ADVICE["torch"]}),
         ),
     )
+    return msgspec.structs.replace(found, where=s.waited(gaps) or found.where)

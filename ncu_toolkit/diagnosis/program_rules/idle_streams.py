@@ -70,15 +70,10 @@ def find(s: StepFacts) -> StepOutcome:
         if (launch := s.launches[at])
     )
     evidence = (
-        s.part(
-            "small_grids",
-            "In small grids",
-            us,
-            f"Part of the {s.word} in launches of fewer blocks than half of the SMs, with nothing beside them.",
-            SHARE,
-        ),
+        s.part("small_grids", "In small grids", us,
+               f"Part of the {s.word} in launches of fewer blocks than half of the SMs, with nothing beside them.", SHARE),
         fact("small_launches", "Such launches", len(small), "count", "Launches of so few blocks."),
-    )
+    )  # fmt: skip
     if not s.worth(us, SHARE):
         return s.ruled_out(
             f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence

@@ -41,6 +41,25 @@ WAITING: Final = Threshold(
 )
 #: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
 RECORDED_US: Final = 2.0
+_CUDA: Final = (
+    "Capture the step in a CUDA graph, and launch that.",
+    "Merge small kernels, or give each more work (a larger batch).",
+)
+_LARGER: Final = "Or give each launch more work: a larger batch."
+_ADVICE: Final = {
+    "torch": ('Compile the model: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.', _LARGER),
+    "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
+                 "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.", _LARGER),
+    "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
+    "numba": ("Merge small kernels, or give each more work.",
+              "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
+}  # fmt: skip
+#: For steps that do not wait for the GPU, and for those that do.
+_CUPY: Final = (
+    ("Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture.",),
+    ("Fuse calls by cupy.fuse or a RawKernel.",
+     "What waits for a value or a size (boolean masks, nonzero, float()) cannot be captured in a CUDA graph: replace it first."),
+)  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -49,30 +68,11 @@ def find(s: StepFacts) -> StepOutcome:
     late = launched_late(s, OTHER_WORK)
     us = s.idle_us(late)
     evidence = (
-        s.part(
-            "idle_late",
-            "Idle, launched late",
-            us,
-            f"Part of the {s.word} in which the GPU had nothing queued and the host was on its way to the next launch.",
-            WAITING,
-        ),
-        fact(
-            "late_launches",
-            "Late launches",
-            len(late),
-            "count",
-            "Launches that began after the work before them had ended.",
-            ">=",
-            MANY,
-        ),
-        fact(
-            "gpu_busy",
-            "GPU busy",
-            s.account.busy,
-            "fraction",
-            f"Part of the {s.word} in which the GPU worked.",
-        ),
-    )
+        s.part("idle_late", "Idle, launched late", us,
+               f"Part of the {s.word} in which the GPU had nothing queued and the host was on its way to the next launch.", WAITING),
+        fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", ">=", MANY),
+        fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
+    )  # fmt: skip
     # In a step of few launches, half of them are enough.
     few = min(MANY.value, s.step.launches / 2)
     if len(late) < few or not s.worth(us, WAITING):
@@ -80,6 +80,10 @@ def find(s: StepFacts) -> StepOutcome:
     recorded = RECORDED_US * len(late)
     sure = s.worth(us - recorded, WAITING)
     each = us / len(late)
+    waits = sum(call.kind == "sync" for call in s.calls) > 1
+    first = (
+        "What waits for the GPU (a value read back) cannot be in a graph: mend that first.",
+    ) * waits
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
@@ -91,21 +95,5 @@ def find(s: StepFacts) -> StepOutcome:
             f"{len(late)} gaps of {units.duration(each)} on average: {units.duration(us)}. They close if work is always queued.",
             f"Recording made about {units.duration(min(us, recorded))} of that.",
         ),
-        advice=s.advice(
-            "Capture the step in a CUDA graph, and launch that.",
-            "Merge small kernels, or give each more work (a larger batch).",
-            torch=(
-                'Compile the model: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.',
-                "Or give each launch more work: a larger batch.",
-            ),
-            compiled=(
-                'The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
-                "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.",
-                "Or give each launch more work: a larger batch.",
-            ),
-            xla=("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
-            cupy=(
-                "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture.",
-            ),
-        ),
+        advice=s.advice(*(*_CUDA[:1], *first, *_CUDA[1:]), **_ADVICE | {"cupy": _CUPY[waits]}),
     )

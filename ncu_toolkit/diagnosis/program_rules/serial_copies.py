@@ -51,20 +51,10 @@ def find(s: StepFacts) -> StepOutcome:
     each = [s.us(at for at in inline if s.ops[at].path == path) for path in ("HtoD", "DtoH")]
     longest = max(beside, *each)
     evidence = (
-        s.part(
-            "copies_inline",
-            "Copies in line",
-            us,
-            f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels.",
-        ),
-        fact(
-            "inline_bytes",
-            "Bytes",
-            sum(s.ops[at].size for at in inline),
-            "B",
-            "Bytes that they moved.",
-        ),
-    )
+        s.part("copies_inline", "Copies in line", us,
+               f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
+        fact("inline_bytes", "Bytes", sum(s.ops[at].size for at in inline), "B", "Bytes that they moved."),
+    )  # fmt: skip
     saved = us + beside - longest
     if not s.worth(saved):
         return s.ruled_out(

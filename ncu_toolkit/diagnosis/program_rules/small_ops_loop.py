@@ -36,6 +36,13 @@ PERIOD: Final = Threshold(
     4.0, "a layer of a network has more kernels than that, and layers cannot be batched"
 )
 TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small network")
+_ADVICE: Final = {
+    "": ("Batch the loop: a grid dimension for the items, or a batched library routine (cublasGemmStridedBatched, ...).",),
+    "torch": ("Replace the loop by one call with a dimension more: torch.bmm, torch.vmap, torch.stack before the operator.",),
+    "xla": ("Replace the loop by jax.vmap.",),
+    "cupy": ("Replace the loop by one call over an array with a dimension more.",),
+    "numba": ("Batch the loop: one launch whose grid has a dimension more, for the items.",),
+}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -54,22 +61,9 @@ def find(s: StepFacts) -> StepOutcome:
     stays = sum(_stays(s, loop, sms) for loop in loops)
     saved = us + idle - stays
     evidence = (
-        s.part(
-            "small_loops",
-            "In such loops",
-            us + idle,
-            f"Part of the {s.word} in loops of small launches, with the gaps between them.",
-        ),
-        fact(
-            "loop_passes",
-            "Longest loop",
-            max(map(len, loops), default=0),
-            "count",
-            "Launches of the longest loop.",
-            ">=",
-            TIMES,
-        ),
-    )
+        s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
+        fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", ">=", TIMES),
+    )  # fmt: skip
     if not s.worth(saved):
         return s.ruled_out("No small launches repeat back to back.", *evidence)
     first = max(loops, key=len)
@@ -90,14 +84,7 @@ def find(s: StepFacts) -> StepOutcome:
             f"gaps between them "
             f"({units.duration(idle)}) go.",
         ),
-        advice=s.advice(
-            "Batch the loop: a grid dimension for the items, or a batched library routine (cublasGemmStridedBatched, ...).",
-            torch=(
-                "Replace the loop by one call with a dimension more: torch.bmm, torch.vmap, torch.stack before the operator.",
-            ),
-            xla=("Replace the loop by jax.vmap.",),
-            cupy=("Replace the loop by one call over an array with a dimension more.",),
-        ),
+        advice=s.advice(*_ADVICE[""], **_ADVICE),
     )
 
 

@@ -30,12 +30,7 @@ Functions".
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules import KernelFacts
-from ncu_toolkit.diagnosis.rules._launch import (
-    atomic_wavefronts,
-    queued_behind_atomics,
-    shared_wavefront_part,
-)
+from ncu_toolkit.diagnosis.rules import KernelFacts, _launch
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 
 TITLE: Final = "Atomic contention"
@@ -73,7 +68,7 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out("The kernel executes no atomic operations.")
     parts = {reason: k.blame(reason, "atomic") for reason in REASONS}
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.
-    queued = queued_behind_atomics(k)
+    queued = _launch.queued_behind_atomics(k)
     for reason in REASONS:
         parts[reason] = max(parts[reason], queued)
     waiting = sum(k.model.waiting(reason) * part for reason, part in parts.items())
@@ -95,8 +90,8 @@ def find(k: Kernel) -> Outcome:
     repeats = k["kind_share:atomic"] or 0.0
     # In shared memory private copies keep updates apart, but each still takes its pass through the
     # banks.
-    passes, apart = atomic_wavefronts(k)
-    banks = shared_wavefront_part(k) * passes
+    passes, apart = _launch.atomic_wavefronts(k)
+    banks = _launch.shared_wavefront_part(k) * passes
     private = max(AGGREGATED, apart) if passes else AGGREGATED
     left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
     in_pipe = k.pipe_part("atomic", 0.0)

@@ -28,13 +28,7 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (LG throttle).
 from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules._launch import (
-    COALESCED,
-    is_broadcast,
-    is_coalesced,
-    queued_behind_atomics,
-    queued_excess,
-)
+from ncu_toolkit.diagnosis.rules import _launch
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 
@@ -55,7 +49,7 @@ def find(k: Kernel) -> Outcome:
     part = k.blame("lg_throttle", *kinds)
     # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the
     # busy unit and each brings one value for all lanes.
-    queued = is_broadcast(k) and k.model.busiest(*ON_CHIP)[1] >= BUSY.value
+    queued = _launch.is_broadcast(k) and k.model.busiest(*ON_CHIP)[1] >= BUSY.value
     late = k.blame("long_scoreboard", *kinds) if queued else 0.0
     throttled = k.blame("mio_throttle", *kinds)
     parts = {"lg_throttle": part, "long_scoreboard": late, "mio_throttle": throttled}
@@ -66,11 +60,11 @@ def find(k: Kernel) -> Outcome:
             f"Warps spend only {percent(waiting)} of their time in the queue for global memory.",
             measured,
         )
-    if not is_coalesced(k) or queued_excess(k) > COALESCED:
+    if not _launch.is_coalesced(k) or _launch.queued_excess(k) > _launch.COALESCED:
         return k.ruled_out(
             "Scattered sectors fill the queue: see Uncoalesced global access.", measured
         )
-    if queued_behind_atomics(k) >= 0.5:
+    if _launch.queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Atomic updates fill the queue: see Atomic contention.", measured)
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"] or WIDEST
     left = min(STEP, max(0.25, width / WIDEST))

@@ -35,19 +35,10 @@ from ncu_toolkit.diagnosis.rules import (
     KernelFacts,
     Specificity,
     StaticFinding,
+    _launch,
     dependent_loads_in,
     evidence,
     memory_levels,
-)
-from ncu_toolkit.diagnosis.rules._launch import (
-    ENOUGH,
-    busiest_with_loads,
-    dependent_loads,
-    is_coalesced,
-    loads_in_flight,
-    memory_load,
-    queued_behind_atomics,
-    shared_wavefront_part,
 )
 from ncu_toolkit.diagnosis.thresholds import SATURATED, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import RESOURCES
@@ -78,28 +69,28 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out(
             f"Warps wait for global loads for only {percent(waiting)} of their time.", measured
         )
-    busiest, busy = busiest_with_loads(k)
+    busiest, busy = _launch.busiest_with_loads(k)
     if busy >= SATURATED.value:
         return k.ruled_out(
             f"Loads wait for bandwidth, not for latency ({capital(RESOURCES[busiest][2])}, {percent(busy)} busy).",
             measured,
         )
-    if not is_coalesced(k) and memory_load(k) > 0.5:
+    if not _launch.is_coalesced(k) and _launch.memory_load(k) > 0.5:
         return k.ruled_out(
             "Scattered accesses keep memory busy and delay loads: see Uncoalesced global access.",
             measured,
         )
-    if queued_behind_atomics(k) >= 0.5:
+    if _launch.queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
     # What is spent in queues stays: more loads in flight only make them longer.
     queued = k.model.queue(busy)
     # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others,
     # a few at a time.
     staged = min(part, _staged_part(k))
-    now = loads_in_flight(k) or 1.0
+    now = _launch.loads_in_flight(k) or 1.0
     # One load becomes four, more become twice as many; those that have ENOUGH under way do not wait
     # for want of loads.
-    more = 1.0 if now >= ENOUGH else max(1 / IN_FLIGHT, min(1 / 2, now / IN_FLIGHT))
+    more = 1.0 if now >= _launch.ENOUGH else max(1 / IN_FLIGHT, min(1 / 2, now / IN_FLIGHT))
     left = 1 - (1 - queued) * (staged + (part - staged) * (1 - more))
     ahead = staged > part / 2
     few, many = units.significant(now, 2), units.significant(now / more, 2)
@@ -117,7 +108,7 @@ def find(k: Kernel) -> Outcome:
         if passed
         else "",
     )
-    chased = dependent_loads(k)
+    chased = _launch.dependent_loads(k)
     chain = (
         f" {percent(chased)} of the waiting is for loads whose address comes from another load."
         if chased >= 0.1
@@ -200,7 +191,7 @@ def _through_registers(k: Kernel) -> float:
     cannot be told."""
     if k.device.cc < (8, 0) or not k["shared_wavefronts"]:
         return 0.0
-    return 1 - shared_wavefront_part(k)
+    return 1 - _launch.shared_wavefront_part(k)
 
 
 def _staged_part(k: Kernel) -> float:

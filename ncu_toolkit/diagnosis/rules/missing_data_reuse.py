@@ -38,17 +38,9 @@ from ncu_toolkit.diagnosis.rules import (
     FP32_BALANCE,
     KernelFacts,
     StaticFinding,
+    _launch,
     evidence,
     memory_levels,
-)
-from ncu_toolkit.diagnosis.rules._launch import (
-    busiest_with_loads,
-    computing,
-    dependent_loads,
-    global_waiting,
-    is_broadcast,
-    is_coalesced,
-    is_multiply_add,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, MULTIPLY_ADDS, WEAK_STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES
@@ -113,28 +105,28 @@ def find(k: Kernel) -> Outcome:
             "l1_hit_rate",
         )
     asked = _asked_again(k)
-    if not is_coalesced(k) and (asked is None or asked < REUSE.value):
+    if not _launch.is_coalesced(k) and (asked is None or asked < REUSE.value):
         return k.ruled_out(
             "Scattered lanes inflate the traffic. Coalesce first, then measure again.",
             "global_sector_excess",
         )
-    if is_broadcast(k):
+    if _launch.is_broadcast(k):
         return k.ruled_out(
             "Loads broadcast one value to all lanes, so their number costs, not their bytes. See global-instruction-pressure.",
             measured,
         )
-    if dependent_loads(k) >= 0.5:
+    if _launch.dependent_loads(k) >= 0.5:
         return k.ruled_out(
             "Warps wait for loads whose address comes from another load, so latency is the limit, not traffic.",
             measured,
         )
-    waiting = global_waiting(k) if k.model.stalls else 1.0
+    waiting = _launch.global_waiting(k) if k.model.stalls else 1.0
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
             f"The caches serve the reuse. Warps spend only {percent(waiting)} of their time waiting for global memory.",
             measured,
         )
-    busiest, busy = busiest_with_loads(k)
+    busiest, busy = _launch.busiest_with_loads(k)
     # Loads queue in front of L1 in a line of their own, or behind shared memory's in the MIO queue.
     queue = k.model.waiting("lg_throttle")
     queue += k.model.waiting("mio_throttle") * k.blame("mio_throttle", "global", "texture")
@@ -248,7 +240,7 @@ def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Outcome:
         "with twice the results for each value loaded",
         stalls=k.shrink(TWICE, kinds, *GLOBAL_WAITS, "short_scoreboard") | {"barrier": TWICE},
         loads=dict.fromkeys((*MEMORY, "l1"), TWICE) | {"dram": 1.0},
-        instructions=keep(1 - computing(k), TWICE),
+        instructions=keep(1 - _launch.computing(k), TWICE),
         basis="Half of the loads go, and with each its store to shared memory, its read there and its barriers.",
     )
     return k.finding(
@@ -348,7 +340,7 @@ def _one_result(k: Kernel) -> bool:
     """Whether each thread computes one result of a product from global memory: two loads for each
     multiply-add (shared_instruction_pressure.patch_side tells the same of shared memory)."""
     rows = k.rows
-    fused = sum(row.threads for row in rows if is_multiply_add(row.opcode))
+    fused = sum(row.threads for row in rows if _launch.is_multiply_add(row.opcode))
     loads = sum(row.threads for row in rows if row.base in GLOBAL_LOADS)
     shared = k.executed("shared", "copy")
     product = fused >= MULTIPLY_ADDS.value * sum(row.threads for row in rows)

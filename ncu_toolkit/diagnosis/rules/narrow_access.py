@@ -36,21 +36,10 @@ from ncu_toolkit.diagnosis.rules import (
     KernelFacts,
     Specificity,
     StaticFinding,
+    _launch,
     dependent_loads_in,
     evidence,
     memory,
-)
-from ncu_toolkit.diagnosis.rules._launch import (
-    ENOUGH,
-    MOST,
-    dependent_loads,
-    global_waiting,
-    global_wavefront_part,
-    is_coalesced,
-    loads_in_flight,
-    queued_behind_atomics,
-    read_in_pieces,
-    rewritten,
 )
 from ncu_toolkit.diagnosis.thresholds import (
     LOW_OCCUPANCY,
@@ -87,14 +76,6 @@ REUSE: Final = Threshold(
 )
 
 
-CALL: Final = {
-    "torch": (
-        "Give it contiguous operands of one dtype, for which PyTorch has kernels with wide accesses.",
-        "Let torch.compile fuse it with its neighbours, or give it a larger batch.",
-    )
-}
-
-
 def find(k: Kernel) -> Outcome:
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"]
     measured = k.fact(
@@ -104,24 +85,24 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out("The kernel does not load from global memory.")
     if width > NARROW.value:
         return k.ruled_out("Loads are wider than four bytes a lane.", measured)
-    waiting = global_waiting(k)
+    waiting = _launch.global_waiting(k)
     if waiting < WEAK_STALL.value:
         return k.ruled_out(
             f"Warps wait on global memory for only {percent(waiting)} of their time.", measured
         )
-    pieces = read_in_pieces(k) >= MOST
-    if (not is_coalesced(k) or rewritten(k)) and not pieces:
+    pieces = _launch.read_in_pieces(k) >= _launch.MOST
+    if (not _launch.is_coalesced(k) or _launch.rewritten(k)) and not pieces:
         return k.ruled_out(
             "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first.",
             "global_sector_excess",
         )
-    chased = dependent_loads(k)
+    chased = _launch.dependent_loads(k)
     if chased >= 0.5:
         return k.ruled_out(
             f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
             measured,
         )
-    if queued_behind_atomics(k) >= 0.5:
+    if _launch.queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
     occupancy, waves = k["theoretical_occupancy"], k["waves"]
     at_once = waves is not None and waves < ONE_WAVE.value
@@ -148,17 +129,17 @@ def find(k: Kernel) -> Outcome:
     left = width / WIDEST
     memory = k["kind_share:global"] or 0.0
     around = sum(k[f"kind_share:{kind}"] or 0.0 for kind in ("integer", "control"))
-    own = global_wavefront_part(k)
+    own = _launch.global_wavefront_part(k)
     throttle = keep(k.blame("lg_throttle", "global"), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
     queued = queue_share(k.model.busiest("fill", "l2", "dram")[1])
     # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as
     # before.
-    under_way = loads_in_flight(k) or 1.0
+    under_way = _launch.loads_in_flight(k) or 1.0
     # What a list of indices points to lies apart: only loads whose address no other load delivers
     # can be widened.
     widened = max(0.0, k.blame("long_scoreboard", "global") - chased)
-    late = keep(widened, keep(1 - queued, left)) if under_way < ENOUGH else 1.0
+    late = keep(widened, keep(1 - queued, left)) if under_way < _launch.ENOUGH else 1.0
     removal = Removal(
         "with 16-byte accesses",
         stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},

@@ -31,14 +31,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
-from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.rules._launch import (
-    CONVERTS,
-    REUSE,
-    is_multiply_add,
-    shared_wavefront_part,
-    widened,
-)
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, _launch, evidence
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, Threshold
 from ncu_toolkit.sass import attribution
 
@@ -69,7 +62,7 @@ def find(k: Kernel) -> Outcome:
     if k.executed("tensor"):
         return k.ruled_out("The kernel uses the tensor cores.", "tensor_pipe_active")
     total = k.total
-    fused = sum(row.warps for row in k.rows if is_multiply_add(row.opcode))
+    fused = sum(row.warps for row in k.rows if _launch.is_multiply_add(row.opcode))
     evidence = ("kind_share:fp32 kind_share:fp16 fma_pipe_active flops_fp32 flops_fp16",)
     if not total or fused / total < MULTIPLY_ADDS.value:
         return k.ruled_out(
@@ -94,7 +87,7 @@ def find(k: Kernel) -> Outcome:
     passes = k["shared_load_wavefronts"]
     operands = min(1.0, FRAGMENT_PASSES * fused / passes) if passes else 1.0
     shared = keep(_shared_loads(k), operands)
-    converted, _ = widened(k)
+    converted, _ = _launch.widened(k)
     replaced = (fused + converted) / total
     removal = Removal(
         "on the tensor cores",
@@ -105,7 +98,7 @@ def find(k: Kernel) -> Outcome:
         loads=dict.fromkeys(("fma", "fmaheavy", "fp16"), INSTRUCTIONS_LEFT)
         | dict.fromkeys(
             ("l1_data", "l1_writeback", "l1", "lsu"),
-            keep(shared_wavefront_part(k) if passes else 0.0, operands),
+            keep(_launch.shared_wavefront_part(k) if passes else 0.0, operands),
         ),
         # With the passes go the loads that make them.
         instructions=keep(replaced, INSTRUCTIONS_LEFT)
@@ -131,7 +124,7 @@ def find(k: Kernel) -> Outcome:
         confidence="high"
         if k.profile.context and k.profile.context.dtype in TENSOR_TYPES
         else "medium",
-        locations=k.locate_executed(is_multiply_add, "multiply-adds"),
+        locations=k.locate_executed(_launch.is_multiply_add, "multiply-adds"),
     )
 
 
@@ -139,13 +132,13 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
     if facts.cc < (7, 0) or facts.has("tensor"):
         return None
-    fused = [i for i in region.code if is_multiply_add(i.opcode) and i.flops]
+    fused = [i for i in region.code if _launch.is_multiply_add(i.opcode) and i.flops]
     if not region.depth or len(fused) < MULTIPLY_ADDS.value * region.instructions:
         return None
     half = sum(i.flops for i in fused if i.base == "HFMA2")
     narrow = [i for r in facts.regions for i in r.code if i.base in ("LDG", "LDS")]
     sixteen = sum("U16" in i.modifiers or "S16" in i.modifiers for i in narrow)
-    converted = sum(i.opcode.startswith(CONVERTS) for i in region.code)
+    converted = sum(i.opcode.startswith(_launch.CONVERTS) for i in region.code)
     declared = facts.dtype in TENSOR_TYPES
     # The tests of a profile: half arithmetic does the work, or 16-bit loads or conversions feed it.
     if not (
@@ -193,13 +186,13 @@ def _sixteen_bit(k: Kernel) -> bool:
     narrow = sum(
         n for opcode, n in loads if "U16" in opcode.split(".") or "S16" in opcode.split(".")
     )
-    converted, threads = widened(k)
-    fused = sum(row.warps for row in k.rows if is_multiply_add(row.opcode))
+    converted, threads = _launch.widened(k)
+    fused = sum(row.warps for row in k.rows if _launch.is_multiply_add(row.opcode))
     # Tiles may be converted on their way into shared memory, each value once: as many as the loads
     # brought, and each used many times.
     brought = k["lane_load_bytes"] or 0.0
     reuse = k["load_reuse"] or 0.0
-    if threads * HALF_BYTES > brought / 2 > 0 and reuse >= REUSE:
+    if threads * HALF_BYTES > brought / 2 > 0 and reuse >= _launch.REUSE:
         return True
     # Each multiply-add of two converted operands takes up to two conversions; an eighth still means
     # that values fetched as halves feed it.

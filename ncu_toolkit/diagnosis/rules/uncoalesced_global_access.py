@@ -40,19 +40,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, at, keep, percent
-from ncu_toolkit.diagnosis.rules import KernelFacts
-from ncu_toolkit.diagnosis.rules._launch import (
-    ADDRESS,
-    COALESCED,
-    MOST,
-    WORD,
-    gathers,
-    global_wavefront_part,
-    queued_excess,
-    queueing,
-    read_in_pieces,
-    rewritten,
-)
+from ncu_toolkit.diagnosis.rules import KernelFacts, _launch
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass import attribution
@@ -70,6 +58,10 @@ EXCESS: Final = Threshold(
 WALK: Final = Threshold(WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
+#: What passes the queue in which scattered accesses stand, and the cycles that it takes without one:
+#: shared loads take 19 to 33 on Volta to Hopper (microbenchmarks of Jia et al.; Luo et al.).
+BEHIND: Final = ("shared", "shuffle")
+ALONE: Final = 33.0
 #: Times the sectors of lanes side by side from which lanes lie apart: misaligned ones touch a
 #: quarter more.
 APART: Final = 2
@@ -99,12 +91,12 @@ def find(k: Kernel) -> Outcome:
     # Samples tell which accesses fill the queue, also where they are few among coalesced ones.
     few = 0.0
     if excess <= EXCESS.value and k.model.waiting("lg_throttle") >= WEAK_STALL.value:
-        few = at_queue if (at_queue := queued_excess(k)) > COALESCED else 0.0
+        few = at_queue if (at_queue := _launch.queued_excess(k)) > _launch.COALESCED else 0.0
     if excess <= EXCESS.value and not few:
         return k.ruled_out(
             "Global accesses touch close to the fewest sectors that their bytes need.", measured
         )
-    if read_in_pieces(k) >= MOST:
+    if _launch.read_in_pieces(k) >= _launch.MOST:
         return k.ruled_out(
             "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses.",
             measured,
@@ -112,7 +104,7 @@ def find(k: Kernel) -> Outcome:
     sectors = 1 - excess
     tag_excess = k["l1_tag_excess"]
     tags = sectors if tag_excess is None else 1 - tag_excess
-    queued = queueing(k)
+    queued = _launch.queueing(k)
     # The queue in front of L1 drains one line at a time; a load that waits for its data waits for
     # queues only in part.
     throttle = 1 - few if few else keep(k.blame("lg_throttle", "global"), tags)
@@ -127,12 +119,14 @@ def find(k: Kernel) -> Outcome:
     # No placement needs more from device memory than the lanes ask for; how much less depends on
     # caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
-    data = keep(global_wavefront_part(k), tags)
+    data = keep(_launch.global_wavefront_part(k), tags)
     rows = _more_warps(k)
-    again = rewritten(k)
+    again = _launch.rewritten(k)
+    left = keep(_behind(k), tags)
+    behind = {"mio_throttle": left, **k.shrink(left, BEHIND, "short_scoreboard")}
     removal = Removal(
         "with coalesced accesses",
-        stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors},
+        stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors, **behind},
         loads={
             "l1_tag": tags,
             "l1_data": data,
@@ -172,6 +166,16 @@ def find(k: Kernel) -> Outcome:
     )
 
 
+def _behind(k: Kernel) -> float:
+    """Part (0-1) of the waiting for shuffles and shared memory that is queueing behind global accesses:
+    what such an instruction takes beyond ALONE, by the part of the queue's passes that is theirs."""
+    passing = k.executed(*BEHIND) or math.inf
+    waited = k.waiting_for(BEHIND, "short_scoreboard") * (_launch.warp_latency(k) or 0.0) * k.total
+    return (
+        max(0.0, 1 - ALONE * passing / waited) * _launch.global_wavefront_part(k) if waited else 0.0
+    )
+
+
 def open_in_code(facts: KernelFacts) -> str:
     asks = facts.has("global", "copy")
     return "Whether the lanes of a warp access neighbouring addresses." if asks else ""
@@ -187,22 +191,22 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
         )
     apart, long = _runs(k)
     hits = k["l1_hit_rate"] or 0.0
-    if apart >= MOST and long and hits >= MOST:
+    if apart >= _launch.MOST and long and hits >= _launch.MOST:
         rows = (
             f"Each lane walks a row or structure of its own{where}. Let neighbouring lanes read neighbouring words: store a "
             "structure of arrays (transposed rows), or give each row to a warp."
         )
         wide = "Where neither fits, load 16 bytes per lane at a time, so that each sector is fetched less often."
         return rows, wide
-    if gathers(k):
+    if _launch.gathers(k):
         lists = "If each lane reads a list of its own, such as a row of a sparse matrix, give the list to a warp."
         sort = (
             f"Accesses{where} take their addresses from other loads. Sort or bin the requests, so that neighbouring lanes ask "
             "for neighbouring elements."
         )
         together = "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2."
-        return (lists, sort, together) if hits >= MOST else (sort, together)
-    if apart >= MOST:
+        return (lists, sort, together) if hits >= _launch.MOST else (sort, together)
+    if apart >= _launch.MOST:
         first = f"Each lane accesses the fields of a structure of its own{where}. Store each field in its own array (structure of arrays)."
         wide = "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once."
         return first, wide
@@ -230,7 +234,7 @@ def _tall_block(k: Kernel, where: str) -> str:
     x, y, _ = k.launch.block
     rows = min(WARP, k.launch.threads_per_block) // x if x else 0
     written = k.language
-    if x * WORD >= SECTOR_BYTES or y < 2 or rows < 2 or written not in ("cuda", "numba"):
+    if x * _launch.WORD >= SECTOR_BYTES or y < 2 or rows < 2 or written not in ("cuda", "numba"):
         return ""
     better = max(2, k.launch.threads_per_block // WARP)
     return (
@@ -256,7 +260,7 @@ def _runs(k: Kernel) -> tuple[float, bool]:
         if sectors <= ideal or not row.executed or attribution.kind(row.opcode) != "global":
             continue
         total += sectors - ideal
-        found = ADDRESS.search(row.sass.partition("], ")[0].removesuffix("]") + "]")
+        found = _launch.ADDRESS.search(row.sass.partition("], ")[0].removesuffix("]") + "]")
         if found and sectors >= APART * ideal:
             base = found["base"]
             at = runs.setdefault(base, {})
@@ -288,9 +292,9 @@ def _more_warps(k: Kernel) -> float:
     excess = k["global_sector_excess"] or 0.0
     warps = k.launch.blocks * math.ceil(k.launch.threads_per_block / WARP)
     accesses = k.executed("global") or 0.0
-    walks = accesses >= WALK.value * warps and min(excess, hits) >= MOST
+    walks = accesses >= WALK.value * warps and min(excess, hits) >= _launch.MOST
     tile = k.executed("shared", "copy")
-    if not waves or waves >= 1 or not walks or tile or gathers(k):
+    if not waves or waves >= 1 or not walks or tile or _launch.gathers(k):
         return 1.0
     return min(WARP, 1 / waves)
 
@@ -298,4 +302,4 @@ def _more_warps(k: Kernel) -> float:
 def _queued(k: Kernel, part: float) -> Evidence:
     """The part of the sectors that the finding names where most accesses are coalesced."""
     many = "accesses with up to half as many sectors again as they need count as coalesced"
-    return k.stated("queued_sector_excess", part, ">", Threshold(COALESCED, many))
+    return k.stated("queued_sector_excess", part, ">", Threshold(_launch.COALESCED, many))

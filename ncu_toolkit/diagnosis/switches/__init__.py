@@ -6,8 +6,6 @@ in this folder is a new switch.
 The program's own Python, of any environment, runs these files too (gpu/inside/switching.py): they
 import the standard library alone, and nothing of this package."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import pkgutil

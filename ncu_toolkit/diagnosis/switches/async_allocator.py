@@ -4,8 +4,6 @@ without waiting for the GPU.
 Source: PyTorch documentation, "CUDA semantics: Memory management"; CUDA C++ Programming Guide, "Stream
 Ordered Memory Allocator"."""
 
-from __future__ import annotations
-
 ID = "async-allocator"
 TITLE = "CUDA's stream-ordered allocator"
 CAUSES = ("allocation-in-step",)

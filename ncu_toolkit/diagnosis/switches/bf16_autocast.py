@@ -4,8 +4,6 @@ Training that diverges in BF16 is rare; evaluate before you keep it.
 
 Source: PyTorch documentation, "Automatic Mixed Precision"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "bf16-autocast"

@@ -4,8 +4,6 @@ for this order turn it back, and then nothing is gained.
 
 Source: PyTorch documentation, "Channels Last Memory Format in PyTorch"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "channels-last"

@@ -4,8 +4,6 @@ and gains less; shapes that change compile again.
 
 Source: PyTorch documentation, "torch.compile" and nn.Module.compile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "compile"

@@ -4,8 +4,6 @@ shapes, work on the CPU, inputs that are written), and warns of it.
 
 Source: PyTorch documentation, "torch.compile" (mode="reduce-overhead") and "CUDAGraph Trees"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "cuda-graphs"

@@ -3,8 +3,6 @@ are timed again each time, which makes such programs slower.
 
 Source: PyTorch documentation, "Performance Tuning Guide": enable cuDNN auto-tuner."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "cudnn-benchmark"

@@ -3,8 +3,6 @@ holes, so that fewer calls go to the driver.
 
 Source: PyTorch documentation, "CUDA semantics: Memory management"."""
 
-from __future__ import annotations
-
 ID = "expandable-segments"
 TITLE = "Memory in segments that grow"
 CAUSES = ("allocation-in-step",)

@@ -2,8 +2,6 @@
 
 Source: NVIDIA CUDA Compiler Driver, --use_fast_math."""
 
-from __future__ import annotations
-
 ID = "fast-math"
 TITLE = "Fast functions of single precision"
 CAUSES = ("special-function-pressure", "instruction-throughput")

@@ -3,8 +3,6 @@ does not fit into registers goes to local memory.
 
 Source: NVIDIA CUDA Compiler Driver, --maxrregcount."""
 
-from __future__ import annotations
-
 ID = "max-registers"
 TITLE = "A limit on registers"
 CAUSES = ("low-occupancy", "memory-latency")

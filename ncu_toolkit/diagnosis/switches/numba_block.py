@@ -4,8 +4,6 @@ reads past its data: only what was printed tells.
 
 Source: Numba documentation, "Choosing the block size"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "numba-block"

@@ -2,14 +2,12 @@
 
 Source: NVIDIA CUDA Compiler Driver, --optimize and --device-debug."""
 
-from __future__ import annotations
-
 ID = "optimize"
 TITLE = "Optimized code"
 CAUSES = ("debug-build",)
 MODULES = ("",)
 NEEDS = "command that builds it"
-DIFFERS = "Sums may be rounded in another order."
-TOLERANCE = 1e-5
+DIFFERS = "Multiplications and additions are fused, and sums may be rounded in another order."
+TOLERANCE = 1e-4
 BUILD = ("-O3",)
 KEEP = {"": "nvcc -O3, without -G"}

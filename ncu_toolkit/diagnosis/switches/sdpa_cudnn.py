@@ -3,8 +3,6 @@ FlashAttention 2 that PyTorch prefers. Shapes and masks that cuDNN does not take
 
 Source: PyTorch documentation, torch.nn.attention.sdpa_kernel; cuDNN documentation, "Attention"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "sdpa-cudnn"

@@ -4,8 +4,6 @@ FP32. Solvers and differences of close numbers may need all 23 bits.
 Source: PyTorch documentation, "CUDA semantics: TensorFloat-32"; cuBLAS and CuPy documentation,
 NVIDIA_TF32_OVERRIDE and CUPY_TF32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "tf32"

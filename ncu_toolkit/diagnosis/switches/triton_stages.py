@@ -3,8 +3,6 @@ stages take more shared memory, and too many do not fit.
 
 Source: Triton documentation, triton.Config."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "triton-stages"

@@ -3,8 +3,6 @@ name one by --kernel.
 
 Source: Triton documentation, triton.Config."""
 
-from __future__ import annotations
-
 from typing import Any
 
 ID = "triton-warps"

@@ -75,7 +75,7 @@ class GemmTensor(Gemm):
         shapes = {
             "A_pitched": (m, padded(k, PITCH_ELEMENTS)),
             "B_t": (n, padded(k, PITCH_ELEMENTS)),
-            "A_lines": (m, padded(k, a_unit(k))),
+            "A_lines": (m, padded(k, LINE_ELEMENTS if k % PITCH_ELEMENTS else PITCH_ELEMENTS)),
             "B_lines": (n, padded(k, LINE_ELEMENTS)),
         }
         return {
@@ -125,11 +125,6 @@ class GemmTensor(Gemm):
             )  # fmt: skip
 
         return call
-
-
-def a_unit(k: int) -> int:
-    """What the rows of `A_lines` are rounded up to, in elements."""
-    return PITCH_ELEMENTS if k % PITCH_ELEMENTS == 0 else LINE_ELEMENTS
 
 
 def partial_sum_bound(m: int, n: int, k: int) -> float:
