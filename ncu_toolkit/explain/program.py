@@ -185,10 +185,11 @@ def program_answer(
 
 
 def _most(found: ProgramDiagnosis) -> str:
-    """The most to gain and its place, for the end of a long answer; empty where there is nothing."""
-    for first in found.costly[:1]:
+    """The most to gain and its place, or that a kernel is at its roof, for the end of a long answer."""
+    for first in found.findings[:1]:
         gain = saving(first, found.account.wall_us, interval=False).removeprefix("saves ")
-        said = (f"Most to gain: {title_of(found, first)}", gain, _first(first))
+        head = "" if first.good else "Most to gain: "
+        said = (f"{head}{title_of(found, first)}", gain, _first(first))
         return ", ".join(filter(None, said))
     return ""
 
