@@ -21,9 +21,8 @@ from ncu_toolkit.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.program import diagnose_program, with_trial
-from ncu_toolkit.document.card import kernel_name
 from ncu_toolkit.document.views import CARDS, TOP, Answer, told_apart
-from ncu_toolkit.explain.program import Known, program_answer
+from ncu_toolkit.explain.program import Known, kernel_label, program_answer
 from ncu_toolkit.explain.trial import told
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
@@ -34,6 +33,8 @@ from ncu_toolkit.program.step import find_step
 _TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
 #: Kernels of a report that are named where the trace lacks them.
 _NAMED: Final = 3
+#: Part of the kernels' time (0-1) that counts as all of it.
+_ALL: Final = 0.995
 #: What ends the names of reports and traces.
 _KIND: Final = re.compile(
     r"(\.ncu-rep(\.xz|z)?|\.ncu-trace|\.sqlite|(\.pt)?(\.trace)?\.json(\.gz)?)$"
@@ -226,11 +227,12 @@ def join(
         if found and joined is not None:
             joined.add(file.path)
         there = {id(group) for group in found.values()}
-        missing = [kernel_name(g.typical.function) for g in groups if id(g) not in there]
+        left = [group.typical.profile for group in groups if id(group) not in there]
+        missing = [kernel_label(profile.launch) for profile in left if profile]
         if found and missing:
             which = shortlist(list(dict.fromkeys(missing)), _NAMED)
             notes.append(
-                f"{visible(file.path)}: {counted(len(missing), 'kernel')} of {len(groups)} "
+                f"{visible(file.path)}: {len(missing)} of {counted(len(groups), 'kernel')} "
                 f"{'is' if len(missing) == 1 else 'are'} not in the trace with that grid and block: {which}."
             )
     return known, notes
@@ -368,5 +370,8 @@ def notes_of(each: TraceResult, found: ProgramDiagnosis) -> tuple[str, ...]:
     ]
     total = sum(time for _, time in kernels)
     told = sum(time for shape, time in kernels if shape in each.known)
-    share = units.percent(told / total, 2) if total else "none"
-    return (f"The reports tell of kernels that take {share} of all kernels' time.", *each.notes)
+    if told >= _ALL * total:
+        return each.notes
+    share = units.percent(told / total, 2)
+    said = f"Verdicts are of kernels with {share} of the kernel time: the others were not profiled."
+    return (said, *each.notes)

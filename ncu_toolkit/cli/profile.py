@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from rich.text import Text
 
 from ncu_toolkit.cli import _complete
 from ncu_toolkit.cli._common import Progress, console, one_line
@@ -308,10 +309,13 @@ def _profile_step(
     made = publish_step(done, reports, needs)
     if made.run is not None:
         keep(made.run, done.folder, at)
-    screen.print(AnswersText([answer_of(made.result, page=False)]))
+    shown = answer_of(made.result, page=False)
+    screen.print(AnswersText([replace(shown, verdict="")]))
     screen.print(f"Page: {made.page}")
     again = shlex.join(map(str, made.files))
     screen.print(f"Trace and report: {done.folder}; again: ncu-toolkit analyze {again}")
+    if shown.verdict:
+        screen.print(Text(shown.verdict, style="bold"))
     if done.problem is not None:
         raise done.problem
     if done.session is not None:

@@ -52,7 +52,7 @@ def _digits(value: float, digits: int) -> str:
 def counted(number: int, one: str, many: str = "") -> str:
     """A number with its noun: `1 kernel`, `2 kernels`; `many` is a plural that needs more than
     s."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
 def shortlist(names: Sequence[str], most: int) -> str:

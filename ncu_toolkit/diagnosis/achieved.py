@@ -70,11 +70,6 @@ def alike(rule: str, but: str = "") -> list[tuple[str, float]]:
     return [case[1:] for case in found] if len(found) >= ENOUGH.value else []
 
 
-def programs(rule: str) -> int:
-    """How many programs these are."""
-    return len({program for program, _ in alike(rule)})
-
-
 def expected(
     rule: str, most_us: float, wall_us: float, but: str = ""
 ) -> tuple[float, float, float] | None:

@@ -66,7 +66,7 @@ BETWEEN: Final = Threshold(
 )
 #: Why such time has no finding, by what the account says of it.
 _WHY: Final[Mapping[GapCause, str]] = {
-    "host late": "the host launches late, or a launch itself takes long (code is loaded, a profiler writes its records)",
+    "host late": "the host does other work, or a launch itself takes long (code is loaded, a profiler writes its records)",
     "sync": "the host waited for the GPU",
     "copy": "the host waited for copies",
     "allocation": "memory is allocated or freed",
@@ -147,7 +147,7 @@ def _merged(
     if first is None or us < MOST_LATE.value * late.ceiling_us:
         return [*found]
     s.claimed = claimed
-    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
+    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}{' of that' * (claimed <= {*first.gaps})}."
     merged = msgspec.structs.replace(
         first,
         summary=first.summary + told,
@@ -213,8 +213,12 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
         return [*shown]
     if not s.steady or not s.trace.timed or "collective" in s.classes:
         return [*shown]
-    told = expected(shown[0].rule, mended_us(shown, s.ops, s.account), s.account.wall_us)
-    return [msgspec.structs.replace(shown[0], expected_us=told), *shown[1:]]
+    most = mended_us(shown, s.ops, s.account)
+    told = expected(shown[0].rule, most, s.account.wall_us)
+    summary = shown[0].summary
+    if s.worth(most - shown[0].ceiling_us):
+        summary += f" Such a fix also ends what else holds up the host (late launches, waits, copies, allocations): {s.of_step(most)} in all."
+    return [msgspec.structs.replace(shown[0], expected_us=told, summary=summary), *shown[1:]]
 
 
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
@@ -263,7 +267,7 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
             if cause == "between" and (alone or each <= BETWEEN.value):
                 why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels have fewer such gaps"
             if cause == "host late" and not s.steady:
-                why = "the host launches late. How much of that is the program's start is not known, since no step was found"
+                why = "the host does other work or launches late. How much of that is the program's start is not known, since no step was found"
             yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."
 
 
@@ -404,10 +408,12 @@ def _of_kernel(
     first, _, _ = max(group, key=lambda each: each[2])
     places = sorted(at for _, ops, _ in group for at in ops)
     us, saved = s.us(places), sum(each[2] for each in group)
-    times = units.counted(len(places), "launch", "launches")
+    kernels = {launch.kernel for at in places if (launch := s.launches[at])}
+    every = sum(launch is not None and launch.kernel in kernels for launch in s.launches)
+    some = f"{units.count(len(places))} of " * (len(places) < every)
     part = f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}."
     made = s.finding(
-        f"{function}, {times}, {s.of_step(us)}: {first.summary}",
+        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(us)}: {first.summary}",
         first.confidence,
         saved,
         ops=places,

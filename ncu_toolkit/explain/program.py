@@ -9,12 +9,19 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.core.units import counted
-from ncu_toolkit.diagnosis.achieved import programs
+from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.kernel import CALL, authored, made_by
 from ncu_toolkit.diagnosis.program import DOMINANT
-from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.card import NAME, Card, CodeLine, UnitBar, factor_text, in_the_middle
+from ncu_toolkit.diagnosis.rules import step_rules, title
+from ncu_toolkit.document.card import (
+    NAME,
+    Card,
+    CodeLine,
+    UnitBar,
+    factor_text,
+    in_the_middle,
+    whole_percent,
+)
 from ncu_toolkit.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.document.views import CARDS, TOP, Answer
 from ncu_toolkit.explain.verdict import extents
@@ -35,7 +42,7 @@ _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
 _MOST_OF: Final = 0.9
-#: Part of the step (0-1) without work from which a step without a finding is no healthy one.
+#: Part of the step (0-1) from which idle time and copies of a step without a finding are told.
 _MUCH_IDLE: Final = 0.05
 #: Spread of the steps' times above which the shortest and the longest are told.
 _STEADY: Final = 0.2
@@ -49,7 +56,6 @@ _FUNCTOR: Final = re.compile(
 )
 #: What records what a report lacks.
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
-_ALL: Final = {2: "both", 3: "all three", 4: "all four", 5: "all five", 6: "all six"}
 #: A function around the lambda that a template runs.
 _LAMBDA: Final = re.compile(r"<\s*(?:[\w:]*::)?(\w+)\([^()]*\)::[\[{]lambda")
 #: CUTLASS's functions that run the kernel that their template names.
@@ -93,17 +99,9 @@ def step_kernels(
             times[line_of(trace, ops[at].call)] += ops[at].end - ops[at].start
         line = max(times, key=times.__getitem__, default="")
         verdict = (known or {}).get(group.shape)
-        found.append(
-            StepKernel(
-                launch,
-                kernel_class(launch).label,
-                len(group.ops),
-                group.us,
-                group.us / account.wall_us if account.wall_us else 0.0,
-                line,
-                verdict[1] if verdict else None,
-            )
-        )
+        share, kind = group.us / (account.wall_us or 1.0), kernel_class(launch).label
+        said = verdict[1] if verdict else None
+        found.append(StepKernel(launch, kind, len(group.ops), group.us, share, line, said))
     return tuple(found)
 
 
@@ -128,6 +126,8 @@ def kernel_label(launch: Launch) -> str:
     name = visible(launch.function or launch.kernel, 400)
     short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
     short = short.partition("(")[0].rpartition("::")[2] or name
+    if short == "kernel" and (inside := re.search(r"\w+::kernel\b", launch.kernel)):
+        return in_the_middle(inside[0], NAME)
     if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", launch.kernel)):
         return in_the_middle(visible(inside[1]), NAME)
     told = ""
@@ -165,7 +165,7 @@ def program_answer(
     first = _card(found, shown[0]) if shown else _healthy(found, rows)
     first = replace(
         first,
-        bars=_bars(account),
+        bars=_bars(account, rows),
         of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
         basis=_idle(account),
         then=_then(found, costly),
@@ -180,7 +180,29 @@ def program_answer(
         ),
         tables=(_kernels(rows, top, flags, step.word),),
         notes=tuple(map(visible, (*step.trace.notes, *notes))),
+        verdict=_most(found),
     )
+
+
+def _most(found: ProgramDiagnosis) -> str:
+    """The most to gain and its place, or that a kernel is at its roof, for the end of a long answer."""
+    for first in found.findings[:1]:
+        gain = saving(first, found.account.wall_us, interval=False).removeprefix("saves ")
+        head = "" if first.good else "Most to gain: "
+        said = (f"{head}{title_of(found, first)}", gain, _first(first))
+        return ", ".join(filter(None, said))
+    return ""
+
+
+def title_of(found: ProgramDiagnosis, finding: StepFinding) -> str:
+    """A finding's title, with kernels named as the table names them."""
+    ops, shapes = found.step.ops, found.step.trace.shapes
+    times = Counter(ops[at].shape for at in finding.ops if ops[at].kind == "kernel").most_common()
+    launches = [shapes[shape] for shape, _ in times]
+    if launches and finding.title.endswith(name := f" in {launches[0].function}"):
+        labels = list(dict.fromkeys(map(kernel_label, launches)))
+        return f"{visible(finding.title.removesuffix(name))} in {shortlist(labels, 1)}"
+    return visible(finding.title)
 
 
 def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
@@ -214,7 +236,11 @@ def headline(found: ProgramDiagnosis) -> str:
     elif len(gpus) > 1:
         gpu = f"{len(gpus)} × {gpu}" if gpu else f"{len(gpus)} GPUs"
     work = f"{units.count(step.launches)} launch{'es' * (step.launches != 1)}"
-    if trace.timed:
+    copied = sum(part.us for part in found.account.parts if part.key in ("copy", "set"))
+    if trace.timed and copied >= _MUCH_IDLE * found.account.wall_us:
+        kernels = found.account.busy - copied / found.account.wall_us
+        work += f", kernels {whole_percent(kernels)}, copies {whole_percent(found.account.busy - kernels)}"
+    elif trace.timed:
         work += f", GPU busy {units.percent(found.account.busy, 2)}"
     else:
         wall += " of kernels"
@@ -226,7 +252,7 @@ def headline(found: ProgramDiagnosis) -> str:
 def saving(found: StepFinding, wall_us: float, *, whole: bool = True, interval: bool = True) -> str:
     """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`; without the `whole`,
     `saves at most 31 ms`. Of the first, where cases tell (diagnosis/achieved.py): `saves about 30 of
-    46.6 ms (21 to 35, from 13 programs)`."""
+    46.6 ms (21 to 35)`; `(21 or more)` where that reaches the whole."""
     if found.good:
         return "nothing to gain"
     wall = units.duration(wall_us)
@@ -238,26 +264,27 @@ def saving(found: StepFinding, wall_us: float, *, whole: bool = True, interval: 
             return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{units.THIN_SPACE}{_unit(wall_us)}"
         return f"saves {_in_unit(found.measured_us, wall_us)}{of}, measured"
     if found.expected_us is not None:
-        low, likely, high = (_in_unit(each, wall_us) for each in found.expected_us)
-        known = units.counted(programs(found.rule), "program")
-        return f"saves about {likely}{of}{f' ({low} to {high}, from {known})' if whole and interval else ''}"
+        low, likely, high = (_in_unit(each, wall_us, rough=True) for each in found.expected_us)
+        to = f"to {high}" if found.expected_us[2] < _MOST_OF * wall_us else "or more"
+        return f"saves about {likely}{of}{f' ({low} {to})' if whole and interval else ''}"
     return f"saves at most {_in_unit(found.ceiling_us, wall_us)}{of}"
 
 
-def _in_unit(part_us: float, wall_us: float, digits: int = 2) -> str:
-    """A time without its unit, in that of the whole: two `digits`, three where it is nearly the
-    whole, and all before the point."""
+def _in_unit(part_us: float, wall_us: float, digits: int = 2, rough: bool = False) -> str:
+    """A time without its unit, in that of the whole: two `digits`, three where two would make it the
+    whole, and all before the point unless it is `rough`."""
     scale = next((scale for scale in (1e6, 1e3, 1.0) if wall_us >= scale * 0.9995), 1e-3)
     value = part_us / scale
-    digits = digits if part_us < _MOST_OF * wall_us else 3  # 12.8 of 12.9 s, not 13
-    return units.count(value) if value >= 100 else units.significant(value, digits)
+    if float(f"{value:.{digits}g}") >= wall_us / scale:  # 12.8 of 12.9 s, not 13
+        digits = 3
+    return units.count(value) if value >= 100 and not rough else units.significant(value, digits)
 
 
 def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
     return Card(
         state="roof" if finding.good else "slow",
         bottleneck=visible(finding.rule),
-        title=visible(finding.title),
+        title=title_of(found, finding),
         gain=saving(finding, found.account.wall_us),
         confidence=finding.confidence,
         summary=visible(finding.summary),
@@ -284,12 +311,18 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
     told = [
         f"{counted(ruled, 'known cause')} of lost time {'is' if ruled == 1 else 'are'} ruled out"
     ]
-    if left := len(found.considered) - ruled:
-        told.append(f"for {counted(left, 'more', 'more')} the trace holds too little")
+    left = {each.bottleneck for each in found.considered if each.outcome != "ruled out"}
+    if names := [f'"{rule.TITLE}"' for name, rule in step_rules().items() if name in left]:
+        told.append(f"the trace holds too little for {shortlist(names, 3)}")
     summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
     head, gain = "Nothing stands out", "no known cause"
     advice: tuple[str, ...] = ()
     wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
+    copied = sum(part.us for part in found.account.parts if part.key == "copy")
+    if copied >= _MUCH_IDLE * wall:
+        copies = [op.path for op in found.step.ops if op.kind == "copy"]
+        said = f"{counted(len(copies), 'copy', 'copies')} ({units.listed([*dict.fromkeys(copies)])}) that no kernel hides"
+        summary += f" {said} take {units.duration(copied)} ({units.percent(copied / wall, 2)}): fewer would save some of it."
     longest = next(iter(kernels), None)
     told_of = longest.verdict.primary if longest and longest.verdict else None
     if longest and longest.share >= DOMINANT.value and (told_of or _own(longest.launch)):
@@ -331,7 +364,8 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
     if not 0 <= gap.before < len(ops):
         return f"{said}."
     op = ops[gap.before]
-    what = kernel_label(trace.shapes[op.shape]) if op.kind == "kernel" else f"a {op.kind}"
+    other = {"copy": "a copy", "set": "a memset"}.get(op.kind)
+    what = other or kernel_label(trace.shapes[op.shape])
     line = line_of(trace, op.call)
     return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
 
@@ -354,13 +388,12 @@ def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[Co
 def _then(found: ProgramDiagnosis, costly: Sequence[StepFinding]) -> tuple[tuple[str, ...], ...]:
     """The two causes after the first, and what all of them save together."""
     wall = found.account.wall_us
-    rows = [
-        (visible(each.title), saving(each, wall, whole=False), _first(each))
-        for each in costly[1:CARDS]
-    ]
+    then = costly[1:CARDS]
+    rows = [(title_of(found, x), saving(x, wall, whole=False), _first(x)) for x in then]
     if len(costly) > 1 and found.together_us > 0:
         left = _in_unit(max(0.0, wall - found.together_us), wall)
-        every = _ALL.get(len(costly), f"all {len(costly)}")
+        more = f"these and {len(costly) - CARDS} more"
+        every = {2: "both", 3: "all three"}.get(len(costly), more)
         now, space, unit = units.duration(wall).rpartition(units.THIN_SPACE)
         rows.append((every, f"{now} → {left}{space}{unit} at best", ""))
     return tuple(rows)
@@ -374,17 +407,20 @@ def _first(finding: StepFinding) -> str:
     return visible(finding.where[0]) if finding.where else ""
 
 
-def _bars(account: Account) -> tuple[UnitBar, ...]:
-    """The account as bars whose whole percents add up to 100. Idle time is one bar."""
+def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...]:
+    """Whole percents that add up to 100. Idle time is one bar; kernels of no class have names."""
     wall = account.wall_us
     if not wall:
         return ()
     times: dict[str, float] = {}
     labels = {}
-    for part in account.parts:
-        key = _IDLE if part.key.startswith(_IDLE) else part.key
-        labels[key] = "GPU idle" if key == _IDLE else visible(part.label)
-        times[key] = times.get(key, 0.0) + part.us
+    parts = [(x.key, visible(x.label), x.us) for x in account.parts if x.key != "other"]
+    own = [each for each in kernels if kernel_class(each.launch).id == "other"]
+    parts += [(f"other: {x.launch.kernel}", kernel_label(x.launch), x.us) for x in own]
+    for key, label, us in parts:
+        key = _IDLE if key.startswith(_IDLE) else key
+        labels[key] = "GPU idle" if key == _IDLE else label
+        times[key] = times.get(key, 0.0) + us
     ordered = sorted(times, key=lambda key: -times[key])
     large = [key for key in ordered if times[key] >= _SMALL * wall]
     most = _BARS if len(ordered) <= _BARS and len(large) == len(ordered) else _BARS - 1
@@ -414,25 +450,24 @@ def _whole(shares: Sequence[float]) -> list[float]:
 def _idle(account: Account) -> str:
     """What the GPU waits for, where that is worth a word."""
     wall = account.wall_us
-    parts = [
-        part for part in account.parts if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
-    ]
-    if not parts:
-        return ""
-    said = (
+    said = [
         f"{visible(part.label).removeprefix('Idle: ')} {units.percent(part.us / wall, 2)}"
-        for part in parts
-    )
-    return f"Idle: {', '.join(said)}."
+        for part in account.parts
+        if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
+    ]
+    return f"Idle: {', '.join(said)}." if said else ""
 
 
 def lacking(trace: Trace) -> str:
     """What a trace does not tell, in a sentence; empty where it lacks nothing."""
     if not trace.timed:
         return f"No host times and no idle time: record them with {_RECORD}."
-    unknown = [words for lack, words in _UNKNOWN.items() if lack in trace.lacks]
+    ours = trace.source.startswith("ncu-toolkit")  # it has no lines of C++ to record
+    unknown = [_UNKNOWN[x] for x in _UNKNOWN if x in trace.lacks and not (ours and x == "lines")]
     either = " or ".join(filter(None, (", ".join(unknown[:-1]), *unknown[-1:])))
-    return f"The trace does not show {either}." if unknown else ""
+    python = " for Python" * (_UNKNOWN["lines"] in unknown)
+    remedy = "" if ours else f"; {_RECORD} records it{python}"
+    return f"The trace does not show {either}{remedy}." if unknown else ""
 
 
 def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, whole: str) -> Table:
@@ -446,7 +481,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, whole: str) -
         return extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids"
 
     def share(row: Sequence[StepKernel]) -> str:
-        return units.percent(sum(each.share for each in row), 2)
+        return whole_percent(sum(each.share for each in row))
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
         Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True, shortest=24),
@@ -456,7 +491,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, whole: str) -
         Spec("time", cell=lambda row: units.duration(_time(row))),
         Spec("share", cell=lambda row: Cell(share(row), tone="strong")),
         Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=4, shortest=16),
-        Spec("verdict", cell=_verdict, numeric=False, gives_way=5, shortest=12),
+        Spec("verdict", "verdict, speedup", cell=_verdict, numeric=False, gives_way=5, shortest=12),
     )  # fmt: skip
     left = rows[top:]
     note = ""

@@ -171,8 +171,8 @@ def _slim(report: Path) -> tuple[str, ...]:
     if after.problem or any(one is None or two is None or one[2] != two[2] for one, two in results):
         return ()
     write_atomic(report, made)
-    sizes = " to ".join(units.si(len(each), "B") for each in (data, made))
-    return (f"the machine code of kernels that no launch ran was left out of the report: {sizes}",)
+    size = units.si(len(data) - len(made), "B")
+    return (f"the report is kept without the code of kernels that did not run ({size})",)
 
 
 def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:

@@ -204,7 +204,7 @@ def profile_step(
     name = program_run.name_of(request.command)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-record-") as place:
         raw = Path(place)
-        tell(f"Recording {request.command[0]}; it runs with its own input and output")
+        tell(f"Recording {name}; it runs with its own input and output")
         began = time.monotonic()
         code = recorder.record(request.command, raw, asked)
         recorded = time.monotonic() - began
@@ -233,7 +233,7 @@ def profile_step(
     if not chosen:
         notes.append("no kernel of the step can be profiled alone: all wait for other GPUs")
     else:
-        tell(f"{step.said} Profiling {len(chosen)} of its kernels under ncu")
+        tell(f"Profiling {len(chosen)} kernels of its {step.word} under ncu")
         try:
             found = selection(step, chosen, symbols)
             one = len({trace.shapes[each].kernel for each in chosen}) == 1
@@ -266,8 +266,9 @@ def profile_step(
             # That ncu's filters left launches out is no news here.
             session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
             if late:
-                spent = f"the program was ended under ncu after {longest:.0f} s, for a cost of three times its time and 30 s"
-                notes.append(f"{spent}; --launches {min(len(chosen), most)} lets it go on")
+                notes.append(
+                    f"ncu was ended after {longest:.0f} s, a limit that --launches {min(len(chosen), most)} lifts"
+                )
         except UsageProblem as error:
             problem = UsageProblem(
                 f"under ncu the program launched none of the {len(chosen)} kernels that were chosen",

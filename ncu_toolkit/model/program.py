@@ -165,6 +165,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GapCause = Literal["host late", "sync", "copy", "allocation", "between", "unknown"]
+#: Microseconds of idle time from which a late host did more than launch (`_host.OTHER_WORK`).
+OTHER_WORK_US: Final = 200.0
 
 
 class IdleGap(msgspec.Struct, frozen=True):
@@ -181,10 +183,16 @@ class IdleGap(msgspec.Struct, frozen=True):
     def us(self) -> float:
         return (self.end - self.start) / 1e3
 
+    @property
+    def key(self) -> str:
+        """The key of its `AccountPart`."""
+        long = self.cause == "host late" and self.us >= OTHER_WORK_US
+        return f"idle: {'host work' if long else self.cause}"
+
 
 class AccountPart(msgspec.Struct, frozen=True):
     """A part of a step's wall time. `key` is a kernel class's id (`program/classes.py`), "copy",
-    "set", or "idle: " and a gap's cause."""
+    "set", or "idle: " and a gap's cause, where "host work" is long "host late"."""
 
     key: str
     label: str

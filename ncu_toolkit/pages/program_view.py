@@ -128,7 +128,7 @@ def program_view(found: ProgramDiagnosis, known: program.Known | None = None) ->
         Icicle(
             tuple(_tiles(found, saved, parts, linked)),
             kinds,
-            tuple(visible(each.title) for each in costly),
+            tuple(program.title_of(found, each) for each in costly),
         ),
         tuple(_finding(found, each) for each in (*costly, *good)),
         f"{whom[:1].upper()}{whom[1:]}: {saves}" if saves else "",
@@ -211,8 +211,7 @@ def _tiles(
         path = (*places[at], *works[alike])
         add(path, account.exclusive_us[at], of_op.get(at, {}), linked.get(op.shape, ""))
     for at, gap in enumerate(account.gaps):
-        key = f"{_IDLE}: {gap.cause}"
-        label = visible(parts[key].label) if key in parts else gap.cause
+        label = visible(parts[gap.key].label) if gap.key in parts else gap.cause
         label = label.removeprefix("Idle: ")
         place = program.line_of(trace, gap.call) or (
             trace.names[trace.calls[gap.call].name] if gap.call >= 0 else ""
@@ -381,7 +380,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         spec("Share", share, f"of the {found.step.word}"),
     ]
     return FindingView(
-        visible(each.title),
+        program.title_of(found, each),
         visible(each.summary),
         each.confidence,
         each.good,
@@ -485,7 +484,7 @@ def _launches(
             for each, part in of_op.get(at, {}).items():
                 times[each] += part * account.exclusive_us[at]
         which, us = max(times.items(), key=lambda item: item[1], default=(-1, 0.0))
-        return (visible(costly[which].title), us) if us else ("", 0.0)
+        return (program.title_of(found, costly[which]), us) if us else ("", 0.0)
 
     def none(why: str) -> Cell:
         return Cell("–", None, why, tone="muted")

@@ -44,6 +44,7 @@ _LABELS: Final = {
     "copy": "Copies that no kernel hides",
     "set": "Setting memory",
     "idle: host late": "Idle: the host launches late",
+    "idle: host work": "Idle: the host does other work",
     "idle: sync": "Idle: the host waited for the GPU",
     "idle: copy": "Idle: the host waited for a copy",
     "idle: allocation": "Idle: memory is allocated or freed",
@@ -106,8 +107,8 @@ def _parts(
             before, count = sums.get(key, (0.0, 0))
             sums[key] = before + time, count + 1
     for gap in gaps:
-        before, count = sums.get(f"idle: {gap.cause}", (0.0, 0))
-        sums[f"idle: {gap.cause}"] = before + gap.us, count + 1
+        before, count = sums.get(gap.key, (0.0, 0))
+        sums[gap.key] = before + gap.us, count + 1
     parts = (AccountPart(key, labels[key], time, count) for key, (time, count) in sums.items())
     return tuple(sorted(parts, key=lambda part: (-part.us, part.key)))
 

@@ -198,7 +198,7 @@ def test_the_host_would_be_ahead_without_its_waits() -> None:
         found = diagnosed(made.trace())
         finding = of_rule(found, "host-sync")
         assert finding is not None
-        assert ("ahead again" in finding.summary) == covered
+        assert ("as launches come late" in finding.summary) == covered
         assert (of_rule(found, "launch-bound") is None) == covered
         assert found.together_us <= found.account.wall_us
 

@@ -10,7 +10,6 @@ import program_traces
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis.achieved import programs
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.document.views import Answer
 from ncu_toolkit.explain import program as explain
@@ -201,7 +200,7 @@ def test_the_kernels_of_the_step_follow() -> None:
     answer = explain.program_answer(gpt(), top=2)
     (table,) = answer.tables
     assert [row[0].text for row in table.rows] == ["sgemm_128x128", "gelu"]
-    labels = [column.label for column in table.columns]
+    labels = [column.key for column in table.columns]
     first = dict(zip(labels, (plain(cell.text) for cell in table.rows[0]), strict=True))
     assert (first["grid"], first["time"], first["share"]) == ("528", "31.2 ms", "67 %")
     assert plain(table.note) == "2 more kernels take 6.10 ms; --top 4 shows all."
@@ -226,7 +225,7 @@ def test_a_report_gives_its_kernel_a_verdict() -> None:
     (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
     known = {1: (profile, diagnose(profile))}
     table = explain.program_answer(gpt(), known).tables[0]
-    at = [column.label for column in table.columns].index("verdict")
+    at = [column.key for column in table.columns].index("verdict")
     assert [bool(row[at].text) for row in table.rows] == [False, True, False, False]
 
 
@@ -257,9 +256,8 @@ def test_gains_of_three_kinds() -> None:
         return plain(explain.saving(msgspec.structs.replace(FP32, **changes), wall_us))
 
     assert said() == "saves at most 27 of 46.6 ms"
-    known = programs(FP32.rule)
-    expected = f"saves about 26 of 46.6 ms (20 to 30, from {known} programs)"
-    assert said(expected_us=(20e3, 26e3, 30e3)) == expected
+    assert said(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (20 to 30)"
+    assert said(expected_us=(20e3, 40e3, 46.6e3)) == "saves about 40 of 46.6 ms (20 or more)"
     assert said(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
     assert said(measured_us=0.0) == "no gain when tried"
     assert said(good=True) == "nothing to gain"
@@ -278,7 +276,8 @@ def test_a_healthy_step_says_so() -> None:
     text = shown(explain.program_answer(healthy(considered=ruled)))
     assert "Nothing stands out" in text
     assert (
-        "2 known causes of lost time are ruled out; for 1 more the trace holds too little." in text
+        '2 known causes of lost time are ruled out; the trace holds too little for "Copies between host and device".'
+        in " ".join(text.split())
     )
     assert "saves" not in text
     assert "then" not in text
@@ -316,7 +315,7 @@ def test_one_finding_has_no_sum() -> None:
     assert [row[0] for row in two.cards[0].then] == [SPELLED.title, "both"]
     five = (FP32, SPELLED, OPTIMIZER, OPTIMIZER, OPTIMIZER)
     rows = explain.program_answer(gpt(findings=five)).cards[0].then
-    assert [row[0] for row in rows] == [SPELLED.title, OPTIMIZER.title, "all five"]
+    assert [row[0] for row in rows] == [SPELLED.title, OPTIMIZER.title, "these and 2 more"]
 
 
 def test_what_the_trace_lacks_is_one_sentence() -> None:
@@ -324,10 +323,14 @@ def test_what_the_trace_lacks_is_one_sentence() -> None:
         return explain.lacking(gpt(lacks).step.trace)
 
     assert said() == said("marks", "registers") == ""
-    assert said("lines") == "The trace does not show which line launches a kernel."
+    assert said("lines") == (
+        "The trace does not show which line launches a kernel; ncu-toolkit profile -- PROGRAM records it for Python."
+    )
+    ours = msgspec.structs.replace(gpt(("lines",)).step.trace, source="ncu-toolkit 0.1.0")
+    assert explain.lacking(ours) == "", "a program in C++ has none"
     assert said("host calls", "lines", "memory kinds") == (
         "The trace does not show why the GPU idles, which line launches a kernel or whether the host's "
-        "memory is pinned."
+        "memory is pinned; ncu-toolkit profile -- PROGRAM records it for Python."
     )
     record = "No host times and no idle time: record them with ncu-toolkit profile -- PROGRAM."
     assert said("wall time", "host calls") == record

@@ -84,6 +84,6 @@ def test_a_run_keeps_a_report_that_would_read_otherwise(
     monkeypatch.setattr(slim, "_LARGE", 0)
     monkeypatch.setattr(program_run, "slim", slim.slim)
     (note,) = program_run._slim(report)
-    assert "left out of the report" in note
+    assert "kept without the code of kernels" in note
     assert len(report.read_bytes()) < len(data)
     assert [path.name for path in tmp_path.iterdir()] == ["profile.ncu-rep"]

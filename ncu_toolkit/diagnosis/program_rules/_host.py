@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model.program import Call, Op
+from ncu_toolkit.model.program import OTHER_WORK_US, Call, Op
 
 #: Bytes a second.
 STAGED: Final = Threshold(
@@ -15,7 +15,7 @@ STAGED: Final = Threshold(
 )
 #: Microseconds.
 OTHER_WORK: Final = Threshold(
-    200.0,
+    OTHER_WORK_US,
     "a framework takes 10 to 50 us for an operator, and up to 100 while it is recorded: a longer pause is other work",
 )
 

@@ -109,9 +109,7 @@ def find(s: StepFacts) -> StepOutcome:
     waited = sum(call.end - call.start for call in {*causes}) / 1e3
     ahead = s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
     late = launched_late(s, OTHER_WORK) if ahead else []
-    then = f", and for {units.duration(s.idle_us(late))} more until the host is ahead again" * bool(
-        late
-    )
+    then = f", and for {units.duration(s.idle_us(late))} more as launches come late" * bool(late)
     few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
     times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
     found = s.finding(

@@ -66,8 +66,8 @@ def find(s: StepFacts) -> StepOutcome:
         left = us * _FUSED / _FOREACH
         gaps: list[int] = []
         said = f"The optimizer passes over the parameters in {len(kernels)} kinds of launches and takes {s.of_step(us)}."
-        how = f"A fused Adam moves {_FUSED} words for each parameter, these launches about {_FOREACH}: {units.duration(us)} × "
-        f"{_FUSED}/{_FOREACH} = {units.duration(left)} stay."
+        how = f"A fused Adam moves {_FUSED} words for each parameter, these launches about {_FOREACH}: "
+        how += f"{units.duration(us)} × {_FUSED}/{_FOREACH} = {units.duration(left)} stay."
     else:
         if len(ops) < MANY.value:
             return s.ruled_out("The optimizer takes few launches.", *evidence)
@@ -77,10 +77,10 @@ def find(s: StepFacts) -> StepOutcome:
             for at in ops[1:]
             if at in s.gap_before and s.gaps[s.gap_before[at]].cause in ("host late", "between")
         ]
-        said = f"{name[:1].upper() + name[1:]} updates the parameters in {len(ops)} launches, which take {s.of_step(us + s.idle_us(gaps))} "
-        "with the gaps between them."
-        how = f"One pass moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay of "
-        f"{units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
+        said = f"{name[:1].upper() + name[1:]} updates the parameters in {units.count(len(ops))} launches, which take "
+        said += f"{s.of_step(us + s.idle_us(gaps))} with the gaps between them."
+        how = f"One pass moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay "
+        how += f"of {units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
     saved = us + s.idle_us(gaps) - left
     if not s.worth(saved):
         return s.ruled_out(f"The optimizer takes little of the {s.word}.", *evidence)

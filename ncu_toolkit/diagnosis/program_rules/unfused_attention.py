@@ -71,7 +71,7 @@ def find(s: StepFacts) -> StepOutcome:
     launches = len(between) + len(products)
     return s.finding(
         f"{units.counted(len(found), 'attention')} in {launches} launches, forward and backward counted apart. Passing over the scores "
-        f"takes {s.of_step(inner)}.",
+        f"takes {s.of_step(inner)}, and handing them from product to product {units.duration(handed)}.",
         "high" if batched else "medium",
         us,
         ops=sorted(between | products),
