@@ -436,26 +436,19 @@ class _Run:
         )
 
     def _together(self, windows: list[Window], left: list[str]) -> list[Window]:
-        """Uneven steps, so many together that they are even, or as even as can be: four workers
-        deliver four batches at once, and then none for a while. Of single ones the median would leave
-        the waiting out."""
+        """Uneven steps, so many together that they are even: four workers deliver four batches at
+        once, and then none for a while."""
         np = self.np
         took = np.array([window.us for window in windows])
         if len(took) < 2 * OFTEN or _mean(np, took) <= UNEVEN * np.median(took):
             return windows
-        even = []
         for many in range(2, len(took) // OFTEN + 1):
             parts = [windows[i : i + many] for i in range(len(took) % many, len(took), many)]
             sums = np.array([part[-1].end - part[0].start for part in parts])
             low, middle, high = np.percentile(sums, (10, 50, 90))
-            if _mean(np, sums) <= UNEVEN * middle:
-                even.append(((high - low) / middle, many, parts))
             if high - low <= EVEN * middle:
-                break
-        if even:
-            _, many, parts = min(even)
-            left.append(f"; {many} are taken together, since single ones differ much")
-            return [Window(p[0].start, p[-1].end, p[0].first, p[-1].last) for p in parts]
+                left.append(f"; {many} are taken together, since single ones differ much")
+                return [Window(p[0].start, p[-1].end, p[0].first, p[-1].last) for p in parts]
         return windows
 
     def _which(self) -> str:

@@ -505,20 +505,6 @@ def test_steps_between_two_loads() -> None:
     assert (step.how, len(step.ops)) == ("repeats", 3)
 
 
-def test_batches_that_come_when_they_come() -> None:
-    """Half of the batches are there, and others are waited for: the median would leave that out."""
-    machine = Machine("augment.py")
-    machine.loaded.update("abc")
-    waits = random.Random(3).choices((500.0, 9_000.0, 90_000.0), (5, 3, 3), k=60)
-    for wait in waits:
-        machine.host(wait)
-        for letter in "abc":
-            machine.launch(letter, 400.0)
-    step = check(find_step(machine.trace()))
-    many = int(re.search(r"(\d+) are taken together", step.said)[1])
-    assert step.wall_us / many == pytest.approx(sum(waits) / 60 + 1200, rel=0.25)
-
-
 @pytest.mark.parametrize("regular", [True, False])
 def test_batches_that_come_four_at_once(regular: bool) -> None:
     """Four steps are one where every fourth waits, not where a part of the run was disturbed."""
