@@ -101,9 +101,10 @@ def _published(path: Path) -> Iterable[Achieved]:
 def _tried(path: Path) -> Iterable[Achieved]:
     """Of each program and cause the switch that saved most: the others are no fix of it."""
     best: dict[tuple[str, str], Achieved] = {}
+    labels = score.read_labels(score.FOLDER)
     for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
         name = row["name"].partition(" ")[0].removesuffix(".py")
-        if "trial" not in row:
+        if "trial" not in row or labels.get(name, {}).get("set") == "second":
             continue
         for each in msgspec.convert(row["trial"], ProgramTrial).tried:
             known = each.outcome in ("faster", "same", "slower") and each.results != "differ"

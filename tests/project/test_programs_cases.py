@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.field import half
 from benchmarks.programs import cases, score
 from benchmarks.programs.cases import Achieved
 
@@ -52,8 +51,8 @@ def test_a_program_counts_once_for_a_cause(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_sealed_half_is_a_case(tmp_path: Path, monkeypatch: Any) -> None:
-    sealed = next(name for at in range(99) if half(name := f"torch_{at}") == "sealed")
-    (tmp_path / "pairs" / sealed).mkdir(parents=True)
+    sealed = "torch_hidden"
+    (tmp_path / "labels-second.toml").write_text(f'[{sealed}]\nset = "second"\n')
     monkeypatch.setattr(score, "FOLDER", tmp_path)
     trials = tmp_path / "try.json"
     trials.write_text(json.dumps([_tried(sealed), _tried("gpt_train.py")]))
@@ -74,10 +73,9 @@ def test_cases_that_agree_predict_each_other() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow  # it reads the reports of 57 programs
 def test_the_table_in_the_package_is_of_the_cases_on_record() -> None:
-    programs, _ = score.read(
-        score.FOLDER / "recordings", score.read_labels(score.FOLDER), "development"
-    )
+    programs = score.development(score.FOLDER / "recordings", score.read_labels(score.FOLDER))
     assert cases.MODULE.read_text() == cases.written(cases.cases(programs)), (
         "run python -m benchmarks.programs.cases --write"
     )

@@ -59,7 +59,7 @@ def test_cases_by_cause(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data.write_text(
         json.dumps([
             row("gpt_train", msgspec.structs.replace(TRIAL, tried=(TRIED, several))),
-            row("torch_charlm_train"),  # of the sealed half
+            row("torch_radar_cube"),  # of the second sealed set
         ])
     )  # fmt: skip
     line = next(each for each in switch_tables.causes().splitlines() if "fp32-matmul" in each)
