@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncu_toolkit.gpu import cuda
+from ncu_toolkit.gpu import cuda, program_run
 
 #: The variable by which what was started is found.
 MARK = "PROGRAMS_RUN"
@@ -83,12 +83,11 @@ def move(process: int, cores: Collection[int]) -> None:
 
 def end(mark: str, how: signal.Signals) -> int:
     """Signal every process with a mark in its environment; their number."""
-    word, count = f"{MARK}={mark}".encode(), 0
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    count = 0
+    for process in program_run.marked(f"{MARK}={mark}".encode()):
         with contextlib.suppress(OSError):
-            if word in path.read_bytes():
-                os.kill(int(path.parent.name), how)
-                count += 1
+            os.kill(process, how)
+            count += 1
     return count
 
 

@@ -384,9 +384,7 @@ def classify(
     if crashed:
         ended = f"the profiled program ended with exit code {crashed.group(1)}"
         return "crash", KernelProblem(ended, output)
-    number = (
-        -returncode if returncode < 0 else returncode - 128
-    )  # as the shell tells it that starts ncu
+    number = -returncode if returncode < 0 else returncode - 128  # by the shell that starts ncu
     if returncode < 0 or number in _CRASHES:
         known = {each.value: each.name for each in signal.Signals}
         ended = f"ncu was ended by signal {number} ({known.get(number, 'not a standard one')})"

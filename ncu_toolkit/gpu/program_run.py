@@ -1,13 +1,14 @@
 """A program under ncu: which launches, for how long, and how it is ended so that finished launches
 are kept."""
 
+import contextlib
 import os
 import re
 import secrets
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -42,8 +43,8 @@ STEM: Final = "profile"
 _FEWER: Final = "allow more time with --timeout, or profile fewer launches ({})"
 #: Marks the processes of one run, so that they can be found and ended.
 TOKEN: Final = "NCU_TOOLKIT_RUN"
-#: ncu saves what kernels write between passes, and JAX takes three quarters of the memory at its start.
-_ROOM: Final = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+#: ncu saves what kernels write between passes, and JAX takes three quarters of the memory at its start unless this is "false".
+_PREALLOCATE: Final = "XLA_PYTHON_CLIENT_PREALLOCATE"
 #: Calls in a script that mark what is to be profiled.
 _MARKS: Final = re.compile(
     r"\bncu_toolkit\b[^\n]*\bprofile\b|cudaProfilerStart|profilerStart|profiler\.start\(|profile_start\("
@@ -117,7 +118,7 @@ def profile(
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     run_ncu = partial(
         collect.run, words, request.output, folder / f"{STEM}.log", timeout=timeout,
-        request_stop=lambda: end_programs(token), environment={**_ROOM, **os.environ, TOKEN: token}, enough=enough,
+        request_stop=lambda: end_programs(token), enough=enough, environment={TOKEN: token, _PREALLOCATE: os.environ.get(_PREALLOCATE, "false")},
         less=_FEWER.format("--launch-count" if own else "--launches"),
     )  # fmt: skip
     try:
@@ -225,16 +226,19 @@ def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool
 
 def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
     """Signal every process of a run but ncu itself, which then writes its report."""
-    mark = f"{TOKEN}={token}".encode()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark not in (entry / "environ").read_bytes().split(b"\0"):
-                continue
-            profiler = (entry / "comm").read_text().strip().startswith(("ncu", "TreeLauncher"))
-            if how == signal.SIGKILL or not profiler:
-                os.kill(int(entry.name), how)
-        except (OSError, ValueError):
-            continue  # it ended meanwhile, or is another user's
+    for process in marked(f"{TOKEN}={token}\0".encode()):
+        with contextlib.suppress(OSError, ValueError):  # it ended meanwhile
+            name = Path(f"/proc/{process}/comm").read_text()
+            if how == signal.SIGKILL or not name.startswith(("ncu", "TreeLauncher")):
+                os.kill(process, how)
+
+
+def marked(word: bytes) -> Iterator[int]:
+    """Processes of this user in whose environment a variable begins with `word` (NAME=value); is it, where the word ends with a NUL."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if b"\0" + word in b"\0" + path.read_bytes():
+                yield int(path.parent.name)
 
 
 def name_of(command: Sequence[str]) -> str:

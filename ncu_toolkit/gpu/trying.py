@@ -36,7 +36,7 @@ from ncu_toolkit.diagnosis.compare import CLOCK
 from ncu_toolkit.diagnosis.program import together
 from ncu_toolkit.diagnosis.switches import Switch, switches
 from ncu_toolkit.gpu import cuda, recorder
-from ncu_toolkit.gpu.program_run import name_of
+from ncu_toolkit.gpu.program_run import marked, name_of
 from ncu_toolkit.gpu.step_run import TRACE
 from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial, Step, Trace, Tried
 from ncu_toolkit.program.files import write_trace
@@ -666,11 +666,9 @@ def _clear(started: _Started, how: signal.Signals) -> None:
     """End a program and all that it started, also what has a session of its own, which is known by the
     run's folder in its environment; and remove that folder."""
     _end(started.process, how)
-    mark = os.fsencode(f"NCU_TOOLKIT_SWITCHES={started.folder}\0")
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for process in marked(os.fsencode(f"NCU_TOOLKIT_SWITCHES={started.folder}\0")):
         with contextlib.suppress(OSError):
-            if mark in path.read_bytes():
-                os.kill(int(path.parent.name), signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
     shutil.rmtree(started.folder, ignore_errors=True)
 
 

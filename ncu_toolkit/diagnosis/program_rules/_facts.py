@@ -250,11 +250,11 @@ class StepFacts:
         return any(map(_COMPILED.search, names))
 
     def advice(self, *otherwise: str, **framework: tuple[str, ...]) -> tuple[str, ...]:
-        """Advice for the step's framework, else for CUDA C++; `compiled` in place of `torch` where
-        torch.compile is in use."""
+        """Advice for the step's framework, else for CUDA C++, which has the key "" in a table of them;
+        `compiled` in place of `torch` where torch.compile is in use."""
         if self.framework == "torch" and "compiled" in framework and self.compiled:
             return framework["compiled"]
-        return framework.get(self.framework, otherwise)
+        return framework.get(self.framework, otherwise or framework.get("", ()))
 
     # Outcomes
 

@@ -68,5 +68,5 @@ def find(s: StepFacts) -> StepOutcome:
         gaps=gaps,
         evidence=evidence,
         arithmetic=(f"{units.counted(len(gaps), 'gap')} after such calls: {units.duration(us)}.",),
-        advice=s.advice(*_ADVICE[""], **_ADVICE),
+        advice=s.advice(**_ADVICE),
     )

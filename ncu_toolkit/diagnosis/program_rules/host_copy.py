@@ -110,9 +110,9 @@ def find(s: StepFacts) -> StepOutcome:
         proven = all(s.ops[at].pinned is False for at in pageable)
         which = f"from or to {'pageable memory' if proven else 'memory that seems to be pageable'}"
         sure: Confidence = "high" if proven else "medium"
-        advice = s.advice(*_PIN[""], **_PIN)
+        advice = s.advice(**_PIN)
     else:
-        which, sure, advice = "between host and device", "medium", s.advice(*_LESS[""], **_LESS)
+        which, sure, advice = "between host and device", "medium", s.advice(**_LESS)
     return s.finding(
         f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)}. {units.si(size, 'B')} take {units.duration(took)} to copy{rate}"
         f"{beside}{waited_for}.",

@@ -126,7 +126,7 @@ def find(s: StepFacts) -> StepOutcome:
         ),
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
-            *s.advice(*_ADVICE[""], **_ADVICE | {"torch": instead or _ADVICE["torch"]}),
+            *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
         ),
     )
     return msgspec.structs.replace(found, where=s.waited(gaps) or found.where)

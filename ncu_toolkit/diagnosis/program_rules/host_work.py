@@ -154,7 +154,7 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
         us,
         gaps=gaps,
         evidence=(s.part("idle_compiling", "Idle until code was loaded", us, meaning),),
-        advice=s.advice(*_ANEW[""], **_ANEW),
+        advice=s.advice(**_ANEW),
     )
     where = s.lines((each.back, each.us) for each in own)
     return msgspec.structs.replace(found, title=AGAIN, where=where or found.where)

@@ -84,7 +84,7 @@ def find(s: StepFacts) -> StepOutcome:
             f"gaps between them "
             f"({units.duration(idle)}) go.",
         ),
-        advice=s.advice(*_ADVICE[""], **_ADVICE),
+        advice=s.advice(**_ADVICE),
     )
 
 
