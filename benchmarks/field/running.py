@@ -326,12 +326,16 @@ def _profiler_rounds(pair: ExternalPair, folder: Path) -> dict[str, list[float]]
         for variant in _order(shuffler):
             launch = pair.launch(variant)
             words = [ncu.path, "--metrics", "gpu__time_duration.sum", "--clock-control", "none"]
-            words += ["--kernel-name", f"regex:{launch.kernel}", "--launch-count", "1"]
+            words += [*_named(launch), "--launch-count", "1"]
             words += ["--launch-skip", str(launch.index), "--target-processes", "all"]
             words += ["--csv", "--print-units", "base"]
             text = _said(pair, words + _words(pair, pair.run[variant], folder), folder)
             times[variant].append(_nanoseconds(text, pair, variant) * 1e-3)
     return times
+
+
+def _named(launch: Launch) -> tuple[str, str]:
+    return "--kernel-name", f"regex:{launch.kernel}"
 
 
 def _nanoseconds(text: str, pair: ExternalPair, variant: str) -> float:
@@ -370,11 +374,11 @@ def profile(pair: Pair | ExternalPair, variant: str, output: Path, log: Path) ->
             section_folders=(),
             set_name="full",
             ranges_only=isinstance(pair, Pair),
-            kernel_filter="" if whole else launch.kernel,
             launch_skip=0 if whole else launch.index,
             launch_count=LAUNCHES if whole else 1,
             import_source=False,
-            extra=("--force-overwrite",),
+            # by function names, as they are timed: `kernel_filter` searches demangled ones
+            extra=("--force-overwrite", *(() if whole else _named(launch))),
         )
         words = collect.argv(collect.find_ncu(), request)
         environment = dict(pair.environment) if isinstance(pair, ExternalPair) else {}

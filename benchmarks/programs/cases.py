@@ -3,13 +3,11 @@
 Prints the cases by cause, and how well they predict each other. `--write` puts them into
 ncu_toolkit/diagnosis/achieved.py. A program counts once for each cause. The cases are
 
-- the programs of the development half, and of the sealed half since it was scored, whose label is the first cause that is found (score.py),
+- the programs, sealed ones since they were scored, whose label is the first cause that is found (score.py),
 - pairs of traces that others published, `published.json` (docs/decisions/32-program-first.md); `most_ms` is what
   `mended_us` says of the first,
 - trials on a GPU, docs/data/try.json: what one switch saved, of the ceiling of the findings that it is for. Not of
   HELD_UP: there a switch removes one cause of several that a mended program is rid of.
-
-Nothing of the second sealed set is among them, of trials neither.
 """
 
 from __future__ import annotations
@@ -101,10 +99,9 @@ def _published(path: Path) -> Iterable[Achieved]:
 def _tried(path: Path) -> Iterable[Achieved]:
     """Of each program and cause the switch that saved most: the others are no fix of it."""
     best: dict[tuple[str, str], Achieved] = {}
-    labels = score.read_labels(score.FOLDER)
     for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
         name = row["name"].partition(" ")[0].removesuffix(".py")
-        if "trial" not in row or labels.get(name, {}).get("set") == "second":
+        if "trial" not in row:
             continue
         for each in msgspec.convert(row["trial"], ProgramTrial).tried:
             known = each.outcome in ("faster", "same", "slower") and each.results != "differ"

@@ -46,11 +46,15 @@ HEADINGS: Final = {
     "sealed": "The sealed half",
     "now": "The sealed half after its mends",
     "second": "The second sealed set",
+    "second-now": "The second sealed set after its mends",
 }
 #: What is scored once, the first that is not scored yet.
 SEALED: Final = ("sealed", "second")
-#: What a label can name beside ids of rules of the step and `kernel:WHAT`.
-OTHERS: Final = frozenset(("library", "none", "repeated-work"))
+#: The same under the rules of today: development, once they were scored.
+NOW: Final = {"now": "sealed", "second-now": "second"}
+#: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule of ours says that work is
+#: repeated or done on padding: such a label is missed.
+OTHERS: Final = frozenset(("library", "none", "padding-work", "repeated-work"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
 OWN: Final = "own-kernel"
 #: What `library` means: own work that a library's call does better. By meaning, before any recording.
@@ -244,8 +248,9 @@ def read(
 
 
 def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram]:
-    """The recorded programs that may be looked into: the sealed half was scored on 2026-11-24."""
-    return [each for which in ("development", "sealed") for each in read(folder, labels, which)[0]]
+    """The recorded programs that may be looked into: the sealed half was scored on 2026-11-24, the
+    second set on 2026-11-28."""
+    return [each for which in ("development", *SEALED) for each in read(folder, labels, which)[0]]
 
 
 def _stock(folder: Path, name: str) -> Profile | None:
@@ -566,13 +571,10 @@ def main(arguments: list[str] | None = None) -> int:
     if given.sealed and not left:
         print(f"error: what is sealed is scored once, and {given.out} has it", file=sys.stderr)
         return EXIT_USAGE
-    scored = HEADINGS["sealed"] in known
-    chosen = left[:1] if given.sealed else ["development", "now"][: 1 + scored]
+    now = [each for each, once in NOW.items() if HEADINGS[once] in known]
+    chosen = left[:1] if given.sealed else ["development", *now]
     try:
-        found = {
-            each: read(given.recordings, labels, "sealed" if each == "now" else each)
-            for each in chosen
-        }
+        found = {each: read(given.recordings, labels, NOW.get(each, each)) for each in chosen}
         for which, (programs, left_out) in found.items():
             tables = f"{document(programs, left_out, every=given.cases)}"
             if which == "development":

@@ -111,12 +111,36 @@ def test_programs_that_print_something_else_do_not_agree() -> None:
         running.agreement(program("broken", "false"))
 
 
+TABLE = '==PROF== x\n"ID","Metric Name","Metric Value"\n"0","gpu__time_duration.sum","1,536"\n'
+
+
 def test_ncu_times_are_read_from_its_table() -> None:
-    table = '==PROF== x\n"ID","Metric Name","Metric Value"\n"0","gpu__time_duration.sum","1,536"\n'
     pair = program("timed", "echo")
-    assert running._nanoseconds(table, pair, "before") == 1536
+    assert running._nanoseconds(TABLE, pair, "before") == 1536
     with pytest.raises(KernelProblem, match="timed no launch"):
         running._nanoseconds("==PROF== x\n", pair, "before")
+
+
+def test_a_launch_is_profiled_by_the_name_by_which_it_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(words: list[str], *_: object, **__: object) -> SimpleNamespace:
+        ran.append(words)
+        return SimpleNamespace(problem=KernelProblem("enough"), report=None)
+
+    ncu = SimpleNamespace(path="ncu")
+    monkeypatch.setattr(running.collect, "find_ncu", lambda: ncu)
+    monkeypatch.setattr(running.collect, "run", run)
+    monkeypatch.setattr(running, "_said", lambda _, words, __: ran.append(words) or TABLE)
+    pair = program("named", "true")
+    with pytest.raises(KernelProblem, match="enough"):
+        running.profile(pair, "before", tmp_path / "to", tmp_path / "log")
+    running._profiler_rounds(pair, tmp_path)
+    for words in ran:
+        assert words[words.index("--kernel-name") + 1] == "regex:k"
+        assert "--kernel-name-base" not in words
 
 
 def test_a_recording_of_another_text_is_made_anew(tmp_path: Path) -> None:
