@@ -122,6 +122,9 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
     _must(not any(found[0][1:-1]), "its first section is not empty")
     _must(found[names].kind == _STRINGS, "its section names are in no table of names")
     table = found[names]
+    # cuBLAS's kernels for JAX keep to no alignment; where most sections do, one that does not is damage
+    keep = [s.start % s.alignment == 0 for s in found if s.in_file and s.alignment > 1]
+    strict = 2 * sum(keep) > len(keep)
     for section in found[1:]:
         (offset,) = struct.unpack_from("<I", elf, section.header)
         what = f"its section {_shown(section.name)}"
@@ -137,9 +140,9 @@ def _check_sections(elf: bytes, found: list[Section], names: int) -> None:
             f"{what} has a header that makes no sense",
         )
         if section.in_file:
-            aligned = not (section.alignment and section.start % section.alignment)
+            apart = strict and section.alignment and section.start % section.alignment
             inside = section.start + section.size <= len(elf)
-            _must(inside and aligned, f"{what} is not where its header says")
+            _must(inside and not apart, f"{what} is not where its header says")
         if section.name.startswith(b".text"):
             code = section.kind == _BITS and section.flags & _TEXT_FLAGS == _TEXT_FLAGS
             _must(code, f"{what} is not code")
@@ -209,7 +212,7 @@ def _kernels(elf: bytes, found: list[Section], symbols: list[Symbol]) -> dict[by
     for index, section in enumerate(found):
         if section.name.startswith(b".text."):
             own = section.info & 0xFFFFFF
-            its_own = own < len(symbols) and symbols[own].section == index
+            its_own = not own or (own < len(symbols) and symbols[own].section == index)
             _must(its_own, f"its section {_shown(section.name)} names another's symbol")
     return kernels
 

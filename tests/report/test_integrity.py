@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import lzma
 import os
 import random
 import re
@@ -683,6 +684,16 @@ def test_a_section_that_reaches_over_another_into_code_is_told(small: Path) -> N
     struct.pack_into("<Q", changed, before.header + 32, size)
     told = cubin.read(bytes(changed)).problem
     assert told == f"its section {code.name.decode()[:60]} is not where its header says"
+
+
+def test_code_that_keeps_to_no_alignment_is_whole() -> None:
+    """cuBLAS's kernels under JAX: code at 2528 that asks for a multiple of 128, and names no symbol."""
+    recordings = report_files.recorded.ROOT / "benchmarks" / "programs" / "recordings"
+    path = recordings / "jax_density_of_states.before.ncu-rep.xz"
+    _, elf = cubin_of(lzma.decompress(path.read_bytes()))
+    code = next(each for each in elf_sections(elf) if each.name.startswith(b".text."))
+    assert code.start % code.alignment
+    assert cubin.read(elf).problem == ""
 
 
 def test_every_field_of_a_header_is_looked_at(small: Path) -> None:
