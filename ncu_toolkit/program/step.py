@@ -412,9 +412,8 @@ class _Run:
             Window(int(times[i]), int(times[i + 1]), int(first[i]), int(first[i + 1]))
             for i in range(len(times) - 1)
         ]
-        if len(windows) < REPEATS and (
-            stop > times[-1] or not windows
-        ):  # its idle time is not known
+        # of the last the idle time is not known
+        if len(windows) < REPEATS and (stop > times[-1] or not windows):
             windows.append(
                 Window(int(times[-1]), max(stop, int(times[-1]) + 1), int(first[-1]), end)
             )
@@ -576,7 +575,8 @@ def _lags(np: Any, code: Array) -> list[int]:
     peaks = 1 + np.flatnonzero(alike[1:-1] >= np.maximum(before, alike[2:]) - 1e-9)
     ranked = peaks[np.argsort(-alike[peaks], kind="stable")][:32]
     near = peaks[alike[peaks] >= alike[peaks].max(initial=-1.0) - 0.1][:64]
-    return sorted({*map(int, ranked), *map(int, near)})
+    halves = peaks[np.isin(2 * peaks, ranked)]  # other work may repeat after two steps alone
+    return sorted({*map(int, ranked), *map(int, near), *map(int, halves)})
 
 
 def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int, int, int] | None:
@@ -615,7 +615,7 @@ def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int
     if not held[best]:
         return None
     runs = slice(begins[best], ends[best] + 1)
-    margin = period - round(ALIKE * period)
+    margin = 2 * (period - round(ALIKE * period))  # twice, since some are equal by chance
     low, high = lows[runs] + margin, np.maximum(highs[runs] + period - margin, lows[runs] + margin)
     differ = int((high - low - (sums[high] - sums[low])).sum())
     return int(lows[begins[best]]), int(highs[ends[best]]) + 2 * period, int(held[best]), differ

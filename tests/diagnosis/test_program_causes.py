@@ -81,6 +81,13 @@ def test_independent_streams_are_no_finding() -> None:
     assert of_rule(found, "small-ops-loop") is None
 
 
+def test_a_loop_in_cuda_is_told_what_to_do_where_its_passes_need_each_other() -> None:
+    loop = of_rule(diagnosed(programs.streams()), "small-ops-loop")
+    assert loop is not None
+    assert "a grid dimension" in loop.advice[0]
+    assert "inside one kernel" in loop.advice[1]
+
+
 def test_a_rule_that_lacks_its_inputs_abstains() -> None:
     trace = msgspec.structs.replace(programs.synchronous(), lacks=("host calls",))
     outcomes = {each.bottleneck: each for each in diagnosed(trace).considered}

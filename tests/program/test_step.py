@@ -157,6 +157,19 @@ def test_a_period_is_not_left_for_a_multiple_that_differs_at_its_edges() -> None
     assert find_step(machine.trace()).launches == 100
 
 
+def test_a_step_is_not_two_where_earlier_work_repeats_after_two() -> None:
+    """What was tried before, 10 kernels in turn, is alike after every second step of 5 alone."""
+    assert find_step(sequence("abcdefghij" * 40 + "klmno" * 120)).launches == 5
+
+
+def test_a_first_step_that_equals_the_others_in_part_by_chance() -> None:
+    """Its optimizer fills its state, and a multiple of the step forgives all that differs there."""
+    one = "".join(chr(0x100 + i) for i in range(20))
+    step = check(find_step(sequence(one + "zzabacab" * 10 + (one + "abacab" * 10) * 100)))
+    assert step.launches == 80
+    assert len(step.windows) >= 98
+
+
 def test_a_first_step_that_prepares_more_does_not_move_the_step() -> None:
     """An optimizer that makes its state in the first step."""
     step = "copyHIJKLMNOPQRSTUVWXYZ0123456789"

@@ -37,7 +37,8 @@ PERIOD: Final = Threshold(
 )
 TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small network")
 _ADVICE: Final = {
-    "": ("Batch the loop: a grid dimension for the items, or a batched library routine (cublasGemmStridedBatched, ...).",),
+    "": ("If no pass needs another's result, batch: a grid dimension for the items, or a batched library routine (cublasGemmStridedBatched, ...).",
+         "Else loop inside one kernel (one block, a cluster, or a grid-wide barrier of cooperative groups), or capture the passes in a CUDA graph."),
     "torch": ("Replace the loop by one call with a dimension more: torch.bmm, torch.vmap, torch.stack before the operator.",),
     "xla": ("Replace the loop by jax.vmap.",),
     "cupy": ("Replace the loop by one call over an array with a dimension more.",),
@@ -81,8 +82,7 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic=(
             f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
-            f"gaps between them "
-            f"({units.duration(idle)}) go.",
+            f"gaps between them ({units.duration(idle)}) go.",
         ),
         advice=s.advice(**_ADVICE),
     )
