@@ -354,6 +354,17 @@ def test_a_kernel_of_a_library_is_not_to_be_rewritten() -> None:
     assert "contiguous" in theirs[0].advice[0]
 
 
+def test_what_tl_dot_reads_is_advice_for_kernels_that_multiply() -> None:
+    case = cases.read("shared-bank-conflict")
+    for opcode, said in (("HMMA.16816.F32", "tl.dot"), ("FADD", "tl.sum")):
+        opcodes = {"LDS": 5_000_000, "STS": 5_000_000, opcode: 1_000_000}
+        profile = cases.build({**case, "opcodes": opcodes, "launch": {"kernel": "pool"}})
+        profile = replace(profile, sources={"pool.py": ""})
+        assert language(profile) == "triton"
+        (first,) = (f for f in diagnose(profile).findings if f.bottleneck == "shared-bank-conflict")
+        assert said in first.advice[1]
+
+
 @pytest.mark.parametrize("name", cases.names())
 def test_every_language_has_advice(name: str) -> None:
     """No terms of CUDA C++ for kernels that are not written in it, whatever the finding."""
