@@ -45,26 +45,31 @@ Elsewhere = Mapping[Language, Iterable[str]]
 _TYPE: Final = r"(?:bool|u?int(?:8|16|32|64)?|float(?:16|32|64)?|complex(?:64|128)?)"
 #: Operations of XLA that it wraps into a kernel of their own.
 _HLO: Final = (
-    "abs|add|and|broadcast|compare|concatenate|convert|cosine|divide|exponential|gather|iota|log"
-    "|maximum|minimum|multiply|negate|or|pad|power|reduce|reduce_window|reverse|rsqrt|scatter"
+    "abs|add|and|broadcast|compare|concatenate|convert|cosine|divide|dynamic_slice|dynamic_update_slice|exponential"
+    "|gather|iota|log|maximum|minimum|multiply|negate|or|pad|power|reduce|reduce_window|reverse|rsqrt|scatter"
     "|select|sine|slice|sqrt|subtract|tanh|transpose"
 )
 #: Names that only one compiler or library gives, in the order in which they are tried. Numba adds
 #: an ABI tag with its version and flags, NVIDIA Warp a hash and the direction, CuPy the types of a
 #: ufunc's operands, TorchInductor the kind of its Triton kernel, XLA the kind and the root of a
-#: fusion. The others are namespaces of libraries, and names of cuBLAS, cuDNN and NCCL. All 542
-#: launches of the field benchmark and the ladders are named right.
+#: fusion. The others are namespaces of libraries, types that only a library's own sources have, and names
+#: of cuBLAS, cuDNN, cuSOLVER and NCCL; what others name so too, such as `laswp_kernel`, is not there.
 _PATTERNS: Final[Mapping[Language, str]] = {
     "numba": r"\[abi:v\d+(?:,|\]\[abi:)cw51c|^(void )?cudapy::|\(Array<[\w ]+, \(int\)\d+, [ACF], (mutable|readonly)",
     "warp": r"_[0-9a-f]{8}_cuda_kernel_(forward|backward)$",
-    "cupy": rf"^cupy_[a-z0-9_]+?__{_TYPE}(_{_TYPE})*$",
-    "torch": r"^(void )?(at::native|pytorch_flash)::|^fmha_cutlass[FB]_|^triton_(poi|red|per|tem|for)_fused_"
-             r"|^void <unnamed>::softmax_warp_(forward|backward)<c10::",
-    "xla": rf"^((loop|input)_(\w+_)?fusion|gemm_fusion_dot|triton_softmax|wrapped_({_HLO}))(_\d+)*$",
-    "library": r"^(void )?(cub|thrust|cudnn|cublas|cublasLt|cusparse|cufft)::|^ncclDevKernel_"
-               r"|^(void )?cutlass::Kernel2?<cutlass_\d+_"
-               r"|^cudnn_generated_|^nvjet_|^sm\d+_xmma_|^cutlass_\d+_(tensorop|simt|wmma)_"
-               r"|^(volta|turing|ampere)_[a-z0-9]*(gemm|scudnn|cudnn)_",
+    "cupy": rf"^cupy_[a-z0-9_]+?__{_TYPE}(_{_TYPE})*$|^cupy_(cub_\w+_pass[12]|bsum_shfl|scan_naive|getitem_mask)$"
+            r"|<(\w+, )?curand_pseudo_state<",
+    "torch": r"^(void )?(at::native|at_cuda_detail|pytorch_flash)::|^fmha_cutlass[FB]_|^triton_(poi|red|per|tem|for)_fused_"
+             r"|^(void )?(<unnamed>|\(anonymous namespace\))::(softmax_warp_(forward|backward)<c10::|elementwise_kernel_with_index<\w+, at::)",
+    "xla": rf"^((loop|input)_(\w+_)?fusion|gemm_fusion_dot(_general)?|triton_softmax|wrapped_({_HLO}))(_\d+)*$",
+    "library": r"^(void )?(cub|thrust|cudnn|cublas|cublasLt|cusparse|cufft|cutensor_internal_namespace|\w+__5x_cudnn)::|^_ZN17cutlass__5x_cudnn"
+               r"|^(void )?cutlass::Kernel2?<cutlass_\d+_|^cutlass(3x_sm)?_?(\d+_)?(tensorop|simt|wmma)_|^cudnn_generated_|^nvjet_"
+               r"|^sm\d+_xmma_|^nccl(Dev)?Kernel_|^(maxwell|volta|turing|ampere)_((fp16|bf16|int8)_)?[a-z0-9]*(gemm|scudnn|cudnn)_"
+               r"|\bloadstore_modifier_t\b|\bcublas[A-Z]\w+(Params|Tensor)\w*<|\bcudnnKernelDataType_t\b|\bgetrf_params_<"
+               r"|^(void )?((sgemm_largek_lds64|transpose_readWrite_alignment_kernel|scal_kernel_val|epilogue::impl::globalKernel|elemWiseRNNcell"
+               r"|((im|ex)plicit|precomputed)_convolve_sgemm|convolve_common_engine_\w+|ipiv_lower_(diag|small))<"
+               r"|(batch_trsm_left_kernel|kernel_trsm_l_mul32|[dw]grad_(alg\d_)?engine|scal_kernel<\w+,)[< ]\w+, [(int)]*\d"
+               r"|potrf_alg2_|xxtrf4_set_info_ker|ipiv_64_to_32_ker)",
 }  # fmt: skip
 _NAMES: Final = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 #: The caller's code in a kernel of Thrust or CUB: a lambda, or a functor of `thrust::for_each`.

@@ -323,6 +323,9 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
         copies = [op.path for op in found.step.ops if op.kind == "copy"]
         said = f"{counted(len(copies), 'copy', 'copies')} ({units.listed([*dict.fromkeys(copies)])}) that no kernel hides"
         summary += f" {said} take {units.duration(copied)} ({units.percent(copied / wall, 2)}): fewer would save some of it."
+    # what counters say of a library's kernels is no advice, so they are not missed
+    unseen = [k for k in kernels if not k.verdict and made_by(k.launch.kernel) != "library"]
+    hidden = sum(each.share for each in unseen)
     longest = next(iter(kernels), None)
     told_of = longest.verdict.primary if longest and longest.verdict else None
     if longest and longest.share >= DOMINANT.value and (told_of or _own(longest.launch)):
@@ -335,6 +338,14 @@ def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
             theirs = made_by(longest.launch.kernel) in CALL
             gain = "only another call avoids it" if theirs else "no known cause"
             summary, advice = visible(told_of.summary), told_of.advice
+    elif any(each.verdict for each in kernels) and hidden >= DOMINANT.value:
+        head = f"{units.percent(hidden, 2)} of the {found.step.word} is in kernels that were not profiled"
+        gain = "a trace does not show why"
+        most = [f"{kernel_label(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
+        summary = f"The longest are {units.listed(most)}. {summary}"
+        word = shell_word("|".join(dict.fromkeys(k.launch.function for k in unseen[:3])))
+        command = f"ncu-toolkit profile --kernel {word} -- PROGRAM"
+        advice = (Advice("Profile these kernels with counters", command),)
     elif wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {found.step.word}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"

@@ -5,7 +5,7 @@ the *consumer* of a late result. Its source registers are traced to the nearest 
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ncu_toolkit.core.cache import remembered
@@ -145,7 +145,7 @@ class Flow:
     def address_depends_on_load(self, index: int) -> bool:
         """Whether a load's address comes from a global load's result, through integer instructions
         and shuffles, in this iteration or the one before."""
-        waiting = {i for register in self.reads[index] for i in self.sources(index, register)}
+        waiting = self._made_from(index)
         seen: set[int] = set()
         while waiting and len(seen) <= _LONGEST_ADDRESS:
             i = waiting.pop()
@@ -156,7 +156,7 @@ class Flow:
             if group == "global":
                 return True
             if group in ("integer", "shuffle", "other"):
-                waiting |= {j for register in self.reads[i] for j in self.sources(i, register)}
+                waiting |= self._made_from(i)
         return False
 
     def on_loaded_values(self) -> frozenset[int]:
@@ -164,18 +164,24 @@ class Flow:
         data. Others depend on indices and parameters only. Results in predicates are not
         followed."""
         users: dict[int, set[int]] = {}
-        for i, reads in enumerate(self.reads):
-            for register in reads:
-                for j in self.sources(i, register):
-                    users.setdefault(j, set()).add(i)
-        waiting = [i for i in self._of(*_BRINGS_DATA) if self.writes[i]]
-        found = set(waiting)
-        while waiting:
-            for j in users.get(waiting.pop(), ()):
-                if j not in found:
-                    found.add(j)
-                    waiting.append(j)
-        return frozenset(found)
+        for i in range(len(self.code)):
+            for j in self._made_from(i):
+                users.setdefault(j, set()).add(i)
+        brought = [i for i in self._of(*_BRINGS_DATA) if self.writes[i]]
+        return _closure(brought, lambda i: users.get(i, ()))
+
+    def into_stored_values(self) -> frozenset[int]:
+        """Instructions whose results end, through registers, in a value that is stored or passed to
+        other lanes: what a kernel computes, without what only addresses are made of. Results in
+        predicates are not followed."""
+        stores = self._of("global", "shared", "atomic", "shuffle")
+        return _closure(stores, lambda i: self._made_from(i, values=True))
+
+    def _made_from(self, index: int, values: bool = False) -> set[int]:
+        """Writers of what an instruction reads; of its `values`, without its addresses."""
+        row, read = self.code[index], self.reads[index]
+        read = read - addresses(row.opcode, row.operands) if values else read
+        return {j for register in read for j in self.sources(index, register)}
 
     def only_for_addresses_of(self, accesses: Iterable[int]) -> frozenset[int]:
         """Instructions whose results serve only the addresses of `accesses`, found as dead code:
@@ -183,17 +189,20 @@ class Flow:
         that it stores. Writers of predicates and uniform registers, which are not followed, count
         as needed."""
         gone = set(accesses)
-        waiting = [i for i, row in enumerate(self.code) if i in gone or not _is_pure(row)]
-        needed = set(waiting)
-        while waiting:
-            i = waiting.pop()
-            row, reads = self.code[i], self.reads[i]
-            for register in reads - addresses(row.opcode, row.operands) if i in gone else reads:
-                for j in self.sources(i, register):
-                    if j not in needed:
-                        needed.add(j)
-                        waiting.append(j)
+        kept = [i for i, row in enumerate(self.code) if i in gone or not _is_pure(row)]
+        needed = _closure(kept, lambda i: self._made_from(i, values=i in gone))
         return frozenset(range(len(self.code))) - needed
+
+
+def _closure(start: Iterable[int], after: Callable[[int], Iterable[int]]) -> frozenset[int]:
+    """What is reached from `start` by going on to what comes `after` each."""
+    found = set(start)
+    waiting = list(found)
+    while waiting:
+        new = {*after(waiting.pop())} - found
+        found |= new
+        waiting += new
+    return frozenset(found)
 
 
 #: Kinds of instructions whose result is data.

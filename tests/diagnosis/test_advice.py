@@ -288,6 +288,30 @@ PYTORCH = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::Ad
         ("void cutlass::Kernel<cutlass::gemm::kernel::Gemm<int>>(T1::Params)", "", "cuda"),
         ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_cublas", "", "library"),
         ("nvjet_sm90_tst_64x8_64x16_2x4_h_bz_NNT", "", "library"),
+        ("regular_fft<128u, EPT<16u>, 32u, 4u, (twiddle_t)0, (loadstore_modifier_t)2, (layout_t)1, float>", "", "library"),
+        ("void vector_fft_r2c<(unsigned int)512, (loadstore_modifier_t)2, double>(kernel_arguments_t<T9>)", "", "library"),
+        ("void regular_fft<256>(float2 *)", "", "cuda"),
+        ("scal_kernel_val<float, float>", "", "library"),
+        ("scal_kernel<float, float, 1, true, 6, 5, 5, 3>", "", "library"),
+        ("void scal_kernel<float>(float, float *)", "", "cuda"),
+        ("std::enable_if<true, void>::type internal::gemvx::kernel<int, float, 9, false, cublasGemvParamsEx<int, float> >", "", "library"),
+        ("void batch_trsm_left_kernel<float, (int)64, (int)4, (bool)0>(cublasTrsmBatchParams2<T1>, T1)", "", "library"),
+        ("batch_trsm_left_kernel<float, 64, 4, 3, false, false, true>", "", "library"),
+        ("getrf_pivot<getrf_params_<float, 32, 1, 32, 32, 1> >", "", "library"),
+        ("potrf_alg2_reset_info", "", "library"),
+        ("laswp_kernel<float, false>", "", "cuda"),
+        ("void mine(cublasLtEpilogue_t, float *)", "", "cuda"),
+        ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_128x128_16x4_nhwc_align4>(T1::Params)", "", "library"),
+        ("tensorTransformGeneric<float, float, float, true, false, false, (cudnnKernelDataType_t)2>", "", "library"),
+        ("precomputed_convolve_sgemm<__half, 1024, 5, 5, 4, 3, 3, 1, false>", "", "library"),
+        ("wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>", "", "library"),
+        ("void wgrad_engine<float>(float *)", "", "cuda"),
+        ("range of sm80_xmma_gemm_kernel__5x_cublas ×3, mine ×9", "", "cuda"),
+        ("at_cuda_detail::cub::detail::scan::DeviceScanInitKernel<int>", "", "torch"),
+        ("execute_dist<random_uniform_functor, curand_pseudo_state<curandStateXORWOW>, double>", "", "cupy"),
+        ("cupy_cub_sum_pass1", "", "cupy"),
+        ("gemm_fusion_dot_general_3", "", "xla"),
+        ("wrapped_dynamic_slice", "", "xla"),
     ],
 )  # fmt: skip
 def test_language(kernel: str, file: str, expected: str) -> None:
@@ -328,6 +352,17 @@ def test_a_kernel_of_a_library_is_not_to_be_rewritten() -> None:
         assert finding.advice != ours[finding.bottleneck].advice
         assert finding.speedup == ours[finding.bottleneck].speedup
     assert "contiguous" in theirs[0].advice[0]
+
+
+def test_what_tl_dot_reads_is_advice_for_kernels_that_multiply() -> None:
+    case = cases.read("shared-bank-conflict")
+    for opcode, said in (("HMMA.16816.F32", "tl.dot"), ("FADD", "tl.sum")):
+        opcodes = {"LDS": 5_000_000, "STS": 5_000_000, opcode: 1_000_000}
+        profile = cases.build({**case, "opcodes": opcodes, "launch": {"kernel": "pool"}})
+        profile = replace(profile, sources={"pool.py": ""})
+        assert language(profile) == "triton"
+        (first,) = (f for f in diagnose(profile).findings if f.bottleneck == "shared-bank-conflict")
+        assert said in first.advice[1]
 
 
 @pytest.mark.parametrize("name", cases.names())

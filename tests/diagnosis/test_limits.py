@@ -238,15 +238,15 @@ def test_a_full_unit_is_no_matter_of_warps_or_chains() -> None:
 
 
 def test_arithmetic_on_integers_from_memory_is_the_work_itself() -> None:
-    """Addresses from a thread's index, and a hash of what they bring: the same counts, another
-    source."""
+    """Addresses from a thread's index, a hash of what they bring, and one that is stored: the same
+    counts, another source or another use."""
 
-    def named(operand: str) -> bool:
+    def named(operand: str, stored: str = "[R6.64], R8") -> bool:
         rows = [
             {"sass": "S2R R0, SR_TID.X", "executed": 1_000_000},
             {"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000},
             {"sass": f"IMAD R6, {operand}, 0x5, R6", "executed": 40_000_000},
-            {"sass": "STG.E [R8.64], R6", "executed": 1_000_000},
+            {"sass": f"STG.E {stored}", "executed": 1_000_000},
         ]
         opcodes = {"IMAD": 40_000_000, "LDG.E": 1_000_000, "STG.E": 1_000_000, "S2R": 1_000_000}
         stalls = {"selected": 5.0, "not_selected": 5.0, "math_pipe_throttle": 2.0}
@@ -256,6 +256,7 @@ def test_arithmetic_on_integers_from_memory_is_the_work_itself() -> None:
 
     assert named("R0")
     assert not named("R4")
+    assert not named("R0", "[R8.64], R6")
 
 
 def test_a_throttled_load_waits_behind_the_updates_too() -> None:

@@ -108,6 +108,24 @@ def test_integer_work_at_its_pipe_is_a_roof() -> None:
     assert "addresses" not in finding.summary
 
 
+def test_integers_that_are_stored_are_the_work() -> None:
+    """An alignment with idle lanes: its scores are no overhead, and the lanes are what can be gained."""
+    case = {
+        "metrics": {"issue_active": 0.63, "alu_pipe_active": 0.92, "lanes_per_instruction": 11.0, "branch_uniformity": 0.9},
+        "stalls": {"selected": 1.0, "math_pipe_throttle": 4.0, "wait": 1.0, "not_selected": 4.0},
+        "opcodes": {"VIMNMX": 20_000_000, "IADD3": 8_000_000, "BRA": 8_000_000, "LDG.E": 400_000},
+    }  # fmt: skip
+    work = ("VIMNMX R4, R4, R6, !PT", "IADD3 R4, R4, 0x1, RZ")
+    ends = {"STG.E [R2.64], R4": "computes with integers", "LDG.E R5, [R4.64]": "overhead"}
+    for end, said in ends.items():
+        rows = [{"sass": sass, "executed": 14_000_000} for sass in work]
+        rows.append({"sass": end, "executed": 100_000})
+        seen = {**case, "instructions": rows}
+        assert said in found("integer-arithmetic", seen).summary
+        first = diagnose(cases.build(seen)).primary.bottleneck
+        assert (first == "warp-divergence") == (end.startswith("STG"))
+
+
 def test_logic_on_data_is_not_called_addresses() -> None:
     case = {
         **DIVIDING,

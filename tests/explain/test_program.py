@@ -3,6 +3,7 @@ that lack something."""
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import msgspec
@@ -468,6 +469,21 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is
         part = msgspec.structs.replace(found, step=msgspec.structs.replace(step, trace=seen))
         card = explain.program_answer(part, {0: (profile, Diagnosis((finding,)))}).cards[0]
         assert (card.gain, card.summary, card.do) == (gain, slow, ("Change it.",))
+    # seen for a third of its time only: nothing is said of the rest but that it was not seen
+    several = (own, *(Launch(name, name, (64, 1, 1), (256, 1, 1)) for name in ("mid", "nvjet_a")))
+    ends = (0, 3_000_000, 6_200_000, 9_500_000)
+    ops = tuple(Op(a, b, "kernel", at) for at, (a, b) in enumerate(itertools.pairwise(ends)))
+    for shapes, title in (
+        (several, "Nothing stands out"),
+        ((*several[:2], torch), "68 % of the run is in kernels that were not profiled"),
+    ):
+        seen = msgspec.structs.replace(trace, shapes=shapes, ops=ops)
+        part = msgspec.structs.replace(step, trace=seen, windows=(Window(0, 9_500_000, 0, 3),))
+        part = ProgramDiagnosis(step=part, account=account_of(part), findings=())
+        card = explain.program_answer(part, {0: (profile, Diagnosis((finding,)))}).cards[0]
+        assert plain(card.title) == title
+    assert "mid (34 %)" in plain(card.summary)
+    assert "--kernel 'mid|at::native::gather'" in card.do[0]
     library = Launch("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn", (64, 1, 1), (256, 1, 1))
     step = msgspec.structs.replace(step, trace=msgspec.structs.replace(trace, shapes=(library,)))
     found = ProgramDiagnosis(step=step, account=account_of(step), findings=())

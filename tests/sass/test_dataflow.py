@@ -140,6 +140,20 @@ def test_addresses_of_local_memory_are_dead_without_it() -> None:
     assert flow(*rows).only_for_addresses_of([4]) == {0, 1, 2, 3}
 
 
+def test_what_ends_in_a_stored_value_is_no_address() -> None:
+    rows = (
+        "IMAD.WIDE R2, R0, 0x4, R4",
+        "VIMNMX R8, R8, R9, !PT",
+        "IADD3 R8, R8, 0x1, RZ",
+        "LDG.E R9, desc[UR4][R2.64]",
+        "ISETP.NE.AND P0, PT, R10, 0x8, PT",
+        "@P0 BRA @1",
+        "STG.E desc[UR4][R2.64], R8",
+        "EXIT",
+    )
+    assert flow(*rows).into_stored_values() & {0, 1, 2, 4} == {1, 2}
+
+
 def test_the_value_of_a_spill_is_not_part_of_its_address() -> None:
     rows = ("FMUL R4, R2, R3", "STL [R1], R4", "LDL R5, [R1]", "STG.E desc[UR4][R6.64], R5", "EXIT")
     assert flow(*rows).only_for_addresses_of([1, 2]) == frozenset()

@@ -20,8 +20,9 @@ the loop and step addresses; use 32-bit indices; let blockIdx and threadIdx carr
 instead of dividing a flat index; unroll, so that several elements share an address.
 
 When the advice is wrong
-Where integers are the work (hashing, sorting, integer sums), they are not overhead. A kernel at a
-memory roof gains nothing.
+Where integers are the work (hashing, sorting, alignment, integer sums), they are not overhead: what
+is computed from loaded values, or ends in a stored one, is taken for work. A kernel at a memory roof
+gains nothing.
 
 Source
 CUDA C++ Best Practices Guide, "Division Modulo Operations"; CUDA C++ Programming Guide, "Arithmetic
@@ -70,15 +71,15 @@ def find(k: Kernel) -> Outcome:
     few = "Index arithmetic is less than half of the executed instructions."
     if not total or integer + special < enough:
         return k.ruled_out(few, measured)
-    # Integers that come from memory are what some kernels compute with: worth a remark where they
-    # divide, or where their pipe is the limit.
+    # Integers that come from memory or end in what is stored are what some kernels compute with: worth
+    # a remark where they divide, or where their pipe is the limit.
     data = _on_data(k)
     on_data = None if limits else data
     overhead = integer + special if divisions else integer * (1 - (on_data or 0.0))
     if overhead < enough:
         return k.ruled_out(few, measured)
-    from_memory = data is not None and data > 0.5
-    if limits and not divisions and from_memory:
+    values = data is not None and data > 0.5
+    if limits and not divisions and values:
         return _work(k, pipe, busy, measured)
     # Useful work may bring along one for each memory, floating-point, shuffle or matrix instruction:
     # an address step or a loop step.
@@ -90,8 +91,8 @@ def find(k: Kernel) -> Outcome:
             "Replace division and modulo by shifts and masks, by compile-time constants, or by 2-D and 3-D indices.",
             "If many numbers are divided by a value known before the launch, multiply by its reciprocal (fast division).",
         ]
-        if from_memory:
-            # Numbers that come from memory must be divided: by a reciprocal, not by another index.
+        if values:
+            # Such numbers must be divided: by a reciprocal, not by another index.
             kept = max(kept, overhead - count * (DIVISION - BY_RECIPROCAL))
             what = "reciprocals in place of divisions"
     left, multiplied = kept / overhead if overhead else 1.0, k.of_base("IMAD")
@@ -161,8 +162,8 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 
 def _on_data(k: Kernel) -> float | None:
-    """Part of the executed integer instructions that work on values from memory; None where
-    instructions were not counted one by one."""
+    """Part of the executed integer instructions that work on values from memory, or make those that
+    are stored; None where instructions were not counted one by one."""
     rows = [
         (i, row.executed)
         for i, row in enumerate(k.instructions)
@@ -171,7 +172,8 @@ def _on_data(k: Kernel) -> float | None:
     total = sum(n for _, n in rows)
     if not total:
         return None
-    data = attribution.flow_of(k.instructions).on_loaded_values()
+    flow = attribution.flow_of(k.instructions)
+    data = flow.on_loaded_values() | flow.into_stored_values()
     return sum(n for i, n in rows if i in data) / total
 
 
@@ -185,8 +187,8 @@ def _divisions(k: Kernel) -> int:
 
 
 def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Finding:
-    """Integers from memory are what the kernel computes with, and their pipe is the limit: a roof,
-    whose height only the algorithm changes."""
+    """Integers are what the kernel computes with, and their pipe is the limit: a roof, whose height
+    only the algorithm changes."""
     tensor, beside, shown = k.model.busy("tensor"), "", None
     what = "Use instructions that do more: LOP3 for three operands, PRMT for bytes, DP4A for byte products."
     if tensor >= BESIDE:

@@ -96,7 +96,9 @@ def find(k: Kernel) -> Outcome:
             *_advice(k),
             triton=(
                 "Triton lays out shared memory itself. Try another block shape or num_warps, which change the layout.",
-                "Load operands in the order in which tl.dot reads them, so that no transposition passes through shared memory.",
+                "Load operands in the order in which tl.dot reads them, so that no transposition passes through shared memory."
+                if k.executed("tensor") != 0
+                else "Where tl.sum or tl.max runs in a loop, keep a block of partial results and reduce it once after the loop.",
             ),
         ),
         f"Wavefronts at the ideal{at(places)}, fewer short scoreboard and MIO throttle stalls.",
