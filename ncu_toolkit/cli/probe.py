@@ -11,17 +11,8 @@ from typing import Final
 
 import click
 
+from ncu_toolkit.cli import _options
 from ncu_toolkit.cli._common import Progress
-from ncu_toolkit.cli._options import (
-    KERNEL,
-    Chosen,
-    Output,
-    any_of,
-    formats,
-    option,
-    options,
-    switch,
-)
 from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -39,16 +30,16 @@ FORMATS: Final = ("text", "markdown", "brief", "json")
 
 
 @click.command("probe")
-@options(
-    kernels=f"{KERNEL} Repeat it, or separate names of rungs by commas.",
-    experiments=switch("Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program becomes "
-        "slower by it, with the same results]", "--experiments/--no-experiments", default=None),
-    top=option("Kernels in the table.", default=TOP, show_default=True),
-    form=formats(FORMATS, "Format to print."),
+@_options.options(
+    kernels=f"{_options.KERNEL} Repeat it, or separate names of rungs by commas.",
+    experiments=_options.switch("Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program "
+        "becomes slower by it, with the same results]", "--experiments/--no-experiments", default=None),
+    top=_options.option("Kernels in the table.", default=TOP, show_default=True),
+    form=_options.formats(FORMATS, "Format to print."),
     output="File to write instead of printing.",
 )  # fmt: skip
 def command(
-    chosen: Chosen, tuned: bool, experiments: bool | None, top: int, out: Output, program: tuple[str, ...]
+    chosen: _options.Chosen, tuned: bool, experiments: bool | None, top: int, out: _options.Output, program: tuple[str, ...]
 ) -> int:  # fmt: skip
     """Find what limits kernels where the GPU's performance counters are locked.
 
@@ -69,7 +60,7 @@ def command(
     notes: list[str] = []
     code, then = 0, ""
     if program:
-        pattern = any_of(chosen.kernels or ("",))
+        pattern = _options.any_of(chosen.kernels or ("",))
         patterns.compiled(pattern, "--kernel")
         found, verdicts, notes, code = _program(program, bool(experiments), top, pattern)
         if not experiments:

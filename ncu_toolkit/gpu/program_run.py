@@ -24,12 +24,7 @@ from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.report import framing, reader
-from ncu_toolkit.report.redact import (
-    redact_command,
-    redact_folder,
-    redact_in_place,
-    redact_text,
-)
+from ncu_toolkit.report.redact import redact_command, redact_folder, redact_in_place, redact_text
 from ncu_toolkit.report.slim import slim
 from ncu_toolkit.runs import store
 

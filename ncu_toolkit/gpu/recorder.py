@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -380,8 +380,7 @@ def _process(path: Path) -> RecordedProcess:
         found.notes.append(
             "another profiler began inside the program (PyTorch's?), and what came after that is not recorded: switch it off"
         )
-    values = {name: getattr(found, name) for name in found.__dataclass_fields__}
-    return RecordedProcess(**{**values, **last})
+    return replace(found, **last)
 
 
 def processes(folder: Path) -> list[RecordedProcess]:

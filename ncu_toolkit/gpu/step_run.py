@@ -83,10 +83,7 @@ def _alone(recorded: float) -> float:
 
 
 def picks(
-    step: Step,
-    account: Account,
-    most: int = program_run.DEFAULT_KERNELS,
-    seconds: float = math.inf,
+    step: Step, account: Account, most: int = program_run.DEFAULT_KERNELS, seconds: float = math.inf
 ) -> tuple[int, ...]:
     """The kernels worth profiling, by their places in `Trace.shapes`: kernels that hold 95 % of the
     step's kernel time (`choice.choose`), as many as `most` launches and `seconds` of ncu allow, and

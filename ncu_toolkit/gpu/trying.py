@@ -26,11 +26,7 @@ from ncu_toolkit.analysis.analyze import Analysis
 from ncu_toolkit.analysis.program import judged as judged_trace
 from ncu_toolkit.analysis.trial import TryRun, judged, save_trial, trial_path
 from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import (
-    EnvironmentProblem,
-    UsageProblem,
-    did_you_mean,
-)
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, did_you_mean
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import CLOCK
 from ncu_toolkit.diagnosis.program import together
@@ -552,8 +548,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             if not variant.on:
                 raise
             return replace(found, problem=error.message), None
-        word = step.word
-        return replace(found, us=step.wall_us, steps=len(step.windows), word=word), trace
+        return replace(found, us=step.wall_us, steps=len(step.windows), word=step.word), trace
 
     def _let(self, started: _Started) -> None:
         """It is its turn."""

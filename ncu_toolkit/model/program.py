@@ -21,11 +21,18 @@ Lack = Literal["wall time", "host calls", "marks", "lines", "shapes", "registers
 STEP_RANGE: Final = "ncu_toolkit.step"
 
 
-class Op(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Work of a GPU: a kernel, a copy, or a set of memory."""
-
+class Interval(msgspec.Struct, frozen=True):
     start: int
     end: int
+
+    @property
+    def us(self) -> float:
+        return (self.end - self.start) / 1e3
+
+
+class Op(Interval, frozen=True, array_like=True, gc=False):
+    """Work of a GPU: a kernel, a copy, or a set of memory."""
+
     kind: OpKind
     shape: int = -1
     """Of a kernel: its place in `Trace.shapes`."""
@@ -43,10 +50,6 @@ class Op(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of a copy between host and device: whether the host's memory is pinned; None if unknown."""
     node: int = 0
     """Of work in a CUDA graph: the node's id; else 0."""
-
-    @property
-    def us(self) -> float:
-        return (self.end - self.start) / 1e3
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -105,18 +108,12 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         return f"<Trace of {self.program or 'a program'}: {kernels} launches, by {self.source}>"
 
 
-class Window(msgspec.Struct, frozen=True):
+class Window(Interval, frozen=True):
     """One step in a trace: from `start` to `end` nanoseconds; its work is `Trace.ops[first:last]`
     without what `Step.ops` leaves out."""
 
-    start: int
-    end: int
     first: int
     last: int
-
-    @property
-    def us(self) -> float:
-        return (self.end - self.start) / 1e3
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,19 +166,13 @@ GapCause = Literal["host late", "sync", "copy", "allocation", "between", "unknow
 OTHER_WORK_US: Final = 200.0
 
 
-class IdleGap(msgspec.Struct, frozen=True):
+class IdleGap(Interval, frozen=True):
     """Time of a step in which the GPU did nothing. `before` is the place in `Step.ops` of the work
     that ended it, `call` that of the call in `Trace.calls` that explains it (-1 for none)."""
 
-    start: int
-    end: int
     cause: GapCause
     before: int = -1
     call: int = -1
-
-    @property
-    def us(self) -> float:
-        return (self.end - self.start) / 1e3
 
     @property
     def key(self) -> str:

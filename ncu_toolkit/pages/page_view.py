@@ -113,7 +113,7 @@ def _folds(
     yield step
     checks = checks_table(entry) if entry and profile is entry.main else None
     if checks:
-        line = f"{plural(len(checks.rows), 'prediction')} from the kernel's header"
+        line = f"{units.counted(len(checks.rows), 'prediction')} from the kernel's header"
         yield Fold("expected", "Expected", line, (("bare", checks),), spoils=True)
     if launch.complete:
         yield memory_fold(profile, shown, uses(profile, diagnosis.bounds))
@@ -124,22 +124,17 @@ def _folds(
     yield _evidence(diagnosis, profile, shown)
     yield _considered(diagnosis)
     if profile.rules:
-        line = plural(len(profile.rules), "message")
+        line = units.counted(len(profile.rules), "message")
         rules = rules_table(profile)
         yield Fold("rule-section", "Nsight's rules", line, (("bare", rules),), spoils=True)
     metrics, claim = metrics_table(profile), _claim(entry)
     parts = [("facts", facts), *([("claim", claim)] if claim else []), ("bare", metrics)]
-    yield Fold("figures", "All figures", plural(len(metrics.rows), "figure"), tuple(parts))
+    yield Fold("figures", "All figures", units.counted(len(metrics.rows), "figure"), tuple(parts))
     size = entry.variant.size if entry else ""
     typed = commands(book.run, entry.rung if entry else "", size)
     typed += opening(book.run, profile.origin.file)
     how = (*(("command", command) for command in typed), ("files", _files(book, profile)))
-    yield Fold("reproduce", "Reproduce", plural(len(typed), "command"), how)
-
-
-def plural(n: int, one: str, many: str = "") -> str:
-    """As `units.counted`, with thin spaces in thousands."""
-    return f"{units.count(n)} {one if n == 1 else many or one + 's'}"
+    yield Fold("reproduce", "Reproduce", units.counted(len(typed), "command"), how)
 
 
 #: Gains to choose from: up to which factor, in words.
@@ -340,8 +335,8 @@ def _evidence(diagnosis: Diagnosis, profile: Profile, shown: Card) -> Fold | Non
         return None
     advise = shown.state != "roof"
     first, *others = (_finding(found, advise) for found in diagnosis.findings)
-    line = plural(len(first.evidence.rows), "figure")
-    line += f", {plural(len(others), 'other cause')}" if others else ""
+    line = units.counted(len(first.evidence.rows), "figure")
+    line += f", {units.counted(len(others), 'other cause')}" if others else ""
     notes = [note for note in diagnosis.notes if note != profile.launch.status]
     parts: list[tuple[str, Any]] = [("finding", first), *(("note", visible(n)) for n in notes)]
     parts += [("heading", "Other causes found"), ("causes", others)] if others else []
@@ -407,7 +402,7 @@ def _considered(diagnosis: Diagnosis) -> Fold | None:
     if not ruled_out:
         return None
     skipped = sum(ruled.outcome == "abstained" for ruled in ruled_out)
-    line = f"{plural(len(ruled_out) - skipped, 'cause')} checked"
+    line = f"{units.counted(len(ruled_out) - skipped, 'cause')} checked"
     line += f", {skipped} skipped for lack of data" if skipped else ""
     parts = (("table", considered_table("Bottleneck", cause_cell, ruled_out)),)
     return Fold("ruled-out", NOT_FOUND, line, parts, spoils=True)

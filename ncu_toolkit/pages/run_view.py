@@ -23,15 +23,7 @@ from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, book_for
 from ncu_toolkit.pages.calibration import calibration, predictions
 from ncu_toolkit.pages.family_view import family_view
-from ncu_toolkit.pages.page_view import (
-    Neighbours,
-    beside,
-    commands,
-    opening,
-    page_link,
-    page_view,
-    plural,
-)
+from ncu_toolkit.pages.page_view import Neighbours, beside, commands, opening, page_link, page_view
 from ncu_toolkit.render.text import RunText
 from ncu_toolkit.report import reader
 
@@ -132,8 +124,8 @@ def others(book: Book, alike: Sequence[Kind]) -> Answer | None:
     for members in book.groups:
         launch = members[0].launch
         if not launch.complete:
-            counted = f" ({plural(len(members), 'launch', 'launches')})" if members[1:] else ""
-            notes.append(visible(f"{launch.status}: {launch.function}{counted}"))
+            many = f" ({units.counted(len(members), 'launch', 'launches')})" if members[1:] else ""
+            notes.append(visible(f"{launch.status}: {launch.function}{many}"))
     return replace(answer(alike, notes), points=tuple(_chains(book))[:CARDS])
 
 

@@ -26,7 +26,6 @@ def test_it_is_for_causes_and_classes_that_exist(switch: Switch) -> None:
 
 def test_it_can_be_applied_and_kept(switch: Switch) -> None:
     assert bool(switch.environment) + bool(switch.hooks) + bool(switch.build) >= 1
-    assert set(switch.keep) <= set(switch.modules)
     assert switch.keep
     values = "".join((*switch.keep.values(), *switch.build))
     assert ("{}" in values) == bool(switch.values)

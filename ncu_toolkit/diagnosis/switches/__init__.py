@@ -1,7 +1,7 @@
 """Changes that make a program faster and need no change of its files: what `ncu-toolkit try` throws
 and times. One module a switch, whose docstring says what it does, when it is of no use, and where
-that stands; its names in capitals are the fields of `Switch`. Everything is discovered: a new module
-in this folder is a new switch.
+that stands; its id is the file's name, and its names in capitals are the fields of `Switch`. Everything
+is discovered: a new module in this folder is a new switch.
 
 The program's own Python, of any environment, runs these files too (gpu/inside/switching.py): they
 import the standard library alone, and nothing of this package."""
@@ -27,8 +27,6 @@ class Switch:
     id: str
     title: str
     """What it does, in a few words."""
-    modules: tuple[str, ...]
-    """Python modules of which the program must use one; "" for a program without any of them."""
     needs: str
     """What it changes, as `the program has no ...` ends: `optimizer of PyTorch`."""
     differs: str
@@ -37,7 +35,8 @@ class Switch:
     """By how much, relative, numbers that the program prints may differ; infinite where it computes
     something else."""
     keep: Mapping[str, str]
-    """The line that makes it permanent, by module; "{}" in one is the value."""
+    """The line that makes it permanent, by Python module, of which the program must use one; "" for a
+    program without any of them. "{}" in a line is the value."""
     path: Path
     least_cc: tuple[int, int] = (0, 0)
     """The least compute capability that has it."""
@@ -58,6 +57,10 @@ class Switch:
     gpu/inside/switching.py (`Thrown`)."""
 
     @property
+    def modules(self) -> tuple[str, ...]:
+        return tuple(self.keep)
+
+    @property
     def about(self) -> str:
         """What it does and when it is of no use."""
         return str(importlib.import_module(f"{__name__}.{self.path.stem}").__doc__)
@@ -71,7 +74,8 @@ class Switch:
 def _declared(module: ModuleType) -> Switch:
     names = [each.name for each in fields(Switch) if hasattr(module, each.name.upper())]
     values = {name: getattr(module, name.upper()) for name in names}
-    return Switch(path=Path(str(module.__file__)), **values)
+    path = Path(str(module.__file__))
+    return Switch(id=path.stem.replace("_", "-"), path=path, **values)
 
 
 @lru_cache(maxsize=1)

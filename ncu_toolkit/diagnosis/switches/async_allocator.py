@@ -4,10 +4,8 @@ without waiting for the GPU.
 Source: PyTorch documentation, "CUDA semantics: Memory management"; CUDA C++ Programming Guide, "Stream
 Ordered Memory Allocator"."""
 
-ID = "async-allocator"
 TITLE = "CUDA's stream-ordered allocator"
 CAUSES = ("allocation-in-step",)
-MODULES = ("torch",)
 NEEDS = "memory of PyTorch's allocator"
 GROUP = "allocator"
 DIFFERS = "Nothing."

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-ID = "batch-size"
 TITLE = "A larger batch"
 CAUSES = ("idle-streams", "launch-bound")
-MODULES = ("torch",)
 NEEDS = "DataLoader with a batch size"
 DIFFERS = "The program does other steps: what it prints is not compared."
 TOLERANCE = float("inf")

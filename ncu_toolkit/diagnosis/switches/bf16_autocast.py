@@ -6,10 +6,8 @@ Source: PyTorch documentation, "Automatic Mixed Precision"."""
 
 from typing import Any
 
-ID = "bf16-autocast"
 TITLE = "BF16 by automatic mixed precision"
 CAUSES = ("fp32-matmul", "tensor-core-unused")
-MODULES = ("torch",)
 LEAST_CC = (8, 0)
 NEEDS = "FP32 module of PyTorch on the GPU"
 GROUP = "precision"

@@ -6,11 +6,9 @@ Source: PyTorch documentation, "Channels Last Memory Format in PyTorch"."""
 
 from typing import Any
 
-ID = "channels-last"
 TITLE = "Images with the channels last"
 CAUSES = ("layout-copies",)
 CLASSES = ("convolution",)
-MODULES = ("torch",)
 NEEDS = "module with 2-dimensional convolutions on the GPU"
 DIFFERS = "Other algorithms add in another order."
 TOLERANCE = 1e-2

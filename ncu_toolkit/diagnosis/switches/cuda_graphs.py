@@ -6,10 +6,8 @@ Source: PyTorch documentation, "torch.compile" (mode="reduce-overhead") and "CUD
 
 from typing import Any
 
-ID = "cuda-graphs"
 TITLE = "CUDA graphs of the compiled model"
 CAUSES = ("launch-bound", "small-ops-loop")
-MODULES = ("torch",)
 NEEDS = "module of PyTorch on the GPU that is not compiled"
 GROUP = "compile"
 DIFFERS = "Fused operators round less often, and dropout draws other numbers. Outputs of one call are overwritten by the next."

@@ -5,10 +5,8 @@ Source: PyTorch documentation, "Performance Tuning Guide": enable cuDNN auto-tun
 
 from typing import Any
 
-ID = "cudnn-benchmark"
 TITLE = "cuDNN's benchmark mode"
 CLASSES = ("convolution",)
-MODULES = ("torch",)
 NEEDS = "convolution"
 DIFFERS = "Other algorithms add in another order, and the choice can differ from run to run."
 TOLERANCE = 1e-2

@@ -3,10 +3,8 @@ holes, so that fewer calls go to the driver.
 
 Source: PyTorch documentation, "CUDA semantics: Memory management"."""
 
-ID = "expandable-segments"
 TITLE = "Memory in segments that grow"
 CAUSES = ("allocation-in-step",)
-MODULES = ("torch",)
 NEEDS = "memory of PyTorch's allocator"
 GROUP = "allocator"
 DIFFERS = "Nothing."

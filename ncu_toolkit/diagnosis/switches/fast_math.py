@@ -2,10 +2,8 @@
 
 Source: NVIDIA CUDA Compiler Driver, --use_fast_math."""
 
-ID = "fast-math"
 TITLE = "Fast functions of single precision"
 CAUSES = ("special-function-pressure", "instruction-throughput")
-MODULES = ("",)
 NEEDS = "command that builds it"
 DIFFERS = "Functions are off by some units in the last places; denormals are 0."
 TOLERANCE = 1e-3

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-ID = "fused-optimizer"
 TITLE = "The optimizer's fused form"
 CAUSES = ("optimizer-launches", "launch-bound", "small-ops-loop")
 CLASSES = ("optimizer",)
-MODULES = ("torch",)
 NEEDS = "optimizer of PyTorch that has a fused form"
 GROUP = "optimizer"
 DIFFERS = "Sums of an update are rounded in another order."

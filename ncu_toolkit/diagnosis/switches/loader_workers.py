@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-ID = "loader-workers"
 TITLE = "Batches made ahead by worker processes"
 CAUSES = ("host-work",)
-MODULES = ("torch",)
 NEEDS = "DataLoader that works in the program's process"
 DIFFERS = "Data that are drawn at random differ: each worker draws for itself."
 TOLERANCE = 0.0

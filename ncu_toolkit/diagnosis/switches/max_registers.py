@@ -3,10 +3,8 @@ does not fit into registers goes to local memory.
 
 Source: NVIDIA CUDA Compiler Driver, --maxrregcount."""
 
-ID = "max-registers"
 TITLE = "A limit on registers"
 CAUSES = ("low-occupancy", "memory-latency")
-MODULES = ("",)
 NEEDS = "command that builds it"
 GROUP = "max-registers"
 DIFFERS = "Nothing."

@@ -6,10 +6,8 @@ Source: Numba documentation, "Choosing the block size"."""
 
 from typing import Any
 
-ID = "numba-block"
 TITLE = "Threads of a block of a Numba kernel"
 CAUSES = ("low-occupancy", "grid-too-small")
-MODULES = ("numba",)
 NEEDS = "Numba kernel of that name with blocks of one axis"
 GROUP = "numba-block"
 DIFFERS = "Nothing, if the kernel takes blocks of any size."

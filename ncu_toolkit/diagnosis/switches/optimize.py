@@ -2,10 +2,8 @@
 
 Source: NVIDIA CUDA Compiler Driver, --optimize and --device-debug."""
 
-ID = "optimize"
 TITLE = "Optimized code"
 CAUSES = ("debug-build",)
-MODULES = ("",)
 NEEDS = "command that builds it"
 DIFFERS = "Multiplications and additions are fused, and sums may be rounded in another order."
 TOLERANCE = 1e-4

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-ID = "optimizer-foreach"
 TITLE = "The optimizer's foreach form"
 CAUSES = ("optimizer-launches",)
 CLASSES = ("optimizer",)
-MODULES = ("torch",)
 NEEDS = "optimizer of PyTorch that asks for the loop over tensors"
 GROUP = "optimizer"
 DIFFERS = "Nothing but the order of rounding."

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-ID = "pinned-copies"
 TITLE = "Batches in pinned memory, copied asynchronously"
 CAUSES = ("host-copy", "serial-copies")
-MODULES = ("torch",)
 NEEDS = "DataLoader that does not pin its batches"
 DIFFERS = "Nothing, unless the program writes into a batch while it is copied."
 TOLERANCE = 0.0

@@ -5,10 +5,8 @@ Source: PyTorch documentation, torch.nn.attention.sdpa_kernel; cuDNN documentati
 
 from typing import Any
 
-ID = "sdpa-cudnn"
 TITLE = "cuDNN's attention first"
 CLASSES = ("attention",)
-MODULES = ("torch",)
 LEAST_CC = (8, 0)
 NEEDS = "call of scaled_dot_product_attention"
 DIFFERS = "Sums of the softmax are rounded in another order."

@@ -6,10 +6,8 @@ NVIDIA_TF32_OVERRIDE and CUPY_TF32."""
 
 from typing import Any
 
-ID = "tf32"
 TITLE = "TF32 for FP32 products and convolutions"
 CAUSES = ("fp32-matmul", "tensor-core-unused")
-MODULES = ("torch", "jax", "cupy", "")
 LEAST_CC = (8, 0)
 NEEDS = "FP32 product of a library"
 GROUP = "precision"

@@ -5,10 +5,8 @@ Source: Triton documentation, triton.Config."""
 
 from typing import Any
 
-ID = "triton-stages"
 TITLE = "Pipeline stages of a Triton kernel"
 CAUSES = ("memory-latency",)
-MODULES = ("triton",)
 NEEDS = "Triton kernel of that name"
 GROUP = "triton-stages"
 DIFFERS = "Nothing."

@@ -5,10 +5,8 @@ Source: Triton documentation, triton.Config."""
 
 from typing import Any
 
-ID = "triton-warps"
 TITLE = "Warps of a Triton kernel"
 CAUSES = ("low-occupancy", "memory-latency", "local-memory-traffic")
-MODULES = ("triton",)
 NEEDS = "Triton kernel of that name"
 GROUP = "triton-warps"
 DIFFERS = "Sums of a block are added in another order."

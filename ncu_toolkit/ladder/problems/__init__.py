@@ -6,19 +6,10 @@ import pkgutil
 from functools import cache
 
 from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder.problems.base import (
-    ArraySpec,
-    Case,
-    Expected,
-    Problem,
-    Scalar,
-    Size,
-    Verified,
-    compare,
-)
+from ncu_toolkit.ladder.problems.base import ArraySpec, Case, Expected, Problem, Size, compare
 
 __all__ = [
-    "ArraySpec", "Case", "Expected", "Problem", "Scalar", "Size", "Verified", "compare", "families", "problem_for",
+    "ArraySpec", "Case", "Expected", "Problem", "Size", "compare", "families", "problem_for",
 ]  # fmt: skip
 
 

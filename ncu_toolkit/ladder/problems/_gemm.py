@@ -23,14 +23,16 @@ class Gemm(Problem):
     #: Derived arrays that hold B by columns.
     by_columns: ClassVar[tuple[str, ...]]
 
-    def copies(self, case: Case) -> Mapping[str, ArraySpec]:
-        """The derived arrays: A and B with rows of another length, padded with zeros."""
+    def copies(self, case: Case) -> Mapping[str, tuple[int, int]]:
+        """Shapes of the derived arrays: A and B with rows of another length, padded with zeros."""
         raise NotImplementedError
 
     def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
         m, n, k = extents(case)
         a, b = ArraySpec((m, k), case.dtype), ArraySpec((k, n), case.dtype)
-        return {"A": a, "B": b, **self.copies(case), "C": ArraySpec((m, n), case.dtype, "output")}
+        shapes = self.copies(case).items()
+        derived = {name: ArraySpec(at, case.dtype, "derived", name[0]) for name, at in shapes}
+        return {"A": a, "B": b, **derived, "C": ArraySpec((m, n), case.dtype, "output")}
 
     def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
         """Uniform in [-1, 1), rounded to the dtype."""

@@ -8,15 +8,7 @@ from typing import Any, ClassVar
 import numpy
 
 from ncu_toolkit.ladder.problems._gemm import Gemm, extents
-from ncu_toolkit.ladder.problems.base import (
-    MAX_DIMENSION,
-    UNIT,
-    Array,
-    ArraySpec,
-    Case,
-    Expected,
-    padded,
-)
+from ncu_toolkit.ladder.problems.base import MAX_DIMENSION, UNIT, Array, Case, Expected, padded
 
 #: How many standard deviations a rounding error or a partial sum may stray. Hoeffding: one strays
 #: further with a probability of at most 2 exp(-LAMBDA^2 / 2) = 4e-22, so that of the 1e12 roundings
@@ -52,15 +44,12 @@ class GemmFp32(Gemm):
     largest_extent = MAX_DIMENSION - 65535
     by_columns = ("B_col",)
 
-    def copies(self, case: Case) -> Mapping[str, ArraySpec]:
+    def copies(self, case: Case) -> Mapping[str, tuple[int, int]]:
         m, n, k = extents(case)
-        shapes = {
+        return {
             "B_col": (n, k),
             "A_pitched": (m, padded(k, PITCH_ELEMENTS)),
             "B_pitched": (k, padded(n, PITCH_ELEMENTS)),
-        }
-        return {
-            name: ArraySpec(shape, case.dtype, "derived", name[0]) for name, shape in shapes.items()
         }
 
     def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:

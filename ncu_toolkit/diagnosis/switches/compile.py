@@ -6,10 +6,8 @@ Source: PyTorch documentation, "torch.compile" and nn.Module.compile."""
 
 from typing import Any
 
-ID = "compile"
 TITLE = "torch.compile of the model"
 CAUSES = ("spelled-out", "unfused-chain", "small-ops-loop", "launch-bound", "layout-copies", "unfused-attention")  # fmt: skip
-MODULES = ("torch",)
 NEEDS = "module of PyTorch on the GPU that is not compiled"
 GROUP = "compile"
 DIFFERS = "Fused operators round less often, and dropout draws other numbers."
