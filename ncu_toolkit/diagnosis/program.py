@@ -25,6 +25,7 @@ from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
 from ncu_toolkit.diagnosis.rules import step_rules, title
+from ncu_toolkit.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
@@ -172,11 +173,12 @@ def _joined(
 ) -> list[StepFinding]:
     """The step's findings and its kernels', small grids once: where other launches could run beside
     them the step has them, and counters that confirm it make it likelier. Else the counters' word is
-    better than the trace's."""
+    better than the trace's, where they know the cause."""
+    told = {shape for shape, (_, verdict) in known.items() if verdict.primary.bottleneck != UNKNOWN}
     kept = [
         each
         for each in found
-        if each.rule != GRID or not all(s.ops[at].shape in known for at in each.ops)
+        if each.rule != GRID or not all(s.ops[at].shape in told for at in each.ops)
     ]
     at = next((i for i, each in enumerate(kept) if each.rule == SMALL_GRIDS), None)
     if at is None:

@@ -140,6 +140,37 @@ def test_layers_are_no_loop_of_small_launches() -> None:
     assert of_rule(found, "idle-streams") is not None
 
 
+def test_an_authors_own_long_launches_of_few_blocks_have_a_grid_too_small() -> None:
+    """Not a library's, nor short ones: a launch takes some microseconds, however many blocks it has."""
+    grid, streams = "grid-too-small", "idle-streams"
+    for first, second, us, rule in (
+        ("scan_kernel", "scan_kernel", 900.0, grid),
+        ("scan_kernel", "back(float*)", 900.0, grid),
+        ("scan_kernel", "scan_kernel", 12.0, streams),
+        ("scan_kernel", programs.TANH, 900.0, streams),
+        (programs.TANH, programs.TANH, 900.0, streams),
+    ):
+        step, account = step_of(kernels(first, programs.ADD, second, us=us), grids=[16, 528, 16])
+        found = of_rule(diagnose_program(step, account), rule)
+        assert found is not None, (first, second, us)
+        assert found.ops == (0, 2)
+        assert found.ceiling_us == pytest.approx(2 * us * (1 - 16 / 132))
+        step, account = step_of(kernels("scan_kernel", programs.ADD, us=us), grids=[16, 528])
+        told = named(diagnose_program(step, account, known(0, 0.9, grid)))
+        assert told == [grid if us > 100 else streams], "counters confirm what the trace shows"
+
+
+def test_grids_of_several_kernels_are_told_once() -> None:
+    step, account = step_of(kernels("scan_kernel", "back(float*)", us=900.0), grids=[8, 16])
+    found = diagnose_program(step, account)
+    assert named(found) == ["grid-too-small"]
+    assert found.findings[0].title == "Grid too small in scan_kernel and 1 more"
+    assert "2 launches of at most 16 blocks for 132 SMs: " in found.findings[0].summary
+    unknown = replace(known(0, 0.9)[0][1].primary, bottleneck="unknown", speedup=None)
+    counted = {shape: (None, Diagnosis((unknown,))) for shape in (0, 1)}
+    assert named(diagnose_program(step, account, counted)) == ["grid-too-small"]
+
+
 def test_fused_attention_and_a_router_are_no_attention() -> None:
     for between in ([programs.FLASH], [programs.SOFTMAX, "void topk_kernel<float>(float*)"]):
         step, account = step_of(kernels(programs.sgemm(), *between, programs.sgemm()))

@@ -13,7 +13,7 @@ Launches with few blocks take a large part of the step, and no other work runs b
 What to change
 Split the work of each launch into more blocks, or give it more work: a larger batch, or requests
 served together. Launch independent work on several streams, or capture it in a graph whose branches run
-side by side.
+side by side. Long launches of the author's own kernels are told as those kernels' cause (grid-too-small).
 
 When the advice is wrong
 The work of a launch cannot be split, and each needs the result of the one before, which no trace
@@ -29,12 +29,14 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.kernel import authored, made_by
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.diagnosis.rules.grid_too_small import CALL, SPLIT
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
-#: The cause of a step of one launch: what counters call it.
+#: The cause of a step of one launch, or of the author's own kernels: what counters call it.
 GRID: Final = "grid-too-small"
 TITLE: Final = "Grids that do not fill the GPU"
 FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
@@ -43,6 +45,9 @@ LONG: Final = Threshold(
 )
 SHARE: Final = Threshold(
     0.2, "every program has some small launches: reductions' ends, parameters of small layers"
+)
+OWN: Final = Threshold(
+    0.8, "with most of what all SMs at work would save, the author's grids are the first to change"
 )
 
 
@@ -54,21 +59,17 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
     update = _patterns.optimizer(s)
     taken = set(update.ops) if update else set()
-    small = [
-        at
+    small = {
+        at: launch
         for at, launch in enumerate(s.launches)
         if launch is not None
         and at not in taken
         and s.classes[at] != "collective"
         and launch.blocks < FILLS.value * sms
         and s.ops[at].us >= LONG.value
-    ]
+    }
     us = s.us(small)
-    stays = sum(
-        s.account.exclusive_us[at] * launch.blocks / sms
-        for at in small
-        if (launch := s.launches[at])
-    )
+    filled = {at: s.account.exclusive_us[at] * small[at].blocks / sms for at in small}
     evidence = (
         s.part("small_grids", "In small grids", us,
                f"Part of the {s.word} in launches of fewer blocks than half of the SMs, with nothing beside them.", SHARE),
@@ -78,30 +79,29 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(
             f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence
         )
-    launched = [launch for launch in s.launches if launch]
-    if len(launched) == 1 and (only := launched[0]):
-        # nothing in the step could run beside it
-        found = s.finding(
-            f"{only.function or only.kernel}, 1 launch, {s.of_step(us)}: {units.counted(only.blocks, 'block')} for {sms} SMs leave the others "
-            "without work.",
-            "medium",
-            us - stays,
-            ops=small,
-            evidence=evidence,
-            advice=("Split the work into more and smaller blocks: at least one per SM.",),
-        )
-        return msgspec.structs.replace(found, rule=GRID, title=f"{title(GRID)} in {only.function}")
-    return s.finding(
-        f"{units.counted(len(small), 'launch', 'launches')} of fewer blocks than half of the {sms} SMs: {s.of_step(us)}. The other SMs "
-        f"are idle meanwhile.",
-        "low",
+    # nothing in the step could run beside its only launch; an author's own are split, down to the
+    # time that a launch takes anyway
+    alone = sum(launch is not None for launch in s.launches) == 1
+    own = [at for at in small if alone or authored(small[at].kernel)]
+    least = sum(s.us([at]) - max(filled[at], LONG.value * (not alone)) for at in own)
+    grid = least >= OWN.value * (us - sum(filled.values()))
+    work = own if grid else [*small]
+    us, stays = s.us(work), sum(filled[at] for at in work)
+    blocks = {small[at].blocks for at in work}
+    few = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
+    work.sort(key=s.account.exclusive_us.__getitem__, reverse=True)
+    found = s.finding(
+        f"{units.counted(len(work), 'launch', 'launches')} of {few} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
+        "medium" if grid else "low",
         us - stays,
-        ops=small,
+        ops=sorted(work),
         evidence=evidence,
         arithmetic=(
             f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
         ),
-        advice=s.advice(
+        advice=CALL.get(made_by(small[work[0]].kernel) or "cuda", SPLIT)
+        if grid
+        else s.advice(
             "Split the work of each launch into more blocks, or launch independent work on several streams.",
             torch=(
                 "Use a larger batch, or serve requests together.",
@@ -109,3 +109,6 @@ def find(s: StepFacts) -> StepOutcome:
             ),
         ),
     )
+    names = units.shortlist([*dict.fromkeys(small[at].function for at in work)], 1)
+    grids = msgspec.structs.replace(found, rule=GRID, title=f"{title(GRID)} in {names}")
+    return grids if grid else found

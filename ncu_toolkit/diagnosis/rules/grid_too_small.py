@@ -43,7 +43,12 @@ NCU: Final = (
 FROM_SHAPE: Final = True
 CONFIRMED_BY: Final = ()
 CODE_RANK: Final = 9
-
+#: What the kernel's author does, and then what its caller does.
+SPLIT: Final = (
+    "Split the work into more and smaller blocks: at least one per SM, better several.",
+    "Split a long loop (over K, or over elements) across blocks. A second pass combines the parts, or carries from chunk to chunk of a scan.",
+    "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
+)
 
 CALL: Final = {
     "torch": (
@@ -93,7 +98,6 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out(f"Every SM has a block, and {why}", measured)
     room = max(1.0, spread / waves) if waves else 1.0
     few, one_each = units.counted(blocks, "block"), Threshold(float(sms), "one per SM")
-    batch = "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams."
     # With a block on nearly every SM what is gained is room in busy SMs, not idle ones.
     idle = spread < WORKING.value
     counted = k.stated("grid_size", blocks, "<", one_each, f"Blocks of the launch, for {sms} SMs.")
@@ -103,16 +107,7 @@ def find(k: Kernel) -> Outcome:
         else f"The grid is too small: {few} fill {percent(waves)} of the block slots of the SMs, which have room for more warps.",
         Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room),
         (measured, counted, "active_fraction achieved_occupancy theoretical_occupancy"),
-        k.advice(
-            "Split the work into more and smaller blocks: at least one per SM, better several.",
-            "Split a long loop (over K, or over elements) across blocks, and combine the partial results.",
-            batch,
-            triton=(
-                "Use more programs: a smaller block for each, at least one program per SM, better several.",
-                "Split a long loop (over K, or over elements) across programs, and combine the partial results.",
-                batch,
-            ),
-        ),
+        k.advice(*SPLIT, triton=tuple(line.replace("blocks", "programs") for line in SPLIT)),
         "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one.",
         confidence="high" if idle else "medium",
     )
