@@ -62,7 +62,7 @@ def test_cases_that_agree_predict_each_other() -> None:
     assert "10 programs" in cases.table(given)[-1]
 
 
-@pytest.mark.slow  # it reads the reports of 79 programs
+@pytest.mark.slow  # it reads the reports of 57 programs
 def test_the_table_in_the_package_is_of_the_cases_on_record() -> None:
     programs = score.development(score.FOLDER / "recordings", score.read_labels(score.FOLDER))
     assert cases.MODULE.read_text() == cases.written(cases.cases(programs)), (
