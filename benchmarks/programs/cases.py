@@ -3,7 +3,7 @@
 Prints the cases by cause, and how well they predict each other. `--write` puts them into
 ncu_toolkit/diagnosis/achieved.py. A program counts once for each cause. The cases are
 
-- the programs, sealed ones since they were scored, whose label is the first cause that is found (score.py),
+- the programs of `score.development` whose label is the first cause that is found (score.py),
 - pairs of traces that others published, `published.json` (docs/decisions/32-program-first.md); `most_ms` is what
   `mended_us` says of the first,
 - trials on a GPU, docs/data/try.json: what one switch saved, of the ceiling of the findings that it is for. Not of

@@ -248,8 +248,8 @@ def read(
 
 
 def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram]:
-    """The recorded programs from which savings are expected: the sealed half was scored on 2026-11-24.
-    The second set, scored on 2026-11-28, is not among them yet."""
+    """The recorded programs from which savings are expected: those of both halves, without the second
+    set."""
     return [each for which in ("development", "sealed") for each in read(folder, labels, which)[0]]
 
 

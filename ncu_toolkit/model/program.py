@@ -22,6 +22,8 @@ STEP_RANGE: Final = "ncu_toolkit.step"
 
 
 class Interval(msgspec.Struct, frozen=True):
+    """From `start` to `end`, nanoseconds of the trace's clock."""
+
     start: int
     end: int
 

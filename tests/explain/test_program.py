@@ -469,7 +469,7 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is
         part = msgspec.structs.replace(found, step=msgspec.structs.replace(step, trace=seen))
         card = explain.program_answer(part, {0: (profile, Diagnosis((finding,)))}).cards[0]
         assert (card.gain, card.summary, card.do) == (gain, slow, ("Change it.",))
-    # seen for a third of its time only: nothing is said of the rest but that it was not seen
+    # profiled for a third of its time: the answer names the kernels that were not
     several = (own, *(Launch(name, name, (64, 1, 1), (256, 1, 1)) for name in ("mid", "nvjet_a")))
     ends = (0, 3_000_000, 6_200_000, 9_500_000)
     ops = tuple(Op(a, b, "kernel", at) for at, (a, b) in enumerate(itertools.pairwise(ends)))

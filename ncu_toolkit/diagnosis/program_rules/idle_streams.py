@@ -109,6 +109,7 @@ def find(s: StepFacts) -> StepOutcome:
             ),
         ),
     )
+    if not grid:
+        return found
     names = units.shortlist([*dict.fromkeys(small[at].function for at in work)], 1)
-    grids = msgspec.structs.replace(found, rule=GRID, title=f"{title(GRID)} in {names}")
-    return grids if grid else found
+    return msgspec.structs.replace(found, rule=GRID, title=f"{title(GRID)} in {names}")
