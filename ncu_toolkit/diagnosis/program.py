@@ -5,7 +5,7 @@ Order: by ceiling, weighted by how sure the cause is (SURE). A ceiling is the mo
 cause that may not hold reaches it less often: one called possible goes before a clear one only with
 more than twice its ceiling.
 
-A finding nearly all of whose time belongs to findings before it (COVERED) is not shown, since its fix
+A finding nearly all of whose time goes with findings before it (COVERED) is not shown, since its fix
 would find nothing left to save. What all fixes save together counts each launch and each gap once,
 with the largest part that a fix takes of it: fixes of the same time do not add up."""
 
@@ -21,7 +21,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.achieved import expected
 from ncu_toolkit.diagnosis.engine import call_of
 from ncu_toolkit.diagnosis.kernel import CALL, made_by
-from ncu_toolkit.diagnosis.program_rules import _patterns
+from ncu_toolkit.diagnosis.program_rules import _double, _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
 from ncu_toolkit.diagnosis.rules import step_rules, title
@@ -108,6 +108,7 @@ def diagnose_program(
                     outcome, rule=name, title=outcome.title or rule.TITLE
                 )
             found.append(outcome)
+    found += filter(None, (_double.find(s),))
     found = _merged(found, considered, s)
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
     found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
@@ -336,19 +337,20 @@ def _uncovered(
     """Findings with enough time of their own, and why the others are left out."""
     shown: list[StepFinding] = []
     left_out: list[NoFinding] = []
-    taken: dict[tuple[str, int], StepFinding] = {}
+    taken: dict[tuple[str, int], tuple[float, StepFinding]] = {}
     for finding in findings:
-        own = _own(finding, s.account)
+        own, part = _own(finding, s.account), part_saved(finding, s.account)
         whole = sum(own.values())
-        covered = sum(us for place, us in own.items() if place in taken)
+        # a roof is none where another saves any of its time
+        covered = sum(us * (finding.good or taken[at][0]) for at, us in own.items() if at in taken)
         if whole and covered >= COVERED.value * whole:
-            names = dict.fromkeys(f'"{taken[at].title}"' for at in own if at in taken)
+            names = dict.fromkeys(f'"{taken[at][1].title}"' for at in own if at in taken)
             said = f"{finding.title}: its time is that of {units.listed([*names])}, which can save more."
             left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
             continue
         shown.append(finding)
         for place in own:
-            taken.setdefault(place, finding)
+            taken.setdefault(place, (part, finding))
     return shown, left_out
 
 

@@ -128,6 +128,51 @@ def test_rule_of_nothing(name: str) -> None:
     assert outcome.reason
 
 
+# ---- double beside single ------------------------------------------------------------------------
+
+DOUBLE = programs.ADD.replace("float", "double")
+FFT = "void vector_fft<256u, EPT<8u>, 2u, 12u, (layout_t)0, unsigned int, double>(kernel_arguments_t<unsigned int>)"
+
+
+@pytest.mark.parametrize(
+    ("names", "double"),
+    [
+        ([programs.ADD, DOUBLE, DOUBLE, FFT], 3),
+        ([programs.sgemm(), DOUBLE.replace("double", "c10::complex<double>"), FFT], 2),
+        (["cupy_add__float32_float64_float64", "cupy_exp__float64_float64"], 1),
+        ([DOUBLE, FFT], 0),
+        ([programs.ADD, programs.MUL, programs.FOREACH_ADAM, programs.RANDOM], 0),
+        (["cupy_add__float64_float_float64", "cupy_exp__complex128_complex128"], 0),
+        (["scale(float*)", "scale<double>(double*)"], 0),
+        ([DOUBLE, "void scale<double>(double*, float)"], 0),
+        ([programs.ADD, *[DOUBLE] * 12], 0),
+    ],
+)
+def test_double_is_told_only_beside_single(names: list[str], double: int) -> None:
+    step, account = step_of(kernels(*names))
+    finding = of_rule(diagnose_program(step, account), "double-precision")
+    assert (finding is not None) == bool(double)
+    if finding:
+        assert (finding.title, finding.confidence) == ("Double precision", "low")
+        assert len(finding.ops) == double
+        assert finding.ceiling_us == pytest.approx(double * 25.0)
+
+
+def test_double_that_arithmetic_limits_saves_more_where_its_rate_is_low() -> None:
+    step, account = step_of(
+        kernels(programs.ADD, DOUBLE, FFT), device=replace(programs.H200, cc=(8, 9))
+    )
+    finding = of_rule(diagnose_program(step, account), "double-precision")
+    assert finding
+    assert finding.ceiling_us == pytest.approx(25.0 + 50.0 * 63 / 64)
+
+
+def test_a_finding_that_takes_half_of_a_time_hides_none_of_all_of_it() -> None:
+    copy = programs.TO_LAYOUT.replace("float", "double")
+    step, account = step_of(kernels(programs.sgemm(), copy, copy, FFT, FFT))
+    assert {"double-precision", "layout-copies"} <= {*named(diagnose_program(step, account))}
+
+
 # ---- steps made by hand -------------------------------------------------------------------------
 
 
