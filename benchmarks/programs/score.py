@@ -47,11 +47,13 @@ HEADINGS: Final = {
     "now": "The sealed half after its mends",
     "second": "The second sealed set",
     "second-now": "The second sealed set after its mends",
+    "third": "The third sealed set",
+    "third-now": "The third sealed set after its mends",
 }
 #: What is scored once, the first that is not scored yet.
-SEALED: Final = ("sealed", "second")
+SEALED: Final = ("sealed", "second", "third")
 #: The same under the rules of today: development, once they were scored.
-NOW: Final = {"now": "sealed", "second-now": "second"}
+NOW: Final = {"now": "sealed", "second-now": "second", "third-now": "third"}
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule of ours says that work is
 #: repeated or done on padding: such a label is missed.
 OTHERS: Final = frozenset(("library", "none", "padding-work", "repeated-work"))
@@ -248,9 +250,12 @@ def read(
 
 
 def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram]:
-    """The recorded programs from which savings are expected: those of both halves, without the second
-    set."""
-    return [each for which in ("development", "sealed") for each in read(folder, labels, which)[0]]
+    """The recorded programs from which savings are expected: those of both halves and of the second set."""
+    return [
+        each
+        for which in ("development", "sealed", "second")
+        for each in read(folder, labels, which)[0]
+    ]
 
 
 def _stock(folder: Path, name: str) -> Profile | None:
