@@ -60,8 +60,6 @@ KERNELS_TOO: Final = Threshold(
 #: Causes whose fix does not end their work but runs it beside other work.
 BESIDE: Final = ("serial-copies", "exposed-collectives")
 SMALL_GRIDS: Final = "idle-streams"
-#: Causes of kernels that are small for the GPU.
-SMALL: Final = (GRID, "launch-overhead")
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
@@ -166,8 +164,8 @@ def _merged(
         considered.append(replace(rest, bottleneck=LATE))
     others = [merged if each is first else each for each in found if each is not late]
     if isinstance(rest, StepFinding):
-        alone = f' With those of "{first.title}", late launches take {s.of_step(late.ceiling_us)}: launching all of the {s.word} at once (a CUDA graph) would save that alone.'
-        told = rest.summary + alone
+        told = f' With those of "{first.title}", late launches take {s.of_step(late.ceiling_us)}: a CUDA graph of the {s.word} would save that alone.'
+        told = rest.summary + told * (s.framework != "numba")  # which has no graphs
         others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title, summary=told))
     return others
 
@@ -365,8 +363,7 @@ def _kernels(
             said = roof.summary + _moved(known[shape][0])
             roofs.append(msgspec.structs.replace(roof, title=head, summary=said, good=True))
         # of a report alone the reader may be the library's author
-        own = not s.trace.timed or _promises(launch, finding)
-        if finding.saved and not finding.good and own:
+        if finding.saved and not finding.good and (not s.trace.timed or _promises(launch, finding)):
             saved = finding.saved * s.us(places)
             groups[finding.bottleneck, function].append((finding, places, saved))
     found = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
@@ -377,23 +374,19 @@ def _kernels(
 def _promises(launch: Launch, finding: Finding) -> bool:
     """Whether who calls a kernel can have what its finding saves, not only its author. Many small calls
     of a library that could be one are a cause of the step."""
-    made = made_by(launch.kernel)
-    if made == "library" and finding.bottleneck in SMALL:
-        return False
-    return made not in CALL or made in call_of(finding)
+    made, small = made_by(launch.kernel), finding.bottleneck in (GRID, "launch-overhead")
+    return made not in CALL or (made in call_of(finding) and not (made == "library" and small))
 
 
 def for_caller(verdict: Diagnosis, launch: Launch) -> Diagnosis:
     """A kernel's verdict without gains that only the kernel's author could have."""
-    return replace(
-        verdict,
-        findings=tuple(
-            each
-            if _promises(launch, each)
-            else replace(each, speedup=None, interval=None, weight=each.weight or each.saved)
-            for each in verdict.findings
-        ),
-    )
+
+    def known(each: Finding) -> Finding:
+        weight = each.weight or each.saved
+        return replace(each, speedup=None, interval=None, weight=weight)
+
+    findings = (each if _promises(launch, each) else known(each) for each in verdict.findings)
+    return replace(verdict, findings=tuple(findings))
 
 
 def _moved(profile: Profile | None) -> str:

@@ -48,6 +48,14 @@ LIMITED: Final = Threshold(
     0.5,
     "of the FMA pipe's peak: products of libraries that multiply-adds limit reach 0.58 to 0.82 on an H100, one of 3 columns 0.33",
 )
+#: What allows TF32, by framework.
+_ALLOW: Final = {
+    "": ("Allow TF32: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or compute type CUBLAS_COMPUTE_32F_FAST_TF32.",),
+    "torch": ('torch.set_float32_matmul_precision("high") at the start of the program allows TF32.',),
+    "xla": ('jax.config.update("jax_default_matmul_precision", "tensorfloat32") allows TF32.',),
+    "cupy": ("Set CUPY_TF32=1 in the environment.",),
+}  # fmt: skip
+_CUDNN: Final = "For convolutions, leave torch.backends.cudnn.allow_tf32 = True."
 #: Flops of a multiply-add.
 _FMA: Final = 2
 
@@ -89,29 +97,16 @@ def find(s: StepFacts) -> StepOutcome:
     limited = [at for at in plain if _of(s, at, "fma_pipe_active", 1.0) >= LIMITED.value]
     us, others = s.us(limited), s.us(products)
     evidence = (
-        s.part(
-            "fp32_products",
-            "FP32 products",
-            us,
-            f"Part of the {s.word} in products whose names prove FP32 on CUDA cores, and which wait for nothing else.",
-        ),
-        fact(
-            "products",
-            "All products",
-            s.share(others),
-            "fraction",
-            f"Part of the {s.word} in matrix products and convolutions.",
-        ),
-    )
-    if not s.worth(us) and s.worth(s.us(plain)):
-        return s.ruled_out("Products in FP32 do not wait for their multiply-adds.", *evidence)
+        s.part("fp32_products", "FP32 products", us,
+               f"Part of the {s.word} in products whose names prove FP32 on CUDA cores, and whose counters, if known, say that it limits them."),
+        fact("products", "All products", s.share(others), "fraction", f"Part of the {s.word} in matrix products and convolutions."),
+    )  # fmt: skip
     if not s.worth(us):
-        proven = any(s.arithmetic[at] for at in products)
-        said = (
-            f"Products use tensor cores, or take little of the {s.word}."
-            if proven or not s.worth(others)
-            else "No product's name proves FP32 on CUDA cores."
-        )
+        said = f"Products use tensor cores, or take little of the {s.word}."
+        if s.worth(s.us(plain)):
+            said = "Something else than multiply-adds limits the products in FP32."
+        elif s.worth(others) and not any(s.arithmetic[at] for at in products):
+            said = "No product's name proves FP32 on CUDA cores."
         return s.ruled_out(said, *evidence)
     named = s.device is not None and s.device.cc > (0, 0)
     rate = rates(s.device) if s.device and named else ("TF32", _MOST)
@@ -123,16 +118,21 @@ def find(s: StepFacts) -> StepOutcome:
     stays = sum(s.us([at]) * max(1 / ratio, _of(s, at, "dram_utilization", 0.0)) for at in plain)
     convolutions = s.us(at for at in plain if s.classes[at] == "convolution")
     sure: Confidence = "high" if kind == "TF32" and convolutions < us / 2 else "medium"
-    unnamed = (
-        ""
-        if named
-        else " The trace does not name the GPU: what its tensor cores gain is not known."
-    )
-    mixed = 'with torch.autocast("cuda", dtype=torch.bfloat16) around forward and loss.'
-    if kind == "FP16":
-        mixed = 'with torch.autocast("cuda", dtype=torch.float16) around forward and loss, and torch.amp.GradScaler.'
+    unnamed = " The trace does not name the GPU: what its tensor cores gain is not known."
+    dtype = "float16" if kind == "FP16" else "bfloat16"
+    mixed = f'torch.autocast("cuda", dtype=torch.{dtype}) around the forward pass'
+    scaled = ", and torch.amp.GradScaler in training" * (kind == "FP16")
+    narrow = {
+        "": (
+            f"Compute in {kind} with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",
+        ),
+        "torch": (f"Mixed precision: {mixed}{scaled}.",),
+        "xla": (f"Convert the inputs to {dtype}.",),
+        "cupy": ("Convert the inputs to float16.",),
+    }
+    more = (f"Faster still, where 7 bits are enough: {mixed}.", _CUDNN)[: 2 if convolutions else 1]
     return s.finding(
-        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.{unnamed}",
+        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.{unnamed * (not named)}",
         sure if named else "low",
         us - stays,
         ops=plain,
@@ -148,32 +148,11 @@ def find(s: StepFacts) -> StepOutcome:
         ),
         arithmetic=(
             f"{kind} on tensor cores has {'' if named else 'at most '}{units.ratio(ratio)} the rate of FP32 on CUDA cores. The products "
-            f"take {units.duration(us)} now, and then at least {units.duration(stays)}: the part of that rate, or longer where memory is busy for longer.",
+            f"take {units.duration(us)} now, and then at least {units.duration(stays)}: by that rate, or as long as memory is busy.",
         ),
-        advice=s.advice(
-            "Allow TF32: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or compute type CUBLAS_COMPUTE_32F_FAST_TF32."
-            if kind == "TF32"
-            else f"Compute in {kind} with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",
-            torch=(
-                'torch.set_float32_matmul_precision("high") at the start of the program allows TF32.',
-                f"Faster still: {mixed}",
-                *(
-                    ("For convolutions, leave torch.backends.cudnn.allow_tf32 = True.",)
-                    if convolutions
-                    else ()
-                ),
-            )
-            if kind == "TF32"
-            else (f"Mixed precision: {mixed}",),
-            xla=(
-                'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16 inputs.'
-                if kind == "TF32"
-                else f"Convert the inputs to {'float16' if kind == 'FP16' else 'bfloat16'}.",
-            ),
-            cupy=(
-                "Set CUPY_TF32=1 in the environment, or convert the inputs to float16."
-                if kind == "TF32"
-                else "Convert the inputs to float16.",
-            ),
+        advice=(
+            *s.advice(**_ALLOW if kind == "TF32" else narrow),
+            *more * (kind == "TF32" and s.framework == "torch"),
+            f"Compare the results: {kind} keeps {7 if kind == 'BF16' else 10} bits of 23.",
         ),
     )
