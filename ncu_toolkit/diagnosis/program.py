@@ -216,11 +216,10 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
     """With what the first finding's fix is expected to save, where it is as the cases on record
     (diagnosis/achieved.py) are: a step of one GPU that was found and timed, and a cause that is clear or
     likely."""
-    if not shown or shown[0].good or shown[0].confidence == "low":
+    alike = s.steady and s.trace.timed and "collective" not in s.classes
+    if not alike or not shown or shown[0].good or shown[0].confidence == "low":
         return [*shown]
-    if not s.steady or not s.trace.timed or "collective" in s.classes:
-        return [*shown]
-    told = expected(shown[0].rule, shown[0].ceiling_us, s.account.wall_us)
+    told = expected(shown[0].rule, shown[0].ceiling_us, s.wall_us)
     return [msgspec.structs.replace(shown[0], expected_us=told), *shown[1:]]
 
 
@@ -331,9 +330,14 @@ def _uncovered(
         whole = sum(own.values())
         # a roof is none where another saves any of its time
         covered = sum(us * (finding.good or taken[at][0]) for at, us in own.items() if at in taken)
+        by = [taken[at][1] for at in own if at in taken]
+        if beside := [each for each in shown if each.rule in BESIDE and not finding.good]:
+            both = together([*shown, finding], s.account, s.ops)
+            if both - together(shown, s.account, s.ops) < (1 - COVERED.value) * finding.ceiling_us:
+                covered, by = whole, by or beside
         if whole and covered >= COVERED.value * whole:
-            names = dict.fromkeys(f'"{taken[at][1].title}"' for at in own if at in taken)
-            said = f"{finding.title}: its time is that of {units.listed([*names])}, which can save more."
+            names = units.listed([*dict.fromkeys(f'"{each.title}"' for each in by)])
+            said = f"{finding.title}: its time is that of {names}, which can save more."
             left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
             continue
         shown.append(finding)
@@ -381,11 +385,12 @@ def _promises(launch: Launch, finding: Finding) -> bool:
 def for_caller(verdict: Diagnosis, launch: Launch) -> Diagnosis:
     """A kernel's verdict without gains that only the kernel's author could have."""
 
-    def known(each: Finding) -> Finding:
-        weight = each.weight or each.saved
-        return replace(each, speedup=None, interval=None, weight=weight)
-
-    findings = (each if _promises(launch, each) else known(each) for each in verdict.findings)
+    findings = (
+        each
+        if _promises(launch, each)
+        else replace(each, speedup=None, interval=None, weight=each.weight or each.saved)
+        for each in verdict.findings
+    )
     return replace(verdict, findings=tuple(findings))
 
 

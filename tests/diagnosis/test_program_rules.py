@@ -35,6 +35,8 @@ from ncu_toolkit.model.program import (
     Trace,
     Window,
 )
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.step import find_step
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "ncu_toolkit" / "diagnosis" / "program_rules"
@@ -640,6 +642,21 @@ def test_what_runs_beside_other_work_is_not_less_of_it() -> None:
         other = msgspec.structs.replace(hidden, rule="x", ceiling_us=80.0, ops=(place,))
         assert together([other], account, step.ops) == pytest.approx(80.0)
         assert together([hidden, other], account, step.ops) == pytest.approx(100.0)
+
+
+def test_what_hides_behind_copies_is_no_further_gain() -> None:
+    """An upload longer than all kernels bounds the step, however few kernels are left."""
+    copies, chain = "serial-copies", "unfused-chain"
+    for size, shown in ((80_000_000, [copies]), (20_000_000, [copies, chain])):
+        machine = programs.Machine("tiles.py")
+        for _ in range(9):
+            machine.copy("HtoD", size)
+            for name in [programs.ADD, programs.MUL, programs.TANH] * 6:
+                machine.launch(name, 60.0)
+            machine.copy("DtoH", 20_000_000)
+        step = find_step(machine.trace())
+        found = diagnose_program(step, account_of(step))
+        assert sorted(named(found)) == shown
 
 
 POOL = (

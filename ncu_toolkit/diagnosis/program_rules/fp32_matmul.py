@@ -80,8 +80,8 @@ def rates(device: Device) -> tuple[str, float] | None:
 
 def _of(s: StepFacts, at: int, name: str, otherwise: float) -> float:
     """A figure of a launch's kernel, where a report has it."""
-    profile = s.profiles.get(s.ops[at].shape)
-    found = figures.value(profile, name) if profile else None
+    known = s.profiles.get(s.ops[at].shape)
+    found = figures.value(known, name) if known else None
     return otherwise if found is None else found
 
 
