@@ -4,10 +4,10 @@ Prints the cases by cause, and how well they predict each other. `--write` puts 
 ncu_toolkit/diagnosis/achieved.py. A program counts once for each cause. The cases are
 
 - the programs of `score.development` whose label is the first cause that is found (score.py),
-- pairs of traces that others published, `published.json` (docs/decisions/32-program-first.md); `most_ms` is what
-  `mended_us` says of the first,
+- pairs of traces that others published, `published.json` (docs/decisions/32-program-first.md); `most_ms` is the first
+  finding's ceiling,
 - trials on a GPU, docs/data/try.json: what one switch saved, of the ceiling of the findings that it is for. Not of
-  HELD_UP: there a switch removes one cause of several that a mended program is rid of.
+  HELD_UP: there a switch seldom reaches the cause, which is in the program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from benchmarks.programs import score
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import achieved
 from ncu_toolkit.diagnosis.calibrate import covered
-from ncu_toolkit.diagnosis.program import mended_us
 from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.model.program import ProgramTrial
 
@@ -44,8 +43,8 @@ _GENERATED: Final = re.compile(r"(    # generated\n).*(    # end of generated\n)
 
 @dataclass(frozen=True)
 class Achieved:
-    """A program whose fix removed a cause: what could be saved (`mended_us`) and what was, as parts (0-1)
-    of the step."""
+    """A program whose fix removed a cause: what could be saved (its ceiling) and what was, as parts (0-1) of
+    the step."""
 
     cause: str
     program: str
@@ -85,7 +84,7 @@ def _benchmark(programs: Iterable[score.RecordedProgram]) -> Iterable[Achieved]:
         found = program.found
         first = found.costly[0]
         if first.rule in score.meant(program.label["cause"]):
-            most = mended_us(found.costly, found.step.ops, found.account) / found.account.wall_us
+            most = first.ceiling_us / found.account.wall_us
             yield Achieved(first.rule, program.name, most, program.achieved, "benchmark")
 
 

@@ -34,7 +34,6 @@ from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.achieved import expected
-from ncu_toolkit.diagnosis.program import mended_us
 from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.explain.program import program_answer, step_kernels
 from ncu_toolkit.model import Profile
@@ -287,8 +286,7 @@ def ours(program: RecordedProgram) -> Said:
     first = costly[0]
     told = first.expected_us
     if told is not None:
-        most = mended_us(costly, found.step.ops, found.account)
-        told = expected(first.rule, most, found.account.wall_us, but=program.name)
+        told = expected(first.rule, first.ceiling_us, found.account.wall_us, but=program.name)
     low, likely, high = told or (0.0, first.ceiling_us, first.ceiling_us)
     interval = _share(program, low), _share(program, high)
     return [frozenset((each.rule,)) for each in costly], _share(program, likely), interval

@@ -20,7 +20,7 @@ from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 from ncu_toolkit.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import counted, shortlist
-from ncu_toolkit.diagnosis.program import diagnose_program, with_trial
+from ncu_toolkit.diagnosis.program import diagnose_program, for_caller, with_trial
 from ncu_toolkit.document.views import CARDS, TOP, Answer, told_apart
 from ncu_toolkit.explain.program import Known, kernel_label, program_answer
 from ncu_toolkit.explain.trial import told
@@ -223,7 +223,10 @@ def join(
         found = _matches(trace.shapes, groups)
         for at, group in found.items():
             if group.typical.profile is not None:
-                known.setdefault(at, (group.typical.profile, group.typical.diagnosis))
+                verdict = group.typical.diagnosis
+                if trace.timed:  # of a report alone the reader may be the library's author
+                    verdict = for_caller(verdict, trace.shapes[at])
+                known.setdefault(at, (group.typical.profile, verdict))
         if found and joined is not None:
             joined.add(file.path)
         there = {id(group) for group in found.values()}

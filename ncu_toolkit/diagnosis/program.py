@@ -28,7 +28,7 @@ from ncu_toolkit.diagnosis.rules import step_rules, title
 from ncu_toolkit.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
+from ncu_toolkit.model import Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.model.program import (
     Account,
@@ -57,6 +57,8 @@ KERNELS_TOO: Final = Threshold(
     0.2,
     "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
 )
+#: Causes whose fix does not end their work but runs it beside other work.
+BESIDE: Final = ("serial-copies", "exposed-collectives")
 SMALL_GRIDS: Final = "idle-streams"
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
@@ -87,7 +89,7 @@ def diagnose_program(
 
     No finding's ceiling is above the time that the account gives to its work and gaps, and what all
     save together is never above the step's wall time."""
-    s = StepFacts(step, account)
+    s = StepFacts(step, account, {shape: profile for shape, (profile, _) in known.items()})
     found: list[StepFinding] = []
     considered: list[NoFinding] = []
     for name, rule in step_rules().items():
@@ -120,7 +122,7 @@ def diagnose_program(
         account=account,
         findings=tuple(shown),
         considered=tuple(considered),
-        together_us=together(shown, account),
+        together_us=together(shown, account, step.ops),
         notes=tuple(_unexplained(s, shown)),
     )
 
@@ -162,7 +164,9 @@ def _merged(
         considered.append(replace(rest, bottleneck=LATE))
     others = [merged if each is first else each for each in found if each is not late]
     if isinstance(rest, StepFinding):
-        others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title))
+        told = f' With those of "{first.title}", late launches take {s.of_step(late.ceiling_us)}: a CUDA graph of the {s.word} would save that alone.'
+        told = rest.summary + told * (s.framework != "numba")  # which has no graphs
+        others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title, summary=told))
     return others
 
 
@@ -212,16 +216,11 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
     """With what the first finding's fix is expected to save, where it is as the cases on record
     (diagnosis/achieved.py) are: a step of one GPU that was found and timed, and a cause that is clear or
     likely."""
-    if not shown or shown[0].good or shown[0].confidence == "low":
+    alike = s.steady and s.trace.timed and "collective" not in s.classes
+    if not alike or not shown or shown[0].good or shown[0].confidence == "low":
         return [*shown]
-    if not s.steady or not s.trace.timed or "collective" in s.classes:
-        return [*shown]
-    most = mended_us(shown, s.ops, s.account)
-    told = expected(shown[0].rule, most, s.account.wall_us)
-    summary = shown[0].summary
-    if s.worth(most - shown[0].ceiling_us):
-        summary += f" Such a fix also ends what else holds up the host (late launches, waits, copies, allocations): {s.of_step(most)} in all."
-    return [msgspec.structs.replace(shown[0], expected_us=told, summary=summary), *shown[1:]]
+    told = expected(shown[0].rule, shown[0].ceiling_us, s.wall_us)
+    return [msgspec.structs.replace(shown[0], expected_us=told), *shown[1:]]
 
 
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
@@ -286,36 +285,24 @@ def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
     return sorted(findings, key=lambda f: (f.good, -worth(f), f.rule, f.title))
 
 
-def together(findings: Iterable[StepFinding], account: Account) -> float:
+def together(findings: Iterable[StepFinding], account: Account, ops: Sequence[Op]) -> float:
     """The most that all findings save together, in microseconds. Each takes the same part of all
-    its launches and gaps; of each launch and gap the largest part counts."""
+    its launches and gaps; of each launch and gap the largest part counts. What runs beside other work
+    is not less of it: the longest of what then runs at a time stays."""
     best: dict[tuple[str, int], float] = defaultdict(float)
-    for finding in findings:
-        if finding.good:
-            continue
-        part = part_saved(finding, account)
+    costly = [finding for finding in findings if not finding.good]
+    for finding in costly:
+        part = part_saved(finding, account) * (finding.rule not in BESIDE)
         for place, us in _own(finding, account).items():
             best[place] = max(best[place], part * us)
-    return min(sum(best.values()), account.wall_us)
-
-
-def mended_us(findings: Sequence[StepFinding], ops: Sequence[Op], account: Account) -> float:
-    """What the first finding's fix saves at most, in microseconds: its ceiling. Where most of its time
-    has no kernel, that of all such findings together: a program whose host no longer holds up the GPU
-    is rid of its waits, late launches, allocations and copies at once. The 10 first cases had 0.79 to
-    1.40 of this, and 0.79 to 2.12 of the first ceiling alone."""
-
-    def without_kernel(finding: StepFinding) -> bool:
-        own = _own(finding, account)
-        idle = sum(
-            us for (kind, at), us in own.items() if kind == "gap" or ops[at].kind != "kernel"
-        )
-        held_up = finding.rule not in MERGED and not finding.good
-        return held_up and idle > sum(own.values()) / 2
-
-    if not without_kernel(findings[0]):
-        return findings[0].ceiling_us
-    return together(filter(without_kernel, findings), account)
+    saved = sum(best.values())
+    for finding in costly:
+        if finding.rule in BESIDE:
+            own, lanes = {*finding.ops}, defaultdict[str, float](float)
+            for at, us in enumerate(account.exclusive_us):
+                lanes[ops[at].path if at in own else "beside"] += us - best["op", at]
+            saved += min(finding.ceiling_us, sum(lanes.values()) - max(lanes.values(), default=0.0))
+    return min(saved, account.wall_us)
 
 
 def part_saved(finding: StepFinding, account: Account) -> float:
@@ -343,9 +330,14 @@ def _uncovered(
         whole = sum(own.values())
         # a roof is none where another saves any of its time
         covered = sum(us * (finding.good or taken[at][0]) for at, us in own.items() if at in taken)
+        by = [taken[at][1] for at in own if at in taken]
+        if beside := [each for each in shown if each.rule in BESIDE and not finding.good]:
+            both = together([*shown, finding], s.account, s.ops)
+            if both - together(shown, s.account, s.ops) < (1 - COVERED.value) * finding.ceiling_us:
+                covered, by = whole, by or beside
         if whole and covered >= COVERED.value * whole:
-            names = dict.fromkeys(f'"{taken[at][1].title}"' for at in own if at in taken)
-            said = f"{finding.title}: its time is that of {units.listed([*names])}, which can save more."
+            names = units.listed([*dict.fromkeys(f'"{each.title}"' for each in by)])
+            said = f"{finding.title}: its time is that of {names}, which can save more."
             left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
             continue
         shown.append(finding)
@@ -375,13 +367,31 @@ def _kernels(
             said = roof.summary + _moved(known[shape][0])
             roofs.append(msgspec.structs.replace(roof, title=head, summary=said, good=True))
         # of a report alone the reader may be the library's author
-        made = made_by(launch.kernel) if s.trace.timed else None
-        if finding.saved and not finding.good and (made not in CALL or made in call_of(finding)):
+        if finding.saved and not finding.good and (not s.trace.timed or _promises(launch, finding)):
             saved = finding.saved * s.us(places)
             groups[finding.bottleneck, function].append((finding, places, saved))
     found = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
     worth = [each for each in found if s.worth(each.ceiling_us)]
     return [*sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS], *roofs]
+
+
+def _promises(launch: Launch, finding: Finding) -> bool:
+    """Whether who calls a kernel can have what its finding saves, not only its author. Many small calls
+    of a library that could be one are a cause of the step."""
+    made, small = made_by(launch.kernel), finding.bottleneck in (GRID, "launch-overhead")
+    return made not in CALL or (made in call_of(finding) and not (made == "library" and small))
+
+
+def for_caller(verdict: Diagnosis, launch: Launch) -> Diagnosis:
+    """A kernel's verdict without gains that only the kernel's author could have."""
+
+    findings = (
+        each
+        if _promises(launch, each)
+        else replace(each, speedup=None, interval=None, weight=each.weight or each.saved)
+        for each in verdict.findings
+    )
+    return replace(verdict, findings=tuple(findings))
 
 
 def _moved(profile: Profile | None) -> str:

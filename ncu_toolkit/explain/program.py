@@ -419,7 +419,7 @@ def _first(finding: StepFinding) -> str:
 
 
 def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...]:
-    """Whole percents that add up to 100. Idle time is one bar; kernels of no class have names."""
+    """Whole percents, as a finding says them. Idle time is one bar; kernels of no class have names."""
     wall = account.wall_us
     if not wall:
         return ()
@@ -440,22 +440,8 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     left = sum(times[key] for key in ordered if key not in named)
     if left > 0:
         shown.append(("other", left / wall))
-    rounded = _whole([share for _, share in shown])
-    return tuple(
-        UnitBar(label, label, 0.0, busy=share)
-        for (label, _), share in zip(shown, rounded, strict=True)
-        if share
-    )
-
-
-def _whole(shares: Sequence[float]) -> list[float]:
-    """Shares as whole percents that add up to all of them: the largest remainders are rounded up."""
-    parts = [share * 100 for share in shares]
-    found = [int(part) for part in parts]
-    up = sorted(range(len(parts)), key=lambda at: found[at] - parts[at])
-    for at in up[: round(sum(parts)) - sum(found)]:
-        found[at] += 1
-    return [each / 100 for each in found]
+    shares = [(label, round(share, 2)) for label, share in shown]
+    return tuple(UnitBar(label, label, 0.0, busy=share) for label, share in shares if share)
 
 
 def _idle(account: Account) -> str:

@@ -378,7 +378,9 @@ def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> 
     if not mine:
         return tried
     ids = tuple(each.rule for each in mine)
-    return msgspec.structs.replace(tried, causes=ids, ceiling_us=together(mine, found.account))
+    return msgspec.structs.replace(
+        tried, causes=ids, ceiling_us=together(mine, found.account, found.step.ops)
+    )
 
 
 def winners(tried: Sequence[Tried], chosen: Sequence[TryVariant]) -> TryVariant | None:

@@ -221,9 +221,9 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_us: float
     """What goes at most, by arithmetic alone."""
     expected_us: tuple[float, float, float] | None = None
-    """Low, likely and high of what its fix saves, which others that the fix removes with it can raise
-    above the ceiling (`diagnosis/achieved.py`: 80 % of the cases on record lie between). None where
-    cases are too few or unlike, and of all findings but the first."""
+    """Low, likely and high of what its fix saves (`diagnosis/achieved.py`: 80 % of the cases on record
+    lie between), above the ceiling where fixes removed more. None where cases are too few or unlike,
+    and of all findings but the first."""
     measured_us: float | None = None
     """What a try saved; None where none was made."""
     ops: tuple[int, ...] = ()

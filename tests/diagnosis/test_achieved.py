@@ -8,7 +8,7 @@ import program_traces
 import pytest
 
 from ncu_toolkit.diagnosis import achieved
-from ncu_toolkit.diagnosis.program import diagnose_program, mended_us
+from ncu_toolkit.diagnosis.program import diagnose_program
 from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
 from ncu_toolkit.program.account import account_of
@@ -85,13 +85,3 @@ def test_nothing_is_expected_of_several_gpus() -> None:
         found = _found(machine.trace())
         assert found.costly[0].confidence != "low"
         assert (found.costly[0].expected_us is not None) is known
-
-
-def test_a_fix_of_what_holds_up_the_gpu_is_rid_of_all_of_it() -> None:
-    found = _found(program_traces.synchronous())
-    idle = [each for each in found.costly if each.gaps]
-    assert found.costly[0] in idle
-    most = mended_us(found.costly, found.step.ops, found.account)
-    assert found.costly[0].ceiling_us <= most <= found.account.wall_us
-    gpt = _found(program_traces.gpt(steps=5, layers=2, parameters=6))
-    assert mended_us(gpt.costly, gpt.step.ops, gpt.account) == gpt.costly[0].ceiling_us

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ncu_toolkit.diagnosis import rules
 from ncu_toolkit.diagnosis.kernel import authored
-from ncu_toolkit.diagnosis.program import SURE, diagnose_program, together
+from ncu_toolkit.diagnosis.program import SURE, diagnose_program, for_caller, together
 from ncu_toolkit.diagnosis.program_rules import _operations
 from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
 from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
@@ -35,6 +35,8 @@ from ncu_toolkit.model.program import (
     Trace,
     Window,
 )
+from ncu_toolkit.program.account import account_of
+from ncu_toolkit.program.step import find_step
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "ncu_toolkit" / "diagnosis" / "program_rules"
@@ -542,7 +544,7 @@ def known(
         ("By hand.",),
         ("Do it.",),
     )
-    profile = Profile.__new__(Profile)
+    profile = cases.build({"metrics": {"fma_pipe_active": None, "dram_utilization": None}})
     return {shape: (profile, Diagnosis((finding,)))}
 
 
@@ -556,9 +558,9 @@ def test_a_kernel_verdict_counts_by_its_share() -> None:
 
 def test_a_kernel_verdict_of_products_gives_way() -> None:
     step, account = step_of(kernels(*[programs.sgemm()] * 4))
-    found = diagnose_program(step, account, known(0, 0.1, "grid-too-small"))
+    found = diagnose_program(step, account, known(0, 0.1, "fp32-pipe"))
     assert named(found) == ["fp32-matmul"]
-    left = [each for each in found.considered if each.bottleneck == "grid-too-small"]
+    left = [each for each in found.considered if each.bottleneck == "fp32-pipe"]
     assert "FP32 matrix products" in left[0].reason
 
 
@@ -584,6 +586,7 @@ def test_only_the_author_of_a_librarys_kernel_changes_it() -> None:
         (programs.TANH, "grid-too-small", "waves", True),
         ("mine(float*)", "launch-overhead", "block_rate", True),
         (programs.TANH, "launch-overhead", "block_rate", False),
+        ("void getrf_pivot<float, getrf_params_<float> >(int)", "grid-too-small", "waves", False),
     ):
         step, account = step_of(kernels(kernel))
         ((profile, verdict),) = known(0, 0.5, bottleneck).values()
@@ -591,6 +594,20 @@ def test_only_the_author_of_a_librarys_kernel_changes_it() -> None:
         finding = replace(verdict.primary, evidence=(fact,))
         found = diagnose_program(step, account, {0: (profile, Diagnosis((finding,)))})
         assert named(found) == [bottleneck] * told
+        shown = for_caller(Diagnosis((finding,)), step.trace.shapes[0]).primary
+        assert (shown.speedup, shown.weight) == ((2.0, 0.0) if told else (None, 0.5))
+
+
+def test_products_that_wait_for_something_else_have_no_gain() -> None:
+    """Counters tell a product of a few columns, and what memory moves stays."""
+    step, account = step_of(kernels(*[programs.sgemm()] * 4))
+    gains = []
+    for fma, dram in ((0.8, 0.05), (0.8, 0.5), (0.3, 0.05)):
+        profile = cases.build({"metrics": {"fma_pipe_active": fma, "dram_utilization": dram}})
+        found = diagnose_program(step, account, {0: (profile, known(0, 0.0)[0][1])})
+        finding = of_rule(found, "fp32-matmul")
+        gains.append(finding.ceiling_us / account.wall_us if finding else 0.0)
+    assert gains == pytest.approx([7 / 8, 0.5, 0.0])
 
 
 def test_a_kernel_gives_way_to_a_finding_that_does_without_it() -> None:
@@ -600,15 +617,46 @@ def test_a_kernel_gives_way_to_a_finding_that_does_without_it() -> None:
 
 
 def test_savings_of_the_same_time_do_not_add_up() -> None:
-    _, account = step_of(kernels("a(float*)", "b(float*)", us=100.0))
+    step, account = step_of(kernels("a(float*)", "b(float*)", us=100.0))
     one = StepFinding(rule="x", title="X", summary="", confidence="high", ceiling_us=80.0, ops=(0,))
     two = msgspec.structs.replace(one, rule="y", ceiling_us=50.0)
     apart = msgspec.structs.replace(two, ops=(1,))
     both = msgspec.structs.replace(one, rule="z", ceiling_us=100.0, ops=(0, 1))
-    assert together([one, two], account) == pytest.approx(80.0)
-    assert together([one, apart], account) == pytest.approx(130.0)
-    assert together([one, both], account) == pytest.approx(130.0)
-    assert together([msgspec.structs.replace(one, good=True)], account) == 0.0
+    good = msgspec.structs.replace(one, good=True)
+    for findings, saved in (
+        ([one, two], 80.0),
+        ([one, apart], 130.0),
+        ([one, both], 130.0),
+        ([good], 0.0),
+    ):
+        assert together(findings, account, step.ops) == pytest.approx(saved)
+
+
+def test_what_runs_beside_other_work_is_not_less_of_it() -> None:
+    """A copy of 100 us stays, however little the kernel beside it takes."""
+    step, account = step_of(kernels("copied(float*)", "mine(float*)", us=100.0))
+    hidden = StepFinding(
+        rule="serial-copies", title="", summary="", confidence="high", ceiling_us=100.0, ops=(0,)
+    )
+    for place in (0, 1):
+        other = msgspec.structs.replace(hidden, rule="x", ceiling_us=80.0, ops=(place,))
+        assert together([other], account, step.ops) == pytest.approx(80.0)
+        assert together([hidden, other], account, step.ops) == pytest.approx(100.0)
+
+
+def test_what_hides_behind_copies_is_no_further_gain() -> None:
+    """An upload longer than all kernels bounds the step, however few kernels are left."""
+    copies, chain = "serial-copies", "unfused-chain"
+    for size, shown in ((80_000_000, [copies]), (20_000_000, [copies, chain])):
+        machine = programs.Machine("tiles.py")
+        for _ in range(9):
+            machine.copy("HtoD", size)
+            for name in [programs.ADD, programs.MUL, programs.TANH] * 6:
+                machine.launch(name, 60.0)
+            machine.copy("DtoH", 20_000_000)
+        step = find_step(machine.trace())
+        found = diagnose_program(step, account_of(step))
+        assert sorted(named(found)) == shown
 
 
 POOL = (

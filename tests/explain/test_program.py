@@ -163,7 +163,8 @@ def test_the_first_screen_answers() -> None:
     assert re.search(r"products +█+▍? +67 %", text)
 
 
-def test_where_the_step_goes_adds_up() -> None:
+def test_where_the_step_goes_is_said_as_elsewhere() -> None:
+    """A share has the percents that a finding gives it, so that all may add up to a little less."""
     for busy in (
         [33.4, 33.3, 33.3],
         [99.6, 0.2, 0.2],
@@ -174,7 +175,9 @@ def test_where_the_step_goes_adds_up() -> None:
     ):
         parts = tuple(AccountPart(f"k{at}", f"k{at}", us, 1) for at, us in enumerate(busy))
         bars = explain.program_answer(gpt(account=replaced(gpt().account, parts))).cards[0].bars
-        assert round(sum(bar.busy for bar in bars), 9) == 1.0
+        assert all(
+            abs(bar.busy - us / 100) <= 0.00501 for bar, us in zip(bars[:5], busy, strict=False)
+        )
         assert len(bars) <= 6
         assert all(round(bar.busy * 100, 6).is_integer() for bar in bars)
 

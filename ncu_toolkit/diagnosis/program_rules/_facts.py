@@ -3,7 +3,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Final, Literal
@@ -12,7 +12,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import kernel
 from ncu_toolkit.diagnosis.program_rules._operations import of_kernel, of_operator
 from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Comparison, Device, Evidence, Launch, NoFinding
+from ncu_toolkit.model import Comparison, Device, Evidence, Launch, NoFinding, Profile
 from ncu_toolkit.model.program import Account, Call, GapCause, Lack, Mark, Op, Step, StepFinding
 from ncu_toolkit.program.classes import arithmetic, kernel_class
 
@@ -36,13 +36,17 @@ _COMPILED: Final = re.compile(
 class StepFacts:
     """The typical step of a program, and the account of its time."""
 
-    def __init__(self, step: Step, account: Account) -> None:
+    def __init__(
+        self, step: Step, account: Account, profiles: Mapping[int, Profile | None] = {}
+    ) -> None:
+        #: What a report's counters say of a kernel, by its place in `Trace.shapes`.
+        self.profiles = profiles
         self.step, self.account, self.trace = step, account, step.trace
         self.ops: tuple[Op, ...] = step.ops
         self.gaps = account.gaps
         self.wall_us = account.wall_us
         self.word = step.word
-        #: Gaps of launches that another finding would merge.
+        #: Gaps that another finding has: of launches that it would merge, of copies that it counts.
         self.claimed: frozenset[int] = frozenset()
         #: Ids of switches that rules saw to be of no use in this program.
         self.useless: set[str] = set()

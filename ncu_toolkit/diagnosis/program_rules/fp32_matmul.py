@@ -18,8 +18,8 @@ Allow TF32 for FP32 products, where the GPU has it. Or compute in BF16 or FP16 b
 the bytes as well.
 
 When the advice is wrong
-Results need all 23 bits: some solvers, and losses of very small differences. Compare the results.
-Products of a few rows are limited by memory, and gain little.
+A product of few columns or rows (K, M or N below 16) is limited by memory or by launching, not by its
+multiply-adds: counters show it. Results need all 23 bits: some solvers, and losses of very small differences. Compare the results.
 
 Source
 NVIDIA A100, H100 and GA102 architecture white papers (rates by type); PyTorch documentation, "CUDA
@@ -30,7 +30,9 @@ import re
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, StepOutcome, fact
+from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Device
 
@@ -42,6 +44,18 @@ _GEFORCE: Final = re.compile(r"(?i)geforce|titan|\bRTX [2-5]0[5-9]0\b")
 _TF32: Final = (8, 0)
 #: Times the rate of FP32 at most, on B200: for a GPU that is not named.
 _MOST: Final = 16.0
+LIMITED: Final = Threshold(
+    0.5,
+    "of the FMA pipe's peak: products of libraries that multiply-adds limit reach 0.58 to 0.82 on an H100, one of 3 columns 0.33",
+)
+#: What allows TF32, by framework.
+_ALLOW: Final = {
+    "": ("Allow TF32: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or compute type CUBLAS_COMPUTE_32F_FAST_TF32.",),
+    "torch": ('torch.set_float32_matmul_precision("high") at the start of the program allows TF32.',),
+    "xla": ('jax.config.update("jax_default_matmul_precision", "tensorfloat32") allows TF32.',),
+    "cupy": ("Set CUPY_TF32=1 in the environment.",),
+}  # fmt: skip
+_CUDNN: Final = "For convolutions, leave torch.backends.cudnn.allow_tf32 = True."
 #: Flops of a multiply-add.
 _FMA: Final = 2
 
@@ -64,6 +78,13 @@ def rates(device: Device) -> tuple[str, float] | None:
     return ("TF32", narrow / 2) if narrow / 2 > 1 else ("BF16", narrow)
 
 
+def _of(s: StepFacts, at: int, name: str, otherwise: float) -> float:
+    """A figure of a launch's kernel, where a report has it."""
+    known = s.profiles.get(s.ops[at].shape)
+    found = figures.value(known, name) if known else None
+    return otherwise if found is None else found
+
+
 def find(s: StepFacts) -> StepOutcome:
     products = s.of_class("product", "convolution")
     if not products:
@@ -73,50 +94,47 @@ def find(s: StepFacts) -> StepOutcome:
         for at in products
         if s.arithmetic[at] == "fp32" and not _VECTOR.search(getattr(s.launches[at], "kernel", ""))
     ]
-    us, others = s.us(plain), s.us(products)
+    limited = [at for at in plain if _of(s, at, "fma_pipe_active", 1.0) >= LIMITED.value]
+    us, others = s.us(limited), s.us(products)
     evidence = (
-        s.part(
-            "fp32_products",
-            "FP32 products",
-            us,
-            f"Part of the {s.word} in products whose names prove FP32 on CUDA cores.",
-        ),
-        fact(
-            "products",
-            "All products",
-            s.share(others),
-            "fraction",
-            f"Part of the {s.word} in matrix products and convolutions.",
-        ),
-    )
+        s.part("fp32_products", "FP32 products", us,
+               f"Part of the {s.word} in products whose names prove FP32 on CUDA cores, and whose counters, if known, say that it limits them."),
+        fact("products", "All products", s.share(others), "fraction", f"Part of the {s.word} in matrix products and convolutions."),
+    )  # fmt: skip
     if not s.worth(us):
-        proven = any(s.arithmetic[at] for at in products)
-        said = (
-            f"Products use tensor cores, or take little of the {s.word}."
-            if proven or not s.worth(others)
-            else "No product's name proves FP32 on CUDA cores."
-        )
+        said = f"Products use tensor cores, or take little of the {s.word}."
+        if s.worth(s.us(plain)):
+            said = "Something else than multiply-adds limits the products in FP32."
+        elif s.worth(others) and not any(s.arithmetic[at] for at in products):
+            said = "No product's name proves FP32 on CUDA cores."
         return s.ruled_out(said, *evidence)
     named = s.device is not None and s.device.cc > (0, 0)
     rate = rates(s.device) if s.device and named else ("TF32", _MOST)
     if rate is None:
         return s.abstain("The rates of this GPU's tensor cores are not known.", "device")
     kind, ratio = rate
-    saved = us * (1 - 1 / ratio)
+    plain = limited
+    # what memory moves takes as long then
+    stays = sum(s.us([at]) * max(1 / ratio, _of(s, at, "dram_utilization", 0.0)) for at in plain)
     convolutions = s.us(at for at in plain if s.classes[at] == "convolution")
     sure: Confidence = "high" if kind == "TF32" and convolutions < us / 2 else "medium"
-    unnamed = (
-        ""
-        if named
-        else " The trace does not name the GPU: what its tensor cores gain is not known."
-    )
-    mixed = 'with torch.autocast("cuda", dtype=torch.bfloat16) around forward and loss.'
-    if kind == "FP16":
-        mixed = 'with torch.autocast("cuda", dtype=torch.float16) around forward and loss, and torch.amp.GradScaler.'
+    unnamed = " The trace does not name the GPU: what its tensor cores gain is not known."
+    dtype = "float16" if kind == "FP16" else "bfloat16"
+    mixed = f'torch.autocast("cuda", dtype=torch.{dtype}) around the forward pass'
+    scaled = ", and torch.amp.GradScaler in training" * (kind == "FP16")
+    narrow = {
+        "": (
+            f"Compute in {kind} with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",
+        ),
+        "torch": (f"Mixed precision: {mixed}{scaled}.",),
+        "xla": (f"Convert the inputs to {dtype}.",),
+        "cupy": ("Convert the inputs to float16.",),
+    }
+    more = (f"Faster still, where 7 bits are enough: {mixed}.", _CUDNN)[: 2 if convolutions else 1]
     return s.finding(
-        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.{unnamed}",
+        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.{unnamed * (not named)}",
         sure if named else "low",
-        saved,
+        us - stays,
         ops=plain,
         evidence=(
             *evidence,
@@ -130,34 +148,11 @@ def find(s: StepFacts) -> StepOutcome:
         ),
         arithmetic=(
             f"{kind} on tensor cores has {'' if named else 'at most '}{units.ratio(ratio)} the rate of FP32 on CUDA cores. The products "
-            f"take {units.duration(us)} now "
-            f"and at least "
-            f"{units.duration(us)} / {units.significant(ratio)} = {units.duration(us / ratio)} then.",
+            f"take {units.duration(us)} now, and then at least {units.duration(stays)}: by that rate, or as long as memory is busy.",
         ),
-        advice=s.advice(
-            "Allow TF32: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or compute type CUBLAS_COMPUTE_32F_FAST_TF32."
-            if kind == "TF32"
-            else f"Compute in {kind} with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",
-            torch=(
-                'torch.set_float32_matmul_precision("high") at the start of the program allows TF32.',
-                f"Faster still: {mixed}",
-                *(
-                    ("For convolutions, leave torch.backends.cudnn.allow_tf32 = True.",)
-                    if convolutions
-                    else ()
-                ),
-            )
-            if kind == "TF32"
-            else (f"Mixed precision: {mixed}",),
-            xla=(
-                'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16 inputs.'
-                if kind == "TF32"
-                else f"Convert the inputs to {'float16' if kind == 'FP16' else 'bfloat16'}.",
-            ),
-            cupy=(
-                "Set CUPY_TF32=1 in the environment, or convert the inputs to float16."
-                if kind == "TF32"
-                else "Convert the inputs to float16.",
-            ),
+        advice=(
+            *s.advice(**_ALLOW if kind == "TF32" else narrow),
+            *more * (kind == "TF32" and s.framework == "torch"),
+            f"Compare the results: {kind} keeps {7 if kind == 'BF16' else 10} bits of 23.",
         ),
     )

@@ -81,6 +81,10 @@ def find(s: StepFacts) -> StepOutcome:
         if s.us(copies) > kernels
         else sorted({*pageable, *(at for at in copies if s.ops[at].call in waited or at in ended)})
     )
+    # a call that reads a copy back waits for it: what is idle after it is the copy's too
+    reading = {s.ops[at].call for at in held}
+    after = {at for at in s.idle("sync") if s.gaps[at].call in reading}
+    gaps = sorted({*gaps, *after})
     us = s.us(held) + s.idle_us(gaps)
     size = sum(s.ops[at].size for at in held)
     both = {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
@@ -95,17 +99,19 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
+    s.claimed |= after
     took = sum(s.ops[at].us for at in held)
     rate = f", at {units.si(size / took * 1e6, 'B/s')}" if took and size else ""
     beside = (
         f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link and rate else ""
     )
     idle = s.idle_us(gaps)
-    waited_for = (
-        f"; for {units.duration(idle)} the GPU waits until the host {'has copied them to pinned memory' if staging else 'has queued them'}"
-        if s.worth(idle)
-        else ""
+    how = (
+        "until the host has copied them to pinned memory"
+        if staging
+        else "while they hold up the host"
     )
+    waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
     if len(pageable) and s.us(pageable) >= s.us(held) / 2:
         proven = all(s.ops[at].pinned is False for at in pageable)
         which = f"from or to {'pageable memory' if proven else 'memory that seems to be pageable'}"
@@ -114,8 +120,7 @@ def find(s: StepFacts) -> StepOutcome:
     else:
         which, sure, advice = "between host and device", "medium", s.advice(**_LESS)
     return s.finding(
-        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(us)}. {units.si(size, 'B')} take {units.duration(took)} to copy{rate}"
-        f"{beside}{waited_for}.",
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}. They move {units.si(size, 'B')}{rate}{beside}.",
         sure,
         us,
         ops=held,

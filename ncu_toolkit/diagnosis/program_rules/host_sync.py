@@ -67,7 +67,7 @@ _ADVICE: Final = {
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host waited.", *missing)
-    gaps = sorted({*s.idle("sync"), *waits(s, "read")})
+    gaps = sorted({*s.idle("sync"), *waits(s, "read")} - s.claimed)
     if not s.steady:  # cuDNN tries its algorithms at the first call of each shape
         by_call = [s.trace.calls[s.gaps[at].call] if s.gaps[at].call >= 0 else None for at in gaps]
         gaps = [
