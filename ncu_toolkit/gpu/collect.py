@@ -21,7 +21,7 @@ from ncu_toolkit.core.errors import (
     ToolkitError,
     UsageProblem,
 )
-from ncu_toolkit.metrics import sections
+from ncu_toolkit.metrics.registry import SET_NAME
 
 #: Seconds that ncu has to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
@@ -122,7 +122,7 @@ def section_folders(ncu: Ncu, set_name: str) -> tuple[Path, ...]:
     EnvironmentProblem: the set is in folders that are not found."""
     if ncu.stock_sections is not None:
         return section_folder(), ncu.stock_sections
-    if set_name != sections.SET_NAME:
+    if set_name != SET_NAME:
         raise EnvironmentProblem(
             f"ncu's own section files were not found next to '{ncu.path}', and the set '{set_name}' needs them",
             "Set NCU to the ncu of an installation that has them",
@@ -137,7 +137,7 @@ class Request:
     output: Path = Path()
     command: tuple[str, ...] = ()
     section_folders: tuple[Path, ...] = ()
-    set_name: str = sections.SET_NAME
+    set_name: str = SET_NAME
     ranges_only: bool | None = None
     """Profile only between profiler start and stop calls of the program; None: `program_run` looks
     whether the script has any."""

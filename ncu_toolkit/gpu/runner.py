@@ -41,7 +41,7 @@ from ncu_toolkit.gpu.selection import Cases, groups_of, operation_of, rung_of, s
 from ncu_toolkit.gpu.target import Plan, plan_path, read_plan, read_progress, stop_path, write_plan
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Problem, problem_for
-from ncu_toolkit.metrics.sections import SET_NAME
+from ncu_toolkit.metrics.registry import SET_NAME
 from ncu_toolkit.model.run import Ceilings, LadderOptions, Run, RunCase
 from ncu_toolkit.report import framing, integrity
 from ncu_toolkit.report.redact import redact_command, redact_folder, redact_in_place, redact_text
