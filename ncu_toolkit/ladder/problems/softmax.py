@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, first_line
 from ncu_toolkit.ladder.problems.base import (
     UNIT,
     Array,
@@ -76,9 +76,8 @@ class Softmax(Problem):
             torch = importlib.import_module("torch")
             x, y = torch.from_dlpack(arrays["x"]), torch.from_dlpack(arrays["y"])
         except (ImportError, RuntimeError, AssertionError) as error:
-            lines = str(error).splitlines() or [type(error).__name__]
             raise EnvironmentProblem(
-                f"the torch_softmax baseline needs PyTorch with CUDA ({lines[0]})",
+                f"the torch_softmax baseline needs PyTorch with CUDA ({first_line(error)})",
                 "Install it (pip install torch), or bench the other rungs by name",
             ) from error
 
