@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -292,9 +292,8 @@ def _time_group(
             runnable.verify()
         except Exception as error:
             where = f"'{case.rung}' at {case.size}"
-            ours = isinstance(error, ToolkitError)
-            known = error if ours else launch.explained(error, where)
-            if not isinstance(known, ToolkitError):
+            known = launch.explained(error, where)
+            if known is None:
                 raise
             failed = isinstance(known, KernelProblem)
             state = "failed" if failed else "skipped"
@@ -325,9 +324,8 @@ def _time_group(
     measured = timing.measure_ladder(ready, baseline, mode, seconds=budget, tick=tick)
     session.update(timings=(*session.run.timings, *measured.values()))
     session.record(*records)
-    costs = timing.measure_costs(ready[0])
     where = f"{first.family} {first.size}{operation_of(rung_of(first))}"
-    for label, spent in asdict(costs).items() if costs is not None else ():
+    for label, spent in timing.measure_costs(ready[0]).items():
         session.add_cost(f"{label} {where}", spent)
 
 
