@@ -325,11 +325,6 @@ def uniform(xp: Any, rng: Any, shape: tuple[int, ...], low: float, high: float) 
     return values
 
 
-def padded(extent: int, unit: int) -> int:
-    """An extent rounded up to a multiple of `unit`."""
-    return -(-extent // unit) * unit
-
-
 def to_bits(xp: Any, values: Array, dtype: str) -> Array:
     """float32 values as stored in a type, rounded to nearest even: of bfloat16 the uint16 bit
     patterns.

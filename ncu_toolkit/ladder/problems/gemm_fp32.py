@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy
 
+from ncu_toolkit.hardware.specs import padded
 from ncu_toolkit.ladder.problems._gemm import Gemm, extents
-from ncu_toolkit.ladder.problems.base import MAX_DIMENSION, UNIT, Array, Case, Expected, padded
+from ncu_toolkit.ladder.problems.base import MAX_DIMENSION, UNIT, Array, Case, Expected
 
 #: How many standard deviations a rounding error or a partial sum may stray. Hoeffding: one strays
 #: further with a probability of at most 2 exp(-LAMBDA^2 / 2) = 4e-22, so that of the 1e12 roundings

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy
 
+from ncu_toolkit.hardware.specs import padded
 from ncu_toolkit.ladder.problems._gemm import Gemm, extents
 from ncu_toolkit.ladder.problems.base import (
     MAX_DIMENSION,
@@ -17,7 +18,6 @@ from ncu_toolkit.ladder.problems.base import (
     Case,
     Expected,
     from_bits,
-    padded,
 )
 
 #: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
