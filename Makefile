@@ -138,7 +138,7 @@ sanitize: $(GPU_STAMP)  ## Run compute-sanitizer (memcheck, racecheck, initcheck
 	$(RUN) tests/gpu/sanitize.py
 
 docs: $(STAMP)  ## Rewrite the generated documents, section files, the notebook's outputs and the README's picture.
-	$(RUN) -m ncu_toolkit.metrics.sections
+	$(RUN) docs/section_files.py
 	$(RUN) docs/generate.py
 	$(RUN) docs/execute.py
 

@@ -40,7 +40,7 @@ from ncu_toolkit.gpu.selection import case_of  # noqa: E402
 from ncu_toolkit.gpu.target import Plan, plan_path, stop_path, write_plan  # noqa: E402
 from ncu_toolkit.ladder.catalogue import find_family  # noqa: E402
 from ncu_toolkit.ladder.problems import problem_for  # noqa: E402
-from ncu_toolkit.metrics.sections import SET_NAME  # noqa: E402
+from ncu_toolkit.metrics.registry import SET_NAME  # noqa: E402
 from ncu_toolkit.model.run import RunCase  # noqa: E402
 
 SETS = (SET_NAME, "detailed", "full")

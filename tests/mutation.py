@@ -446,7 +446,7 @@ def trial(
 def can_be_shown(path: Path) -> bool:
     """Whether every format shows what `analyze --allow-partial` makes of a report."""
     try:
-        read = analyze.read_file(
+        read = report_files.read(
             str(path), analyze.Options(allow_partial=True, figures=True, profiles=True)
         )
         analysis = analyze.Analysis((read,), analyze.Options(allow_partial=True))

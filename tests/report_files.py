@@ -9,6 +9,7 @@ from functools import cache
 
 import recorded
 
+from ncu_toolkit.analysis import analyze
 from ncu_toolkit.report import framing, messages
 
 # fields of a block's header, of a result, and of a metric in it
@@ -20,6 +21,11 @@ _NAMES = (5, 6, 7)
 def first_launches(count: int) -> bytes:
     """The recording up to and including its first `count` launches: a whole report."""
     return recorded.first_launches(count)
+
+
+def read(path: str, options: analyze.Options, jobs: int = 1) -> analyze.FileResult:
+    """Read and diagnose one file in this process."""
+    return analyze.unpacked(analyze.read_packed(path, options, jobs))
 
 
 def varint(value: int, width: int = 1) -> bytes:

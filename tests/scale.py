@@ -32,7 +32,7 @@ def peak():
 
 found = {}
 start = time.monotonic()
-file = analyze.read_file(sys.argv[1], analyze.Options(figures=True), jobs=workers.default_jobs())
+file = analyze.unpacked(analyze.read_packed(sys.argv[1], analyze.Options(figures=True), jobs=workers.default_jobs()))
 found["read"] = time.monotonic() - start
 found["launches"], found["peak"] = len(file.launches), peak()
 whole = analyze.Analysis((file,), analyze.Options(figures=True))
@@ -45,7 +45,8 @@ for form in ("text", "markdown", "json", "csv"):
 found["rendered"] = peak()
 if sys.argv[2] == "pages":
     options = analyze.Options(profiles=True)
-    whole = analyze.Analysis((analyze.read_file(sys.argv[1], options, jobs=workers.default_jobs()),), options)
+    file = analyze.unpacked(analyze.read_packed(sys.argv[1], options, jobs=workers.default_jobs()))
+    whole = analyze.Analysis((file,), options)
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
         page = write_pages(whole, None, Path(folder) / "run", standalone=False)

@@ -436,7 +436,7 @@ def analyze(
     for done in reading:
         path = str(files[done.index])
         ordered[done.index] = (
-            _unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
+            unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
         )
         if isinstance(done.error, UsageProblem):
             raise done.error  # the request, not the file
@@ -454,7 +454,7 @@ def prepare() -> None:
     rules.load_rules()
 
 
-def _unpacked(packed: Packed) -> FileResult:
+def unpacked(packed: Packed) -> FileResult:
     """The file with its launches, in file order; each part goes when it is unpacked."""
     launches: list[LaunchResult] = []
     with cache.without_collector():
@@ -469,9 +469,9 @@ def _unpacked(packed: Packed) -> FileResult:
     return replace(packed.file, launches=tuple(launches))
 
 
-def read_file(
+def read_packed(
     path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
-) -> FileResult:
+) -> Packed:
     """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch
     unless profiles are kept.
 
@@ -482,13 +482,6 @@ def read_file(
     Raises:
         InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
     """
-    return _unpacked(read_packed(path, options, jobs, timeout))
-
-
-def read_packed(
-    path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
-) -> Packed:
-    """As `read_file`, with the launches still pickled."""
     before = _stamp(path)
     found: Packed | ToolkitError
     try:

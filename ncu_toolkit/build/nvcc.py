@@ -5,6 +5,7 @@ A cubin carries the absolute path of its source (-lineinfo), which ncu shows and
 $NCU_TOOLKIT_SOURCE_ROOT a copy of the kernels in that folder is compiled, so that a recording made
 for others names no private path."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,7 +22,13 @@ import msgspec
 
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, replace_file
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import (
+    EnvironmentProblem,
+    KernelProblem,
+    ToolkitError,
+    UsageProblem,
+    refused,
+)
 from ncu_toolkit.core.files import read_json
 from ncu_toolkit.ladder.catalogue import code_digest, kernels_root
 from ncu_toolkit.ladder.rung import Rung
@@ -281,12 +288,12 @@ def _run(
 ) -> BuiltCubin:
     """Compile into a temporary folder and rename it into the cache, so that no reader sees half an
     entry."""
-    try:
+    with _writing(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
-    except OSError as error:
-        raise _cannot_write(folder.parent, error) from error
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        stack.enter_context(_writing(folder.parent))
         command = list(made.command)
         command[command.index("-o") + 1] = str(work / "kernel.cubin")
         answer = _call(command, work, timeout, label, f" for {made.target}")
@@ -306,10 +313,6 @@ def _run(
             shutil.rmtree(folder, ignore_errors=True)
             work.rename(folder)
         return replace(made, path=folder / "kernel.cubin")
-    except OSError as error:
-        raise _cannot_write(folder.parent, error) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _from_cache(folder: Path) -> BuiltCubin | None:
@@ -371,14 +374,12 @@ def _with_includes(source: Path, root: Path) -> Iterator[tuple[Path, str]]:
 def _stage(files: Mapping[Path, str], source: Path, root: Path, stage: Path) -> tuple[Path, Path]:
     """Copy the files under `stage`/kernels and return the source and the include root there."""
     base, target = root.resolve(), stage.absolute() / "kernels"
-    try:
+    with _writing(target):
         for path, text in files.items():
             copy = target / path.relative_to(base)
             if copy.is_file() and copy.read_text(encoding="utf-8", errors="replace") == text:
                 continue
             replace_file(copy, text.encode())
-    except OSError as error:
-        raise _cannot_write(target, error) from error
     return target / source.resolve().relative_to(base), target
 
 
@@ -404,9 +405,9 @@ def _failure(
     return KernelProblem(f"{label} does not compile for {target}: {first}", remedy)
 
 
-def _cannot_write(folder: Path, error: OSError) -> EnvironmentProblem:
-    hint = f"Free some space, or set {CACHE_VARIABLE} to another folder"
-    return EnvironmentProblem(f"cannot write to {folder}: {error.strerror or error}", hint)
+def _writing(folder: Path) -> contextlib.AbstractContextManager[None]:
+    remedy = f"Free some space, or set {CACHE_VARIABLE} to another folder"
+    return refused(f"cannot write to {folder}", remedy)
 
 
 def _digest(path: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from ncu_toolkit import __version__
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, refused
 from ncu_toolkit.core.files import refuse_loss
 from ncu_toolkit.core.safe import visible
 
@@ -104,12 +104,8 @@ def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None
     if path is None or ctx.resilient_parsing or Verbosity.file is not None:
         return
     refuse_loss(path)
-    try:
+    with refused(f"'{path}' cannot be written", "Name another file with --log-file"):
         handler = _File(path, mode="a", encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"'{path}' cannot be written: {error.strerror}", "Name another file with --log-file"
-        ) from None
     Verbosity.file = path
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     _attach(handler)

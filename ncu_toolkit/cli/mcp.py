@@ -9,7 +9,7 @@ import click
 
 from ncu_toolkit.cli._common import require
 from ncu_toolkit.cli._options import PathName, option, options
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import UsageProblem, refused
 
 #: Where the token comes from; else one is made.
 TOKEN: Final = "NCU_TOOLKIT_MCP_TOKEN"
@@ -53,12 +53,8 @@ def command(root: Path, http: bool, port: int, timeout: float, allow_profile: bo
         if not http:
             server.serve_stdio(found)
             return
-        try:
+        with refused(f"port {port} cannot be used", "Choose another --port"):
             at = server.listening(port)
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"port {port} cannot be used: {error.strerror}", "Choose another --port"
-            ) from None
         port = at.getsockname()[1]
         click.echo(f"Serving http://{server.HOST}:{port}{server.PATH}", err=True)
         if not os.environ.get(TOKEN):

@@ -31,7 +31,7 @@ from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
 from ncu_toolkit.gpu.executor import HERE, Executor
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.gpu.selection import Cases
-from ncu_toolkit.metrics.sections import SET_NAME
+from ncu_toolkit.metrics.registry import SET_NAME
 from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import intake, store
 

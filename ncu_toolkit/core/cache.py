@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, refused
 
 CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
 P = ParamSpec("P")
@@ -44,13 +44,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def keep(path: Path, content: bytes) -> None:
     """The same for a file that must be kept. Raises EnvironmentProblem."""
-    try:
+    remedy = f"Free some space, or set {CACHE_VARIABLE}"
+    with refused(f"'{path}' cannot be written", remedy):
         replace_file(path, content)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"'{path}' cannot be written: {error.strerror}",
-            f"Free some space, or set {CACHE_VARIABLE}",
-        ) from error
 
 
 def remembered(count: int) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -1,9 +1,10 @@
 """The one error family. Each error says what happened, to what, and what to do; the CLI turns it
 into one line and an exit code."""
 
+import contextlib
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ncu_toolkit.core.safe import shell_word
@@ -70,6 +71,22 @@ class KernelProblem(ToolkitError):
     exit_code = EXIT_KERNEL
 
 
+@contextlib.contextmanager
+def refused(
+    what: str, remedy: str = "", kind: type[ToolkitError] = EnvironmentProblem
+) -> Iterator[None]:
+    """Raise what the operating system refuses as an error for the user: `what`, and its reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}", remedy) from None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what a library says; the error's kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """`Did you mean 'x'?` for the nearest of `known`, "" where none is near."""
     near = difflib.get_close_matches(name, list(known), 1, cutoff)
@@ -117,18 +134,13 @@ def of_system(error: OSError) -> EnvironmentProblem:
     )
 
 
-def out_of_memory() -> EnvironmentProblem:
-    """There is not enough memory, as an error for the user."""
-    return EnvironmentProblem(
-        "this machine ran out of memory",
-        "End other programs, or ask for less: fewer reports at once, or a smaller size",
-    )
-
-
 def for_user(error: Exception) -> ToolkitError | None:
     """An error as one of this family; None for a defect of ncu-toolkit."""
     if isinstance(error, OSError):
         return of_system(error)
     if isinstance(error, MemoryError):
-        return out_of_memory()
+        return EnvironmentProblem(
+            "this machine ran out of memory",
+            "End other programs, or ask for less: fewer reports at once, or a smaller size",
+        )
     return error if isinstance(error, ToolkitError) else None

@@ -188,8 +188,7 @@ def introduce() -> Board:
     environment = machine()
     with contextlib.suppress(ToolkitError):
         environment["ncu"] = collect.find_ncu().version
-    host, probe = socket.gethostname(), timing.probe()
-    times = probe.compute_us, probe.memory_us, probe.throttle
+    host, times = socket.gethostname(), timing.probe()
     return Board(cuda.uuid(), host, cuda.device(), environment, versions(), *times)
 
 

@@ -20,8 +20,9 @@ from ncu_toolkit.core.errors import (
     KernelProblem,
     ToolkitError,
     UsageProblem,
+    refused,
 )
-from ncu_toolkit.metrics import sections
+from ncu_toolkit.metrics.registry import SET_NAME
 
 #: Seconds that ncu has to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
@@ -87,10 +88,8 @@ def find_ncu() -> Ncu:
 
 def _probe(path: str) -> Ncu:
     """The version that a file says it is, asked once while the file stays the same."""
-    try:
+    with refused(f"'{path}' cannot be read"):
         return _asked(path, os.stat(shutil.which(path) or path).st_mtime_ns)
-    except OSError as error:
-        raise EnvironmentProblem(f"'{path}' cannot be read: {error.strerror}") from None
 
 
 @cache
@@ -122,7 +121,7 @@ def section_folders(ncu: Ncu, set_name: str) -> tuple[Path, ...]:
     EnvironmentProblem: the set is in folders that are not found."""
     if ncu.stock_sections is not None:
         return section_folder(), ncu.stock_sections
-    if set_name != sections.SET_NAME:
+    if set_name != SET_NAME:
         raise EnvironmentProblem(
             f"ncu's own section files were not found next to '{ncu.path}', and the set '{set_name}' needs them",
             "Set NCU to the ncu of an installation that has them",
@@ -137,7 +136,7 @@ class Request:
     output: Path = Path()
     command: tuple[str, ...] = ()
     section_folders: tuple[Path, ...] = ()
-    set_name: str = sections.SET_NAME
+    set_name: str = SET_NAME
     ranges_only: bool | None = None
     """Profile only between profiler start and stop calls of the program; None: `program_run` looks
     whether the script has any."""
@@ -241,7 +240,10 @@ def run(
     """
     started = time.monotonic()
     interrupted = timed_out = done = False
-    with _opened(log) as sink:
+    remedy = "Free space, or name another folder with --output"
+    with refused(f"'{log}' cannot be written", remedy):
+        sink = log.open("wb")
+    with sink:
         process = _started(words, sink, environment or {}, keep_open)
         profiled = _profiled(log)
         deadline = started + timeout
@@ -299,26 +301,15 @@ def _profiled(log: Path) -> Iterator[tuple[int, str]]:
             yield finished, now[-1] if len(now) > finished else ""
 
 
-def _opened(log: Path) -> BinaryIO:
-    try:
-        return log.open("wb")
-    except OSError as error:
-        what = f"'{log}' cannot be written: {error.strerror}"
-        remedy = "Free space, or name another folder with --output"
-        raise EnvironmentProblem(what, remedy) from None
-
-
 def _started(
     words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    try:
+    remedy = "Free memory or processes, or check $NCU"
+    with refused(f"'{words[0]}' cannot be started", remedy):
         return subprocess.Popen(
             list(words), stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
             env={**os.environ, **environment}, pass_fds=tuple(keep_open),
         )  # fmt: skip
-    except OSError as error:
-        what = f"'{words[0]}' cannot be started: {error.strerror}"
-        raise EnvironmentProblem(what, "Free memory or processes, or check $NCU") from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

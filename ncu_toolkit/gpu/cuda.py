@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra, first_line
 from ncu_toolkit.model import Device
 
 _NO_GPU = "`ncu-toolkit report` works without one, from the recordings in the package"
@@ -25,21 +25,16 @@ def cupy() -> Any:
     try:
         module = importlib.import_module("cupy")
     except ImportError as error:
-        what = f"CuPy cannot be imported ({_first_line(error)})"
+        what = f"CuPy cannot be imported ({first_line(error)})"
         raise EnvironmentProblem(what, f"{extra('gpu')}; {_NO_GPU}") from None
     try:
         count = module.cuda.runtime.getDeviceCount()
     except Exception as error:
-        what = f"no usable GPU: {_first_line(error)}"
+        what = f"no usable GPU: {first_line(error)}"
         raise EnvironmentProblem(what, f"Check `nvidia-smi`; {_NO_GPU}") from None
     if count == 0:
         raise EnvironmentProblem("this machine has no CUDA GPU", _NO_GPU)
     return module
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _text(value: Any) -> str:
@@ -86,7 +81,7 @@ def synchronize(what: str) -> None:
     try:
         cp.cuda.Device().synchronize()
     except Exception as error:
-        failed = f"{what} failed on the GPU: {_first_line(error)}"
+        failed = f"{what} failed on the GPU: {first_line(error)}"
         raise KernelProblem(failed, "Run it under compute-sanitizer: `make sanitize`") from None
 
 

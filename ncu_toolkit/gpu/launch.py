@@ -18,6 +18,7 @@ from ncu_toolkit.core.errors import (
     ToolkitError,
     UsageProblem,
     extra,
+    first_line,
 )
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.hardware.specs import limits_of, occupancy
@@ -42,8 +43,11 @@ _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integer
 
 
 def explained(error: Exception, what: str) -> ToolkitError | None:
-    """The error for an exception of CuPy that was raised at `what`; None for another exception."""
-    kind, first = type(error), (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The error for an exception of CuPy that was raised at `what`, and one of ours as it is; None
+    for another exception."""
+    if isinstance(error, ToolkitError):
+        return error
+    kind, first = type(error), first_line(error)
     no_memory = "MemoryAllocation" in first or "CUDA_ERROR_OUT_OF_MEMORY" in first
     if no_memory or kind.__name__ == "OutOfMemoryError":
         remedy = "Choose a smaller --size, or end other programs on this GPU"

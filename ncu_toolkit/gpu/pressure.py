@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra
+from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra, first_line
 from ncu_toolkit.model.trace import KINDS
 
 #: Said where `usable` leaves a kind out.
@@ -122,7 +122,7 @@ def first_device() -> tuple[str, int]:
         checked(d.cuInit(0), "the driver")
         device = checked(d.cuDeviceGet(0), "the device")
     except (KernelProblem, RuntimeError) as error:
-        what = f"no usable GPU: {str(error).splitlines()[0]}"
+        what = f"no usable GPU: {first_line(error)}"
         raise EnvironmentProblem(what, "Check `nvidia-smi`") from None
     names = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")
     wanted = (getattr(d.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}") for name in names)

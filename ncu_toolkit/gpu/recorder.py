@@ -22,7 +22,7 @@ import numpy
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core.cache import cache_folder, keep, without_collector
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, refused
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
 from ncu_toolkit.program.builder import TraceBuilder
@@ -210,10 +210,8 @@ def record(command: Sequence[str], folder: Path, asked: RecordOptions | None = N
     """
     asked = asked or RecordOptions()
     environment = prepared(command, folder, asked)
-    try:
+    with refused(f"'{command[0]}' cannot be started"):
         process = subprocess.Popen(list(command), env=environment)
-    except OSError as error:
-        raise EnvironmentProblem(f"'{command[0]}' cannot be started: {error.strerror}") from None
     with process:
         try:
             code = _watched(process, folder, asked)

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ from ncu_toolkit.gpu.selection import Cases, groups_of, operation_of, rung_of, s
 from ncu_toolkit.gpu.target import Plan, plan_path, read_plan, read_progress, stop_path, write_plan
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import Problem, problem_for
-from ncu_toolkit.metrics.sections import SET_NAME
+from ncu_toolkit.metrics.registry import SET_NAME
 from ncu_toolkit.model.run import Ceilings, LadderOptions, Run, RunCase
 from ncu_toolkit.report import framing, integrity
 from ncu_toolkit.report.redact import redact_command, redact_folder, redact_in_place, redact_text
@@ -292,9 +292,8 @@ def _time_group(
             runnable.verify()
         except Exception as error:
             where = f"'{case.rung}' at {case.size}"
-            ours = isinstance(error, ToolkitError)
-            known = error if ours else launch.explained(error, where)
-            if not isinstance(known, ToolkitError):
+            known = launch.explained(error, where)
+            if known is None:
                 raise
             failed = isinstance(known, KernelProblem)
             state = "failed" if failed else "skipped"
@@ -325,9 +324,8 @@ def _time_group(
     measured = timing.measure_ladder(ready, baseline, mode, seconds=budget, tick=tick)
     session.update(timings=(*session.run.timings, *measured.values()))
     session.record(*records)
-    costs = timing.measure_costs(ready[0])
     where = f"{first.family} {first.size}{operation_of(rung_of(first))}"
-    for label, spent in asdict(costs).items() if costs is not None else ():
+    for label, spent in timing.measure_costs(ready[0]).items():
         session.add_cost(f"{label} {where}", spent)
 
 

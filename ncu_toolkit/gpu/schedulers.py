@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, extra, first_line, refused
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.workers import default_jobs
 from ncu_toolkit.gpu import cluster, cuda
@@ -70,12 +70,10 @@ def _read(path: Path) -> Settings:
     import yaml
 
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageProblem(f"'{path}' cannot be read: {error.strerror}") from None
+        with refused(f"'{path}' cannot be read", kind=UsageProblem):
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        line = str(error).splitlines()[0]
-        raise UsageProblem(f"'{path}' is not YAML: {line}") from None
+        raise UsageProblem(f"'{path}' is not YAML: {first_line(error)}") from None
 
     def refuse(what: str) -> UsageProblem:
         return UsageProblem(f"'{path}': {what}", "docs/cluster.md shows such a file")
@@ -196,9 +194,8 @@ def _connected(settings: Settings, started: Any) -> Any:
         )
     except Exception as error:  # of Dask, ssl, and what another service makes of Dask's reader
         where = settings.address or "the cluster that was started"
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise EnvironmentProblem(
-            f"no Dask scheduler answers at {where} ({visible(first, _QUOTED)})",
+            f"no Dask scheduler answers at {where} ({visible(first_line(error), _QUOTED)})",
             "Check the address, that `dask scheduler` runs there, and the TLS settings",
         ) from None
 

@@ -124,16 +124,6 @@ class Stopwatch:
         return float(self._cp.cuda.get_elapsed_time(*events)) * 1e3
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Seconds outside computation for one workspace, as the source document's log has them."""
-
-    allocation: float
-    initialisation: float
-    transfer_to_device: float
-    transfer_to_host: float
-
-
 def measure_ladder(
     runnables: Sequence[Runnable],
     baseline: Runnable | None,
@@ -355,19 +345,10 @@ def _ffmas() -> tuple[Callable[[], None], float]:
     return lambda: peak((blocks, 1, 1), (256, 1, 1), arguments), 2.0 * 16 * steps * blocks * 256
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Median times of the same work on every GPU, in microseconds, and what slowed the GPU down
-    meanwhile."""
-
-    compute_us: float
-    memory_us: float
-    throttle: str = ""
-
-
-def probe() -> Probe:
+def probe() -> tuple[float, float, str]:
     """Time work that never changes, to compare GPUs of one model: the loop of FFMAs of
-    `measure_ceilings`, and reading a buffer of PROBE_BYTES."""
+    `measure_ceilings`, and reading a buffer of PROBE_BYTES. Median times in microseconds, and what
+    slowed the GPU down meanwhile."""
     cp, watch = cuda.cupy(), Stopwatch("warm")
     blocks, buffer = cuda.device().sm_count * 8, cp.zeros(PROBE_BYTES // 4, dtype="uint32")
     words = (buffer, numpy.int64(PROBE_BYTES // 16 - 1), buffer[-4:])
@@ -384,7 +365,7 @@ def probe() -> Probe:
 
     compute = middle(_ffmas()[0])
     memory = middle(lambda: read((blocks, 1, 1), (256, 1, 1), words))
-    return Probe(compute, memory, cuda.combined(states).throttle)
+    return compute, memory, cuda.combined(states).throttle
 
 
 def _copy_rate(nbytes: int, best: Callable[[Callable[[], None]], float]) -> float:
@@ -409,11 +390,11 @@ def _tensor_ceiling(best: Callable[[Callable[[], None]], float]) -> float | None
     return problem.flops(case) / best(problem.library(case, "cublas", arrays))
 
 
-def measure_costs(runnable: Runnable) -> Costs | None:
+def measure_costs(runnable: Runnable) -> dict[str, float]:
     """Allocation, initialisation and transfer of a workspace's arrays, in seconds, each timed on
-    its own with the device idle around it.
+    its own with the device idle around it, as the source document's log has them.
 
-    None for more than _TRANSFER_LIMIT bytes, whose pageable copies would take longer than everything
+    Empty for more than _TRANSFER_LIMIT bytes, whose pageable copies would take longer than everything
     else."""
     cp = cuda.cupy()
     space = runnable.workspace
@@ -429,10 +410,15 @@ def measure_costs(runnable: Runnable) -> Costs | None:
 
     total = sum(space.arrays[name].nbytes for name in names)
     if total > _TRANSFER_LIMIT:
-        return None
+        return {}
     allocation, memory = timed(lambda: cp.cuda.memory.Memory(total))
     del memory
     initialisation, _ = timed(lambda: space.problem.make_inputs(space.case, space.seed, inputs))
     to_host, host = timed(lambda: [cp.asnumpy(space.arrays[name]) for name in names])
     to_device, _ = timed(lambda: [cp.asarray(array) for array in host])
-    return Costs(allocation, initialisation, to_device, to_host)
+    return {
+        "allocation": allocation,
+        "initialisation": initialisation,
+        "transfer_to_device": to_device,
+        "transfer_to_host": to_host,
+    }

@@ -26,7 +26,7 @@ from ncu_toolkit.analysis.analyze import Analysis
 from ncu_toolkit.analysis.program import judged as judged_trace
 from ncu_toolkit.analysis.trial import TryRun, judged, save_trial, trial_path
 from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, did_you_mean
+from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, did_you_mean, refused
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import CLOCK
 from ncu_toolkit.diagnosis.program import together
@@ -511,15 +511,15 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
         if wait:
             (folder / "wait").touch()
-        with open(folder / "printed", "wb") as out, open(folder / "complained", "wb") as errors:
-            try:
-                process = subprocess.Popen(
-                    list(command), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=errors,
-                    start_new_session=True,
-                )  # fmt: skip
-            except OSError as error:
-                problem = f"'{command[0]}' cannot be started: {error.strerror}"
-                raise EnvironmentProblem(problem) from None
+        with (
+            open(folder / "printed", "wb") as out,
+            open(folder / "complained", "wb") as errors,
+            refused(f"'{command[0]}' cannot be started"),
+        ):
+            process = subprocess.Popen(
+                list(command), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=errors,
+                start_new_session=True,
+            )  # fmt: skip
         return _Started(variant, process, folder)
 
     def _finish(

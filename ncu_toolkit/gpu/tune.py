@@ -10,7 +10,13 @@ from typing import Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import (
+    EnvironmentProblem,
+    KernelProblem,
+    ToolkitError,
+    UsageProblem,
+    first_line,
+)
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import cuda, halving, tuned
 from ncu_toolkit.gpu.cluster import check_source, kept_here
@@ -284,8 +290,7 @@ class _Bench:
         except ToolkitError:
             raise
         except Exception as error:  # CuPy's: no memory, or a failed launch that its event shows
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise KernelProblem(f"failed on the GPU: {first}") from error
+            raise KernelProblem(f"failed on the GPU: {first_line(error)}") from error
 
     def _measured(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
         runnable = Runnable(self._rung, self._space, parameters)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ncu_toolkit.build.nvcc import source_digest
 from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, keep
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, refused
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model.codec import document, from_plain, open_document
 
@@ -86,13 +86,10 @@ def file_name(gpu: str) -> str:
 def read_table(path: Path) -> TunedTable | None:
     """A table, None where there is no such file. Raises InputProblem: it cannot be read, or is of
     another kind or version."""
-    try:
+    what, remedy = f"'{path}' cannot be read", "Remove it, and tune again"
+    with refused(what, remedy, InputProblem), contextlib.suppress(FileNotFoundError):
         return _read(path, path.stat().st_mtime_ns)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        what = f"'{path}' cannot be read: {error.strerror}"
-        raise InputProblem(what, "Remove it, and tune again") from error
+    return None
 
 
 @lru_cache(maxsize=16)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import ToolkitError, UsageProblem, refused
 from ncu_toolkit.ladder.catalogue import code_digest
 
 #: Files whose change starts a round.
@@ -114,11 +114,8 @@ def fingerprint(watched: Watched) -> str:
 def _digest(files: Iterable[Path]) -> str:
     state = hashlib.sha256()
     for path in dict.fromkeys(files):
-        try:
+        with refused(f"'{path}' cannot be read", "It is profiled once it can be", UsageProblem):
             data = _content(path)
-        except OSError as error:
-            what = f"'{path}' cannot be read: {error.strerror}"
-            raise UsageProblem(what, "It is profiled once it can be") from None
         if path.suffix == ".py":
             try:
                 data = ast.dump(ast.parse(data)).encode()
@@ -158,12 +155,9 @@ def build(words: Sequence[str]) -> tuple[bool, list[str]]:
     """Run a build; whether it succeeded, and the last lines of its output. Raises
     EnvironmentProblem: it cannot be started."""
     nothing, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
-    try:
+    remedy = "No shell runs it: put pipes and variables into a script"
+    with refused(f"--build: '{words[0]}' cannot be started", remedy):
         done = subprocess.run(words, stdin=nothing, stdout=pipe, stderr=same, check=False)
-    except OSError as error:
-        what = f"--build: '{words[0]}' cannot be started: {error.strerror}"
-        remedy = "No shell runs it: put pipes and variables into a script"
-        raise EnvironmentProblem(what, remedy) from None
     return done.returncode == 0, last_lines(done.stdout.decode("utf-8", "replace"))
 
 

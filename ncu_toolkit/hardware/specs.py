@@ -302,9 +302,9 @@ def occupancy(
     sm = limits_of(cc)
     _check(block_threads, registers, shared_static, shared_dynamic, barriers)
     warps = -(-block_threads // WARP_SIZE)
-    per_warp = _round_up(registers * WARP_SIZE, REGISTER_UNIT)
+    per_warp = padded(registers * WARP_SIZE, REGISTER_UNIT)
     shared = shared_static + shared_dynamic
-    allocated = _round_up(shared + sm.shared_reserved, sm.shared_unit)
+    allocated = padded(shared + sm.shared_reserved, sm.shared_unit)
     limits = {
         "warps": sm.warps // warps,
         "blocks": sm.blocks,
@@ -350,7 +350,7 @@ def _register_limit(sm: Sm, warps: int, per_warp: int) -> int:
     is what the hardware checks."""
     if not per_warp:
         return sm.blocks
-    if per_warp * _round_up(warps, PARTITIONS) > REGISTERS:
+    if per_warp * padded(warps, PARTITIONS) > REGISTERS:
         return 0
     return REGISTERS // PARTITIONS // per_warp * PARTITIONS // warps
 
@@ -366,7 +366,8 @@ def _shared_limit(sm: Sm, shared: int, allocated: int, config: int | None) -> in
     return next(c for c in sm.shared_configs if c >= wanted) // allocated
 
 
-def _round_up(value: int, unit: int) -> int:
+def padded(value: int, unit: int) -> int:
+    """A number rounded up to a multiple of `unit`."""
     return -(-value // unit) * unit
 
 

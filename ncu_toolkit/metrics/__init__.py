@@ -1,1 +1,1 @@
-"""The metrics read from reports, and the section files that collect them."""
+"""The metrics read from reports."""

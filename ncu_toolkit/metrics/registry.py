@@ -45,14 +45,6 @@ class Metric:
         """Whether GPUs of compute capability `cc` have this metric at all."""
         return self.since <= cc <= self.until
 
-    @property
-    def collected(self) -> tuple[tuple[str, tuple[int, int], tuple[int, int]], ...]:
-        """The names to collect it by, each with the first and the last GPU that has it."""
-        if self.renamed is None:
-            return ((self.ncu[0], self.since, self.until),)
-        last, first = self.renamed
-        return (self.ncu[0], self.since, last), (self.ncu[1], first, self.until)
-
 
 _ELAPSED: Final = ".avg.pct_of_peak_sustained_elapsed"
 _ACTIVE: Final = ".avg.pct_of_peak_sustained_active"
@@ -253,7 +245,9 @@ _PEAKS: Final[tuple[Metric, ...]] = (
     Metric("l2_peak_sectors_per_cycle", ("lts__t_sectors.sum.peak_sustained",), "", "L2 peak", "Sectors an L2 cycle, all slices."),
 )  # fmt: skip
 
-#: Metrics by the section of our set that collects them, in the GUI's order (sections.py).
+#: Our set of sections, and metrics by the section that collects them, in the GUI's order
+#: (docs/section_files.py).
+SET_NAME: Final = "ladder"
 GROUPS: Final[dict[str, tuple[Metric, ...]]] = {
     "time": (*_TIME, *_LAUNCH),
     "issue": _ISSUE,

@@ -19,18 +19,18 @@ from ncu_toolkit.report import messages
 from ncu_toolkit.report.framing import Framing, Malformed, read_varint
 from ncu_toolkit.report.messages import ELF_HEADER, ELF_MAGIC, Section, SourceMessage, elf_sections
 
-_HEADER: Final = struct.Struct("<HHIQQQIHHHHHH")
-_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
-_SYMBOL: Final = struct.Struct("<IBBHQQ")
+HEADER: Final = struct.Struct("<HHIQQQIHHHHHH")
+SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+SYMBOL: Final = struct.Struct("<IBBHQQ")
 _HEADER_SIZE: Final = 64
 _RELOCATABLE, _EXECUTABLE, _CUDA = 1, 2, 190
 #: 64 bits, little-endian, version 1; then the ABI and its version, of CUDA up to 12 and of newer.
 _IDENT: Final = b"\x02\x01\x01"
 _OLD, _NEW = b"\x33\x07", b"\x41\x08"
-_BITS, _SYMBOLS, _STRINGS, _RELA, _REL = 1, 2, 3, 4, 9
+_BITS, SYMBOLS, _STRINGS, _RELA, _REL = 1, 2, 3, 4, 9
 _TEXT_FLAGS: Final = 6  # allocated, executable
-_RESERVED: Final = 0xFF00
-_LOAD, _TABLE = 1, 6
+RESERVED: Final = 0xFF00
+LOAD, _TABLE = 1, 6
 _FUNCTION: Final = 2
 #: In `.nv.info`: an attribute with a size and a payload, and the one of a function's registers.
 _SIZED, _REGISTERS = 4, 0x2F
@@ -81,7 +81,7 @@ def _shown(name: bytes) -> str:
 
 
 def _read(elf: bytes) -> Cubin:
-    kind, machine, _, entry, segments, table, flags, *counts = _HEADER.unpack_from(elf, 16)
+    kind, machine, _, entry, segments, table, flags, *counts = HEADER.unpack_from(elf, 16)
     header, segment_size, segment_count, section_size, count, names = counts
     abi = elf[7:9]
     _must(
@@ -94,14 +94,14 @@ def _read(elf: bytes) -> Cubin:
     )
     _must(
         (header, section_size) == (_HEADER_SIZE, ELF_HEADER.size)
-        and (segment_size == _SEGMENT.size or not segment_count),
+        and (segment_size == SEGMENT.size or not segment_count),
         "its header gives its tables other sizes than they have",
     )
     end = table + count * section_size
     _must(
         names < count
         and end <= len(elf)
-        and (not segment_count or (segments == end and end + segment_count * _SEGMENT.size == len(elf))),
+        and (not segment_count or (segments == end and end + segment_count * SEGMENT.size == len(elf))),
         "its tables are not where its header says",
     )  # fmt: skip
     compute = flags & 0xFF if abi == _OLD else flags >> 8 & 0xFF
@@ -112,7 +112,7 @@ def _read(elf: bytes) -> Cubin:
     symbols = [
         symbol
         for section in found
-        if section.kind == _SYMBOLS
+        if section.kind == SYMBOLS
         for symbol in _symbols(elf, section, found)
     ]
     return Cubin("", compute, _kernels(elf, found, symbols), _shared(found))
@@ -166,18 +166,18 @@ def _check_code(found: list[Section]) -> None:
 def _check_segments(elf: bytes, found: list[Section], start: int, count: int) -> None:
     starts = {section.start for section in found[1:] if section.in_file} | {start}
     for index in range(count):
-        kind, _, at, virtual, physical, size, memory, alignment = _SEGMENT.unpack_from(
-            elf, start + index * _SEGMENT.size
+        kind, _, at, virtual, physical, size, memory, alignment = SEGMENT.unpack_from(
+            elf, start + index * SEGMENT.size
         )
         _must(
-            kind in (_LOAD, _TABLE)
+            kind in (LOAD, _TABLE)
             and size <= memory
             and at + size <= len(elf)
             and alignment & (alignment - 1) == 0
             and virtual in (0, at)
             and physical in (0, at)
-            and (kind != _TABLE or (at, size) == (start, count * _SEGMENT.size))
-            and (kind != _LOAD or not size or at in starts),
+            and (kind != _TABLE or (at, size) == (start, count * SEGMENT.size))
+            and (kind != LOAD or not size or at in starts),
             "a program header in it makes no sense",
         )
 
@@ -185,14 +185,14 @@ def _check_segments(elf: bytes, found: list[Section], start: int, count: int) ->
 def _symbols(elf: bytes, table: Section, found: list[Section]) -> Iterator[Symbol]:
     names = found[table.link]
     _must(
-        table.entry == _SYMBOL.size and names.kind == _STRINGS, "its table of symbols has no names"
+        table.entry == SYMBOL.size and names.kind == _STRINGS, "its table of symbols has no names"
     )
-    for at in range(table.start, table.start + table.size, _SYMBOL.size):
-        name, info, _, section, _, size = _SYMBOL.unpack_from(elf, at)
+    for at in range(table.start, table.start + table.size, SYMBOL.size):
+        name, info, _, section, _, size = SYMBOL.unpack_from(elf, at)
         _must(
             name < names.size
             and (name == 0 or elf[names.start + name - 1] == 0)
-            and (section < len(found) or section >= _RESERVED),
+            and (section < len(found) or section >= RESERVED),
             "a symbol in it leads nowhere",
         )
         at_name = names.start + name

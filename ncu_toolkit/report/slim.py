@@ -6,15 +6,13 @@ from collections.abc import Container, Iterator
 from typing import Final
 
 from ncu_toolkit.report import cubin, framing, messages
+from ncu_toolkit.report.cubin import HEADER, LOAD, RESERVED, SEGMENT, SYMBOL, SYMBOLS
 
 #: Bytes of a module from which on it is looked at.
 _LARGE: Final = 1 << 18
 #: What marks a kernel among the functions, in a symbol's third field.
 _ENTRY: Final = 0x10
-_HEADER: Final = struct.Struct("<HHIQQQIHHHHHH")
-_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
-_SYMBOL: Final = struct.Struct("<IBBHQQ")
-_SYMBOLS, _NO_BYTES, _LOAD, _RESERVED = 2, 8, 1, 0xFF00
+_NO_BYTES: Final = 8
 _RELOCATIONS: Final = (4, 9)
 #: Fields of a block header.
 _PAYLOAD: Final = 5
@@ -27,22 +25,16 @@ def slim(data: bytes) -> bytes:
     launched = {name for _, _, result in frame.results() for name in messages.mangled(result)}
     if frame.problem or not launched or not any(block.sources for block in frame.blocks):
         return data
-    end = frame.blocks[0].offset
-    parts = [data[:end]]
-    for block in frame.blocks:
-        rest = sum(block.sources[-1]) if block.sources else end + 4 + len(block.header)
+    starts = [block.offset for block in frame.blocks]
+    parts = [data[: starts[0]]]
+    for block, end in zip(frame.blocks, [*starts[1:], len(data)], strict=True):
+        rest = sum(block.sources[-1]) if block.sources else block.offset + 4 + len(block.header)
         made = [_source(data[at : at + length], launched) for at, length in block.sources]
         payload = [len(each).to_bytes(4, "little") + each for each in made]
-        end = block.offset + 4 + len(block.header) + _payload(block.header)
         payload.append(data[rest:end])
         header = _replaced(block.header, _PAYLOAD, sum(map(len, payload)))
         parts += [len(header).to_bytes(4, "little"), header, *payload]
     return b"".join(parts)
-
-
-def _payload(header: bytes) -> int:
-    found = [value for number, value in framing.fields(header) if number == _PAYLOAD]
-    return found[-1] if found and isinstance(found[-1], int) else 0
 
 
 def _source(message: bytes, launched: Container[bytes]) -> bytes:
@@ -118,24 +110,24 @@ def _rebuilt(elf: bytes, launched: Container[bytes]) -> bytes:
         if values[1] in _RELOCATIONS:
             values[7] = place[values[7]]
         made += messages.ELF_HEADER.pack(*values)
-        if values[1] == _SYMBOLS:
-            for symbol in range(values[4], values[4] + values[5], _SYMBOL.size):
-                name, info, other, index, value, size = _SYMBOL.unpack_from(made, symbol)
-                if 0 < index < _RESERVED:
+        if values[1] == SYMBOLS:
+            for symbol in range(values[4], values[4] + values[5], SYMBOL.size):
+                name, info, other, index, value, size = SYMBOL.unpack_from(made, symbol)
+                if 0 < index < RESERVED:
                     index = place.get(index, 0)
                     size = size if index else 0
-                _SYMBOL.pack_into(made, symbol, name, info, other, index, value, size)
-    counts = [*_HEADER.unpack_from(elf, 16)]
+                SYMBOL.pack_into(made, symbol, name, info, other, index, value, size)
+    counts = [*HEADER.unpack_from(elf, 16)]
     segments, count = len(made), counts[9]
-    for at in range(counts[4], counts[4] + count * _SEGMENT.size, _SEGMENT.size):
-        made += _segment(_SEGMENT.unpack_from(elf, at), found, moved, segments, count)
+    for at in range(counts[4], counts[4] + count * SEGMENT.size, SEGMENT.size):
+        made += _segment(SEGMENT.unpack_from(elf, at), found, moved, segments, count)
     counts[4], counts[5], counts[11], counts[12] = (
         segments if count else 0,
         table,
         len(kept),
         place[counts[12]],
     )
-    _HEADER.pack_into(made, 16, *counts)
+    HEADER.pack_into(made, 16, *counts)
     return bytes(made)
 
 
@@ -147,8 +139,8 @@ def _segment(
     count: int,
 ) -> bytes:
     kind, flags, start, virtual, physical, size, memory, alignment = old
-    if kind != _LOAD:
-        at, size, memory = segments, count * _SEGMENT.size, count * _SEGMENT.size
+    if kind != LOAD:
+        at, size, memory = segments, count * SEGMENT.size, count * SEGMENT.size
     else:
         inside = [
             each
@@ -159,18 +151,18 @@ def _segment(
         at = min((moved[each] for each in inside), default=moved[min(moved)])
         size = max((moved[each] + found[each].size for each in inside), default=at) - at
         memory = size + more
-    return _SEGMENT.pack(
+    return SEGMENT.pack(
         kind, flags, at, at if virtual else 0, at if physical else 0, size, memory, alignment
     )
 
 
 def _kernels(elf: bytes, found: list[messages.Section]) -> Iterator[bytes]:
     for table in found:
-        if table.kind != _SYMBOLS:
+        if table.kind != SYMBOLS:
             continue
         names = found[table.link].start
-        for at in range(table.start, table.start + table.size, _SYMBOL.size):
-            name, _, other, section, _, _ = _SYMBOL.unpack_from(elf, at)
+        for at in range(table.start, table.start + table.size, SYMBOL.size):
+            name, _, other, section, _, _ = SYMBOL.unpack_from(elf, at)
             if other & _ENTRY and 0 < section < len(found):
                 yield elf[names + name : elf.index(b"\0", names + name)]
 

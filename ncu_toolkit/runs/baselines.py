@@ -15,7 +15,7 @@ from typing import Any, Final
 from ncu_toolkit import __version__
 from ncu_toolkit.analysis import analyze, gate, trial
 from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, refused
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.codec import from_plain
 from ncu_toolkit.model.run import Run
@@ -90,7 +90,7 @@ def save(
             run = changed(store.load_manifest(path), timings=store.load_timings(path))
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     run = changed(run, id=name, created=created, report_files=names)
-    try:
+    with refused(f"'{target}' cannot be written", f"Set {VARIABLE} to a folder you may write"):
         root().mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=root(), prefix=f".{name}."))
         try:
@@ -102,11 +102,6 @@ def save(
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"'{target}' cannot be written: {error.strerror}",
-            f"Set {VARIABLE} to a folder you may write",
-        ) from None
     return run
 
 

@@ -5,7 +5,7 @@ import datetime
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import msgspec
@@ -234,14 +234,10 @@ def series_of(history: History, text: str) -> list[tuple[KernelSeries, list[Kern
         events, verdict = clocks[key], row["verdict"]
         words = row["title"] or ""
         old = before[key] if verdict and before[key][0] not in ("", verdict) else ("", "")
-        runs[key].append(
-            KernelRun(
-                row["run"], row["date"], row["git_commit"], row["git_dirty"], row["launches"],
-                row["timed_us" if events else "profiled_us"], row["spread" if events else "range"],
-                row["profiled_us"], verdict, words, *old, row["gain"], row["occupancy_percent"],
-                row["registers"], row["dram_percent"], row["l2_percent"], row["l1_percent"], row["stall"], row["code"],
-            )
-        )  # fmt: skip
+        row["time_us"] = row["timed_us" if events else "profiled_us"]
+        row["spread"] = row["spread" if events else "range"]
+        row["title"], (row["before"], row["title_before"]) = words, old
+        runs[key].append(KernelRun(**{each.name: row[each.name] for each in fields(KernelRun)}))
         if verdict:
             before[key] = (verdict, words)
     return [(each, runs[_key(each)]) for each in found]

@@ -5,12 +5,12 @@ the *consumer* of a late result. Its source registers are traced to the nearest 
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.model import Instruction, Profile
-from ncu_toolkit.sass.branches import Graph
+from ncu_toolkit.sass.branches import Graph, closure
 from ncu_toolkit.sass.opcodes import (
     KINDS,
     LONG_PRODUCERS,
@@ -168,14 +168,14 @@ class Flow:
             for j in self._made_from(i):
                 users.setdefault(j, set()).add(i)
         brought = [i for i in self._of(*_BRINGS_DATA) if self.writes[i]]
-        return _closure(brought, lambda i: users.get(i, ()))
+        return closure(brought, lambda i: users.get(i, ()))
 
     def into_stored_values(self) -> frozenset[int]:
         """Instructions whose results end, through registers, in a value that is stored or passed to
         other lanes: what a kernel computes, without what only addresses are made of. Results in
         predicates are not followed."""
         stores = self._of("global", "shared", "atomic", "shuffle")
-        return _closure(stores, lambda i: self._made_from(i, values=True))
+        return closure(stores, lambda i: self._made_from(i, values=True))
 
     def _made_from(self, index: int, values: bool = False) -> set[int]:
         """Writers of what an instruction reads; of its `values`, without its addresses."""
@@ -190,19 +190,8 @@ class Flow:
         as needed."""
         gone = set(accesses)
         kept = [i for i, row in enumerate(self.code) if i in gone or not _is_pure(row)]
-        needed = _closure(kept, lambda i: self._made_from(i, values=i in gone))
+        needed = closure(kept, lambda i: self._made_from(i, values=i in gone))
         return frozenset(range(len(self.code))) - needed
-
-
-def _closure(start: Iterable[int], after: Callable[[int], Iterable[int]]) -> frozenset[int]:
-    """What is reached from `start` by going on to what comes `after` each."""
-    found = set(start)
-    waiting = list(found)
-    while waiting:
-        new = {*after(waiting.pop())} - found
-        found |= new
-        waiting += new
-    return frozenset(found)
 
 
 #: Kinds of instructions whose result is data.

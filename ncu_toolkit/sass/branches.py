@@ -10,7 +10,7 @@ the instruction that writes it, needed later or not."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -56,6 +56,26 @@ def successors(
                 found.append(i + 1)
             following[i] = tuple(dict.fromkeys(found))
     return following
+
+
+def predecessors(following: Sequence[Sequence[int]]) -> list[list[int]]:
+    """What each one is a successor of."""
+    before: list[list[int]] = [[] for _ in following]
+    for n, ends in enumerate(following):
+        for end in ends:
+            before[end].append(n)
+    return before
+
+
+def closure(start: Iterable[int], after: Callable[[int], Iterable[int]]) -> frozenset[int]:
+    """What is reached from `start` by going on to what comes `after` each."""
+    found = set(start)
+    waiting = list(found)
+    while waiting:
+        new = {*after(waiting.pop())} - found
+        found |= new
+        waiting += new
+    return frozenset(found)
 
 
 def blocks(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
@@ -200,10 +220,7 @@ class Graph:
         """Whether branch targets are known; without them code is one straight line."""
         self._blocks = blocks(rows, self.targets)
         self._block_of = [n for n, b in enumerate(self._blocks) for _ in range(b.start, b.end)]
-        self._before: list[list[int]] = [[] for _ in self._blocks]
-        for n, block in enumerate(self._blocks):
-            for successor in block.successors:
-                self._before[successor].append(n)
+        self._before = predecessors([block.successors for block in self._blocks])
         self._entering: dict[tuple[int, int, str], frozenset[int]] = {}
         self._last_first: dict[int, dict[int, list[int]]] = {}
 
@@ -364,10 +381,7 @@ class _Code:
             reads: what each subroutine reads, by its entry.
             needed: what is live behind each return, by its index.
         """
-        before: list[list[int]] = [[] for _ in self._bases]
-        for i, successors in enumerate(self._following):
-            for s in successors:
-                before[s].append(i)
+        before = predecessors(self._following)
         entering = [0] * len(self._bases)
         waiting = list(range(len(self._bases)))
         queued = [True] * len(self._bases)
@@ -392,13 +406,8 @@ class _Code:
 
     def _ends(self, entry: int) -> tuple[int, ...]:
         """The returns that are reached from an entry."""
-        seen, waiting = {entry}, [entry]
-        while waiting:
-            for s in self._following[waiting.pop()]:
-                if s not in seen:
-                    seen.add(s)
-                    waiting.append(s)
-        return tuple(sorted(i for i in seen if self._bases[i] == "RET"))
+        reached = closure([entry], self._following.__getitem__)
+        return tuple(sorted(i for i in reached if self._bases[i] == "RET"))
 
     def _always_written(self, entry: int, ends: tuple[int, ...]) -> int:
         """Registers that every way from an entry to a return writes."""

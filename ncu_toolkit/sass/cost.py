@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.hardware.specs import SPECS, spec
-from ncu_toolkit.sass.branches import Block, blocks
+from ncu_toolkit.sass.branches import Block, blocks, predecessors
 from ncu_toolkit.sass.opcodes import (
     ATOMICS,
     BULK,
@@ -388,10 +388,7 @@ def loops_of(function: Function) -> tuple[Loop, ...]:
     parts = blocks(function.lines, function.targets)
     if not parts:
         return ()
-    before: list[list[int]] = [[] for _ in parts]
-    for n, block in enumerate(parts):
-        for s in block.successors:
-            before[s].append(n)
+    before = predecessors([block.successors for block in parts])
     dominators = _dominators(parts, before)
     bodies: dict[int, set[int]] = {}
     always: dict[int, int] = {}

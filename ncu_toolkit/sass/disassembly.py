@@ -16,7 +16,7 @@ from typing import Any
 
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import cache_folder, replace_file
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, refused
 from ncu_toolkit.sass.opcodes import Function, SassInstruction, without_padding
 
 TIMEOUT = 300  # seconds for one nvdisasm call; the largest cubin here takes under one
@@ -36,10 +36,8 @@ def disassemble(cubin: Path) -> tuple[Function, ...]:
         InputProblem: nvdisasm cannot read the file, or it holds no code.
     """
     tool = find_tool("nvdisasm")
-    try:
+    with refused(f"{cubin.name} cannot be read", kind=InputProblem):
         key = hashlib.sha256(cubin.read_bytes() + tool.version.encode()).hexdigest()[:32]
-    except OSError as error:
-        raise InputProblem(f"{cubin.name} cannot be read: {error.strerror}", "") from error
     cached = cache_folder() / "sass" / f"{key}.z"
     try:
         text = zlib.decompress(cached.read_bytes()).decode()

@@ -177,7 +177,7 @@ def test_times_and_agreement_of_a_group() -> None:
 def test_a_launch_too_short_for_its_counters_is_named() -> None:
     """Nsight says 403 % of L1's throughput of a launch of 1.6 µs."""
     path = golden.ORIGINS / "principles-full-2.ncu-rep.xz"
-    found = analyze.read_file(str(path), Options())
+    found = report_files.read(str(path), Options())
     assert [launch.key for launch in found.launches if launch.above] == ["0.14"]
     (said,) = [each for each in Analysis((found,)).missed if each.startswith("Above 100 %")]
     assert "L1 throughput (roll-up), 403\u2009%, of launch 0.14" in said
@@ -674,7 +674,7 @@ def test_a_crash_or_a_hang_costs_one_task() -> None:
 
 def test_the_error_of_a_worker_keeps_its_remedy() -> None:
     (done,) = workers.run(
-        "ncu_toolkit.analysis.analyze:read_file",
+        "ncu_toolkit.analysis.analyze:read_packed",
         [("/no/such", Options())],
         jobs=1,
         timeout=60,
@@ -695,13 +695,13 @@ def test_time_and_memory_grow_with_the_launches(
         path = tmp_path / f"{count}.ncu-rep"
         path.write_bytes(report_files.many_launches(count))
         before = time.process_time()
-        whole = analyze.read_file(str(path), Options())
+        whole = report_files.read(str(path), Options())
         taken[count] = time.process_time() - before
         assert len(whole.launches) == count
     assert taken[400] < 6 * taken[100] + 0.5
     monkeypatch.setattr(shares, "PART_LAUNCHES", 150)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert analyze.read_file(str(path), Options(), jobs=2) == whole, (
+    assert report_files.read(str(path), Options(), jobs=2) == whole, (
         "in parts or as a whole, the same comes out"
     )
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024 < 40, "MiB"
@@ -714,7 +714,7 @@ def test_a_launch_that_was_read_takes_little_memory(tmp_path: Path) -> None:
     packed = analyze.read_packed(str(path), Options())
     tracemalloc.start()
     try:
-        file = analyze._unpacked(packed)
+        file = analyze.unpacked(packed)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -757,11 +757,11 @@ def test_a_file_read_by_several_processes_is_the_same(
 ) -> None:
     path = tmp_path / "five.ncu-rep"
     path.write_bytes(report_files.first_launches(5))
-    alone = analyze.read_file(str(path), Options())
+    alone = report_files.read(str(path), Options())
     monkeypatch.setattr(shares, "SHARE_BYTES", 100_000)
     monkeypatch.setattr(shares, "WHOLE_BYTES", 200_000)
-    assert analyze.read_file(str(path), Options(), jobs=2) == alone
-    only = analyze.read_file(str(path), Options(kernel="coalesced|flat"), jobs=2)
+    assert report_files.read(str(path), Options(), jobs=2) == alone
+    only = report_files.read(str(path), Options(kernel="coalesced|flat"), jobs=2)
     assert [launch.function for launch in only.launches] == ["coalesced", "flat_index"]
     assert only.filtered_out == 3
 
@@ -801,7 +801,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(
 
     monkeypatch.setattr(framing, "parse", change)
     with pytest.raises(InputProblem, match="changed while it was read"):
-        analyze.read_file(str(path), Options())
+        report_files.read(str(path), Options())
 
 
 def test_odd_names_are_read_like_others(folder: Path, tmp_path: Path) -> None:

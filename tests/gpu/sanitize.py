@@ -30,6 +30,9 @@ from ncu_toolkit.ladder.problems import Case, Problem, Size, problem_for
 from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.model.run import RunCase
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "ladder"))
+from family_sizes import further_sizes, verified_sizes
+
 TOOLS = ("memcheck", "racecheck", "initcheck")
 #: Sizes up to this many compulsory bytes: the tools slow a kernel a hundredfold.
 SMALL_BYTES = 3e6
@@ -82,7 +85,7 @@ def _cases(problem: Problem, rungs: Sequence[Rung], dtype: str, sm_count: int) -
     def fits(size: Size, rung: Rung, limit: float) -> bool:
         return problem.compulsory_bytes(Case(size, dtype, rung.problem)) <= limit
 
-    sizes = [problem.parse_size(size) for size in problem.test_sizes]
+    sizes = [problem.parse_size(size) for size in verified_sizes(problem)]
     cases = [
         case_of(rung, size, dtype)
         for size in sizes
@@ -90,7 +93,7 @@ def _cases(problem: Problem, rungs: Sequence[Rung], dtype: str, sm_count: int) -
         if fits(size, rung, SMALL_BYTES)
     ]
     for rung in rungs:
-        for further in problem.further_sizes.get(rung.name, ()):
+        for further in further_sizes(problem).get(rung.name, ()):
             cases.append(case_of(rung, problem.parse_size(further), dtype))
         for size in sizes:
             if picks_of(rung) and fits(size, rung, MODELLED_BYTES):

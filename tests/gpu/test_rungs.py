@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from family_sizes import further_sizes, verified_sizes
 from picks import best, picks_of
 
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
@@ -22,11 +23,11 @@ def _cases() -> Iterator[tuple[str, str, str, str]]:
         if name not in families():
             continue
         problem = problem_for(name)
-        for size in problem.test_sizes:
+        for size in verified_sizes(problem):
             for dtype in problem.dtypes:
                 for rung in family.rung_names:
                     yield name, rung, size, dtype
-        for rung, sizes in problem.further_sizes.items():
+        for rung, sizes in further_sizes(problem).items():
             for size in sizes:
                 for dtype in problem.dtypes:
                     yield name, rung, size, dtype
@@ -65,7 +66,7 @@ def _modelled() -> Iterator[tuple[str, str, str, dict[str, tuple[int, ...]]]]:
     for name, family in load_families().items():
         for rung in family.rungs:
             problem = problem_for(name) if rung.model else None
-            for size in problem.test_sizes if problem else ():
+            for size in verified_sizes(problem) if problem else ():
                 for dtype in problem.dtypes if problem else ():
                     for pick in picks_of(rung):
                         yield f"{name}/{rung.name}", size, dtype, pick

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy
 import pytest
+from family_sizes import verified_sizes
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder.catalogue import load_families
@@ -19,7 +20,7 @@ from ncu_toolkit.ladder.rung import Rung
 
 def small_size(problem: Problem) -> Size:
     """The smallest test size of which every extent is more than 1."""
-    sizes = [problem.parse_size(text) for text in problem.test_sizes]
+    sizes = [problem.parse_size(text) for text in verified_sizes(problem)]
     wide = [size for size in sizes if min(size.as_dict().values()) > 1]
     return min(wide, key=lambda size: math.prod(size.as_dict().values()))
 
@@ -32,8 +33,12 @@ def violations(problem: Problem, rungs: Sequence[Rung]) -> Iterator[str]:
     if not rungs or not problem.title.strip() or not problem.story.strip():
         yield "no rungs, title or story"
     options = {repr(rung.problem): rung.problem for rung in rungs}
-    for texts in ("bench_sizes", "record_sizes", "test_sizes"):
-        for text in getattr(problem, texts):
+    for texts, sizes in (
+        ("bench_sizes", problem.bench_sizes),
+        ("record_sizes", problem.record_sizes),
+        ("test sizes", verified_sizes(problem)),
+    ):
+        for text in sizes:
             try:
                 size = problem.parse_size(text)
             except UsageProblem as error:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from family_sizes import verified_sizes
 from references import check_ladders
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
@@ -413,7 +414,9 @@ def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
     problem = problem_for(rung.family)
     rung.with_parameters()
     resolved = 0
-    for text in dict.fromkeys((*problem.test_sizes, *problem.bench_sizes, *problem.record_sizes)):
+    for text in dict.fromkeys(
+        (*verified_sizes(problem), *problem.bench_sizes, *problem.record_sizes)
+    ):
         size, dtype = problem.parse_size(text), problem.dtypes[0]
         scalars = {
             name: scalar.value

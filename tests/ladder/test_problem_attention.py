@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.gpu import runner
@@ -244,7 +245,7 @@ def test_a_missing_or_refusing_cudnn_is_named(monkeypatch: pytest.MonkeyPatch) -
         PROBLEM.library(Case(size, DTYPE, xp=np), "cub", {})
 
 
-@pytest.mark.parametrize("text", sorted({*PROBLEM.test_sizes, *PROBLEM.bench_sizes}))
+@pytest.mark.parametrize("text", sorted({*verified_sizes(PROBLEM), *PROBLEM.bench_sizes}))
 def test_every_tile_of_queries_is_dealt_out_once(text: str) -> None:
     """`query_tile` of kernels/attention/tiles.cuh, replayed: the longest first within a section."""
     rung = catalogue.find_rung("attention_warp_specialized")

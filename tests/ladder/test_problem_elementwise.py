@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
@@ -149,7 +150,7 @@ def test_library_kernels_write_into_the_output(
     [r for r in catalogue.find_family("elementwise").rungs if not r.library],
     ids=lambda r: r.name,
 )
-@pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes])
+@pytest.mark.parametrize("text", [*verified_sizes(PROBLEM), *PROBLEM.record_sizes])
 def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {

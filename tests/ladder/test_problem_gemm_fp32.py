@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ def test_the_family_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "size_text", [*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *PROBLEM.test_sizes]
+    "size_text", [*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *verified_sizes(PROBLEM)]
 )
 def test_its_own_sizes_parse(size_text: str) -> None:
     assert PROBLEM.parse_size(size_text).label == size_text

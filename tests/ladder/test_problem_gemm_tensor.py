@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,7 +252,7 @@ def test_sizes_that_cannot_be_are_refused(text: str) -> None:
 
 
 def test_all_listed_sizes_parse() -> None:
-    for text in (*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *PROBLEM.test_sizes):
+    for text in (*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *verified_sizes(PROBLEM)):
         PROBLEM.parse_size(text)
 
 

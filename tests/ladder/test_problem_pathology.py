@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import UsageProblem
@@ -291,7 +292,7 @@ def test_headers_fit_the_problem(rung: Rung) -> None:
         rung.problem.items()
     ):  # sizes that the device code is compiled with are those of the reference
         assert rung.parameters.get(key.upper(), value) == value, key
-    for text in PROBLEM.test_sizes:
+    for text in verified_sizes(PROBLEM):
         size = PROBLEM.parse_size(text)
         specs: dict[str, ArraySpec] = dict(PROBLEM.arrays(Case(size, "float32", rung.problem)))
         scalars = PROBLEM.scalars(Case(size, "float32", rung.problem))

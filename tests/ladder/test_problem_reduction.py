@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +66,9 @@ def test_impossible_sizes_are_refused(text: str, says: str) -> None:
         PROBLEM.parse_size(text)
 
 
-@pytest.mark.parametrize("text", [*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *PROBLEM.test_sizes])
+@pytest.mark.parametrize(
+    "text", [*PROBLEM.bench_sizes, *PROBLEM.record_sizes, *verified_sizes(PROBLEM)]
+)
 def test_own_sizes_are_accepted(text: str) -> None:
     PROBLEM.parse_size(text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ def test_another_library_is_refused() -> None:
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 @pytest.mark.parametrize(
-    "text", [*PROBLEM.test_sizes, *PROBLEM.bench_sizes, "4097", "8193", "2147483647"]
+    "text", [*verified_sizes(PROBLEM), *PROBLEM.bench_sizes, "4097", "8193", "2147483647"]
 )
 def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)

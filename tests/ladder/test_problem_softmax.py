@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
@@ -67,7 +68,9 @@ def test_work_and_refusals() -> None:
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
-@pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes, *PROBLEM.bench_sizes])
+@pytest.mark.parametrize(
+    "text", [*verified_sizes(PROBLEM), *PROBLEM.record_sizes, *PROBLEM.bench_sizes]
+)
 def test_every_rung_has_threads_for_every_row(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {name: s.value for name, s in PROBLEM.scalars(Case(size, "float32")).items()}

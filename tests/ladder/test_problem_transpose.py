@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from family_sizes import verified_sizes
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.ladder import catalogue
@@ -48,7 +49,9 @@ def test_refusals() -> None:
 
 
 @pytest.mark.parametrize("rung", catalogue.find_family("transpose").rungs, ids=lambda r: r.name)
-@pytest.mark.parametrize("text", [*PROBLEM.test_sizes, *PROBLEM.record_sizes, *PROBLEM.bench_sizes])
+@pytest.mark.parametrize(
+    "text", [*verified_sizes(PROBLEM), *PROBLEM.record_sizes, *PROBLEM.bench_sizes]
+)
 def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
     size = PROBLEM.parse_size(text)
     scalars = {

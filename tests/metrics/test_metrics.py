@@ -9,8 +9,9 @@ from pathlib import Path
 
 import nvperf
 import pytest
+import section_files as sections
 
-from ncu_toolkit.metrics import registry, sections
+from ncu_toolkit.metrics import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = ROOT.parent / "shared" / "metrics"
@@ -22,7 +23,7 @@ NOT_HARDWARE = re.compile(
 RAW_NAME = re.compile(
     r"\b(smsp|sm|l1tex|(sys)?lts|dram|gpu|gpc|fbpa|idc|launch|sass|profiler|device)__[a-z]|\bmemory_((l1|l2)_|(ideal_)?shared_t|ideal_l2_)|\b(thread_)?inst_executed(_true)?\b"
 )
-MAY_NAME_METRICS = {"registry.py", "sections.py"}
+MAY_NAME_METRICS = {"registry.py"}
 
 
 def hardware_names(metric: registry.Metric) -> list[str]:
@@ -65,7 +66,7 @@ def test_the_name_that_is_collected_exists_where_it_is_collected(cc: tuple[int, 
                 continue
             wrong += [
                 f"{metric.name}: {name}"
-                for name, since, until in metric.collected
+                for name, since, until in sections.collected_as(metric)
                 if since <= cc <= until and not chip.has(name)
             ]
     assert not wrong, f"not on {nvperf.CHIPS[cc]}: " + "; ".join(wrong)
@@ -79,7 +80,7 @@ def names_on(metric: registry.Metric, cc: tuple[int, int]) -> list[tuple[str, ..
         return [tuple(hardware)] if hardware else []
     return [
         (name,)
-        for name, since, until in metric.collected
+        for name, since, until in sections.collected_as(metric)
         if name in hardware and since <= cc <= until
     ]
 
@@ -157,7 +158,7 @@ def test_sections_collect_the_whole_registry_and_nothing_twice() -> None:
     text = "".join(sections.section_text(group) for group in registry.GROUPS)
     for metric in registry.REGISTRY.values():
         expected = 0 if metric.name in registry.READ_ONLY else 1
-        for name, _, _ in metric.collected:
+        for name, _, _ in sections.collected_as(metric):
             assert text.count(f'Name: "{name}"\n') == expected, metric.name
 
 
@@ -178,7 +179,7 @@ def test_sections_can_be_written_anywhere(tmp_path: Path) -> None:
     for path in sections.write(tmp_path):
         text = path.read_text(encoding="utf-8")
         assert text.count("{") == text.count("}")
-        assert f'Sets {{\n  Identifier: "{sections.SET_NAME}"\n}}' in text
+        assert f'Sets {{\n  Identifier: "{registry.SET_NAME}"\n}}' in text
 
 
 @pytest.mark.parametrize("reason", registry.STALL_REASONS)

@@ -231,10 +231,9 @@ def test_a_metric_is_one_entry(copy: Path) -> None:
     python(
         copy,
         f"""
-        import diagnosis_cases, generate
+        import diagnosis_cases, generate, section_files as sections
         from ncu_toolkit.analysis import frames
         from ncu_toolkit.diagnosis import figures as derived
-        from ncu_toolkit.metrics import sections
         assert 'Name: "{raw}"' in sections.section_text("memory")
         assert "| `{name}` | L2 misses" in generate.metric_table()
         profile = diagnosis_cases.build({{"metrics": {{"{name}": 12.0}}}})
@@ -348,7 +347,6 @@ class Scale(Problem):
     dimensions = ("n",)
     baseline = ""
     bench_sizes = record_sizes = ("1024",)
-    test_sizes = ("1", "7")
 
     def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
         shape = (case["n"],)

@@ -18,7 +18,7 @@ import recorded
 import report_files
 from browser import Browser
 
-from ncu_toolkit.analysis import analyze, answers
+from ncu_toolkit.analysis import answers
 from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
 from ncu_toolkit.cli.analyze import write_pages
 from ncu_toolkit.pages import json as documents
@@ -41,7 +41,7 @@ KINDS = 400
 def one(tmp_path_factory: pytest.TempPathFactory) -> LaunchResult:
     path = tmp_path_factory.mktemp("scale") / "one.ncu-rep"
     path.write_bytes(report_files.many_launches(1))
-    (launch,) = analyze.read_file(str(path), Options(figures=True, profiles=True)).launches
+    (launch,) = report_files.read(str(path), Options(figures=True, profiles=True)).launches
     return launch
 
 
@@ -111,7 +111,7 @@ def read_long(folder: Path, count: int) -> tuple[FileResult, float]:
     path = folder / f"{count}.ncu-rep"
     path.write_bytes(report_files.long_kernel(count))
     found: list[FileResult] = []
-    taken = seconds(lambda: found.append(analyze.read_file(str(path), Options(profiles=True))))
+    taken = seconds(lambda: found.append(report_files.read(str(path), Options(profiles=True))))
     (launch,) = found[0].launches
     assert launch.complete, launch.status
     assert launch.profile is not None

@@ -171,10 +171,10 @@ def test_gpus_of_one_report_are_told_apart() -> None:
         for at in (0, 1)
     ]
     packed = analyze.Packed(analyze.FileResult("a"), [pickle.dumps(tuple(others))])
-    names = [launch.gpu for launch in analyze._unpacked(packed).launches]
+    names = [launch.gpu for launch in analyze.unpacked(packed).launches]
     assert names == ["NVIDIA H200 (GPU 0)", "NVIDIA H200 (GPU 1)"]
     alone = analyze.Packed(analyze.FileResult("a"), [pickle.dumps((others[1],))])
-    assert [launch.gpu for launch in analyze._unpacked(alone).launches] == ["NVIDIA H200"]
+    assert [launch.gpu for launch in analyze.unpacked(alone).launches] == ["NVIDIA H200"]
 
 
 def test_all_origins_are_here() -> None:

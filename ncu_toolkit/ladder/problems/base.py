@@ -146,10 +146,6 @@ class Problem(ABC):
     bench_sizes: ClassVar[tuple[str, ...]]
     #: Sizes that `record` profiles.
     record_sizes: ClassVar[tuple[str, ...]]
-    #: Sizes that the GPU tests verify: round and odd.
-    test_sizes: ClassVar[tuple[str, ...]]
-    #: Further ones by rung, at which it takes paths that those do not reach.
-    further_sizes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     #: Sizes at which `record` also profiles the library baselines, to show which kernels the
     #: library picks; none for most families.
     library_sizes: ClassVar[tuple[str, ...]] = ()
@@ -327,11 +323,6 @@ def uniform(xp: Any, rng: Any, shape: tuple[int, ...], low: float, high: float) 
     values *= xp.float32(high - low)
     values += xp.float32(low)
     return values
-
-
-def padded(extent: int, unit: int) -> int:
-    """An extent rounded up to a multiple of `unit`."""
-    return -(-extent // unit) * unit
 
 
 def to_bits(xp: Any, values: Array, dtype: str) -> Array:

@@ -3,12 +3,13 @@
 import importlib
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy
 
+from ncu_toolkit.hardware.specs import padded
 from ncu_toolkit.ladder.problems._gemm import Gemm, extents
-from ncu_toolkit.ladder.problems.base import MAX_DIMENSION, UNIT, Array, Case, Expected, padded
+from ncu_toolkit.ladder.problems.base import MAX_DIMENSION, UNIT, Array, Case, Expected
 
 #: How many standard deviations a rounding error or a partial sum may stray. Hoeffding: one strays
 #: further with a probability of at most 2 exp(-LAMBDA^2 / 2) = 4e-22, so that of the 1e12 roundings
@@ -33,13 +34,6 @@ class GemmFp32(Gemm):
     baseline = "cublas"
     roof = "fp32"
     record_sizes = ("1024", "4096")
-    test_sizes = ("1", "7", "127", "129", "1000", "1023x517x2049", "1024", "4096")
-    # Tiles cut along K, in equal parts; then shares that span two tiles, on a GPU of 132 SMs: with
-    # rows off the 16-byte grid, and of few steps.
-    further_sizes: ClassVar = {
-        "register_blocked": ("96x200x1000", "1537x1411x1001", "2304x1920x520"),
-        "register_blocked_tma": ("96x200x1000", "1537x1411x1001", "1537x1411x411"),
-    }
     #: Kernels count along a dimension in int32 and reach up to one tile past its end.
     largest_extent = MAX_DIMENSION - 65535
     by_columns = ("B_col",)

@@ -6,10 +6,10 @@ NumPy and CuPy have no bfloat16, so it is carried as uint16 bit patterns."""
 import importlib
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 import numpy
 
+from ncu_toolkit.hardware.specs import padded
 from ncu_toolkit.ladder.problems._gemm import Gemm, extents
 from ncu_toolkit.ladder.problems.base import (
     MAX_DIMENSION,
@@ -18,7 +18,6 @@ from ncu_toolkit.ladder.problems.base import (
     Case,
     Expected,
     from_bits,
-    padded,
 )
 
 #: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
@@ -59,12 +58,6 @@ class GemmTensor(Gemm):
     baseline = "cublas_bf16"
     roof = "tensor"
     record_sizes = ("4096", "8192")
-    test_sizes = (
-        "1", "7", "127", "129", "1000", "1023x517x2049", "517x1023x2056", "1x8192x64", "8192x1x65", "1024", "4096",
-    )  # fmt: skip
-    # Several rounds of tiles on a GPU of 132 SMs, with rows off the 16-byte grid; in the second all
-    # clusters run, so that they start in the order of its GPCs.
-    further_sizes: ClassVar = {"wgmma_fitted": ("3000x3001x1157", "5377x3001x72")}
     #: Kernels round an extent up to whole tiles, and copy a few tiles ahead, in int32.
     largest_extent = MAX_DIMENSION - 2**16
     by_columns = ("B_t", "B_lines")

@@ -41,7 +41,6 @@ class Pathology(Problem):
     baseline = ""
     bench_sizes = ("16777216",)
     record_sizes = ("16777216",)
-    test_sizes = ("1", "1000", "65537", "16777216")
     #: Kernels index with int32, and an operation may take eight times n elements.
     largest_extent = 2**26
     streams = 16

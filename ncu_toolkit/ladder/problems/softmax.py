@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, first_line
 from ncu_toolkit.ladder.problems.base import (
     UNIT,
     Array,
@@ -36,9 +36,6 @@ class Softmax(Problem):
     baseline = "torch_softmax"
     bench_sizes = ("262144x1024", "65536x4096", "8192x32768")
     record_sizes = ("262144x1024", "8192x32768")
-    test_sizes = (
-        "1", "7x3", "127x129", "1000", "1023x517", "1x4097", "4097x1", "9x8192", "5x8196", "3x32768", "2x40001", "1024x1024",
-    )  # fmt: skip
     largest_extent = 2**30
 
     def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
@@ -79,9 +76,8 @@ class Softmax(Problem):
             torch = importlib.import_module("torch")
             x, y = torch.from_dlpack(arrays["x"]), torch.from_dlpack(arrays["y"])
         except (ImportError, RuntimeError, AssertionError) as error:
-            lines = str(error).splitlines() or [type(error).__name__]
             raise EnvironmentProblem(
-                f"the torch_softmax baseline needs PyTorch with CUDA ({lines[0]})",
+                f"the torch_softmax baseline needs PyTorch with CUDA ({first_line(error)})",
                 "Install it (pip install torch), or bench the other rungs by name",
             ) from error
 

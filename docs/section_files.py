@@ -1,12 +1,12 @@
 """The section files in sections/, made from the registry: set `ladder`, which is what rules and
-report read, in few passes. `python -m ncu_toolkit.metrics.sections` rewrites them."""
+report read, in few passes. `python docs/section_files.py` rewrites them."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.metrics import registry
-
-SET_NAME: Final = "ladder"
 
 _TITLES: Final[dict[str, tuple[str, str, str]]] = {
     "time": ("NcuToolkitTime", "ncu-toolkit: Time and Launch", "Duration, clocks, balance of the SMs, launch shape and what limits occupancy."),
@@ -42,11 +42,21 @@ def _entry(
     return f'  Metrics {{\n    Label: "{label}"\n    Name: "{name}"{filter_text}\n  }}\n'
 
 
+def collected_as(
+    metric: registry.Metric,
+) -> tuple[tuple[str, tuple[int, int], tuple[int, int]], ...]:
+    """The names to collect a metric by, each with the first and the last GPU that has it."""
+    if metric.renamed is None:
+        return ((metric.ncu[0], metric.since, metric.until),)
+    last, first = metric.renamed
+    return (metric.ncu[0], metric.since, last), (metric.ncu[1], first, metric.until)
+
+
 def section_text(group: str) -> str:
     """The section file's text for one group of the registry, or for `source`."""
     identifier, title, description = _TITLES[group]
     order = 1000 + list(_TITLES).index(group)
-    head = f'Identifier: "{identifier}"\nDisplayName: "{title}"\nDescription: "{description}"\nOrder: {order}\nSets {{\n  Identifier: "{SET_NAME}"\n}}\n'
+    head = f'Identifier: "{identifier}"\nDisplayName: "{title}"\nDescription: "{description}"\nOrder: {order}\nSets {{\n  Identifier: "{registry.SET_NAME}"\n}}\n'
     if group == "source":
         entries = "".join(
             f'  Metrics {{\n    Label: "{name.removeprefix("group:")}"\n    Name: "{name}"\n  }}\n'
@@ -57,7 +67,7 @@ def section_text(group: str) -> str:
         _entry(metric.label, *collected)
         for metric in registry.GROUPS[group]
         if metric.name not in registry.READ_ONLY
-        for collected in metric.collected
+        for collected in collected_as(metric)
     )
     return f"{head}Header {{\n{entries}}}\n"
 
@@ -77,4 +87,4 @@ def write(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    write(Path(__file__).resolve().parents[2] / "sections")
+    write(Path(__file__).resolve().parents[1] / "sections")
