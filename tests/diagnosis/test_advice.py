@@ -457,5 +457,5 @@ def test_lanes_that_combine_already_are_not_told_to() -> None:
     case = cases.read("atomic-contention")
     case["opcodes"] = {**case["opcodes"], "REDUX.SUM": 1_000_000}
     advice = " ".join(found("atomic-contention", case).advice)
-    assert "Each warp reduces its values already." in advice
+    assert "each warp reduces its values already." in advice
     assert "__reduce_add_sync" not in advice

@@ -144,8 +144,9 @@ def test_the_host_loads_data(copied: bool) -> None:
     assert finding.ceiling_us == pytest.approx(3000.0, rel=0.1)
     (finding,) = diagnosed(loading("", copied)).findings
     assert finding.confidence == "medium"
-    assert ("DataLoader" in finding.advice[0]) == copied, "a batch that is copied was prepared"
-    assert (finding.switch == "loader-workers") == copied
+    assert "py-spy" in finding.advice[0]
+    assert ("DataLoader" in finding.advice[-1]) == copied, "a batch that is copied was prepared"
+    assert not finding.switch, "no DataLoader is seen"
     (finding,) = diagnosed(loading("aten::randn [1000, 1000]", copied)).findings
     assert finding.advice[0].startswith("aten::randn computes on the host")
 
@@ -160,7 +161,7 @@ def test_other_work_of_the_host_is_between_two_lines() -> None:
         made.free(line="train.py:11")
     found = next(each for each in diagnosed(made.trace()).findings if each.rule == "host-work")
     assert found.where == ("train.py:9", "train.py:11"), "not where the next launch is"
-    assert "between train.py:9 and train.py:11" in found.summary
+    assert "after train.py:9 and before train.py:11" in found.summary
 
 
 XLA = "wrapped_cosine"
