@@ -84,8 +84,8 @@ def test_independent_streams_are_no_finding() -> None:
 def test_a_loop_in_cuda_is_told_what_to_do_where_its_passes_need_each_other() -> None:
     loop = of_rule(diagnosed(programs.streams()), "small-ops-loop")
     assert loop is not None
-    assert "a grid dimension" in loop.advice[0]
-    assert "inside one kernel" in loop.advice[1]
+    assert "inside one kernel" in loop.advice[0]
+    assert "a grid dimension" in loop.advice[1]
 
 
 def test_a_rule_that_lacks_its_inputs_abstains() -> None:
@@ -244,7 +244,11 @@ def test_an_update_written_out_is_replaced() -> None:
         finding = of_rule(diagnosed(made.trace()), "optimizer-launches")
         assert finding is not None
         assert finding.switch == switch
-        assert finding.advice[0].startswith("Construct" if switch else "Replace the update")
+        assert finding.advice[0].startswith(
+            "Construct" if switch else "Write the update over the list"
+        )
+        assert "Adam" not in finding.summary, "what computes like Adam may be another"
+        assert "about 7 for each of 20 parameters" in finding.summary
 
 
 def test_copies_of_chunks_in_both_directions_are_in_line() -> None:

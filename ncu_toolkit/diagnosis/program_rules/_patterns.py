@@ -186,14 +186,14 @@ class Update:
         return tuple(at for group in self.each for at in group)
 
 
-#: What Adam does for each parameter, by PyTorch and written by hand.
+#: What Adam and its like do for each parameter, by PyTorch and written by hand.
 _ADAM: Final = (("addcdiv",), ("sqrt", "addcmul"))
 
 
 @remembered(4)
 def optimizer(s: StepFacts) -> Update | None:
     """The optimizer's update: launches in the range that PyTorch names "Optimizer.step", else those
-    of Adam: elementwise launches of which every few are those of _ADAM. None where there is neither."""
+    like Adam's: elementwise launches of which every few are those of _ADAM. None where there is neither."""
     named = [
         (at, name)
         for at, chain in enumerate(s.operators)
@@ -222,7 +222,7 @@ def optimizer(s: StepFacts) -> Update | None:
                         if any(s.operations[at] == marks[0] for at in group)
                     ]
                     lines = {call.line for group in each for at in group if (call := s.call(at))}
-                    return Update(tuple(each), False, "Adam", written=len(lines - {-1}) > 1)
+                    return Update(tuple(each), False, written=len(lines - {-1}) > 1)
     return None
 
 

@@ -172,7 +172,11 @@ def _advice(k: Kernel) -> tuple[str, ...]:
     if k.language == "cuda" and k.profile.mix.executed("SHFL|REDUX"):
         one = "each warp reduces its values already. Combine the warps' sums in shared memory, and update global memory once per block."
     if not counted:
-        return f"If lanes scatter over few addresses (a histogram): {copies}", f"If all add to one: {one}", loop
+        return (
+            f"If lanes scatter over few addresses (a histogram): {copies}",
+            f"If all add to one: {one}",
+            loop,
+        )
     return capital(copies if sectors > ONE * counted else one), loop
 
 

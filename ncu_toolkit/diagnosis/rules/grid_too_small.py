@@ -51,7 +51,9 @@ SPLIT: Final = (
     "If nothing can be split, run independent kernels beside it in streams.",
 )
 
-_SMALLER: Final = "Or give each program a smaller part of the output (BLOCK), so that there are more."
+_SMALLER: Final = (
+    "Or give each program a smaller part of the output (BLOCK), so that there are more."
+)
 CALL: Final = {
     "torch": (
         "Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",

@@ -120,7 +120,7 @@ def find(k: Kernel) -> Outcome:
     speedup, time = 1 / (1 - saved), units.duration
     floor, between = time(FLOOR_US), time(BETWEEN_US)
     if chain:
-        summary = f"one of {launches} launches of one job: each has launch overhead and passes over the data again."
+        summary = f"This kernel is one of {launches} launches of one job: each has launch overhead and passes over the data again."
         arithmetic = [
             f"The busiest unit needs {time(useful)} for the work of this launch. One fused kernel does it with one start and "
             f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / "
@@ -131,16 +131,14 @@ def find(k: Kernel) -> Outcome:
                 f"Its arithmetic, shared memory and what L1 serves again take {time(own)}, and stay."
             )
     else:
-        summary = (
-            "a few microseconds of work: starting and ending it costs as much as its computation."
-        )
+        summary = "Starting and ending this kernel costs as much as its computation."
         arithmetic = [
             f"Start and end take {time(duration - fused)} of the time in the kernel, which leaves {time(fused)}."
         ]
     ratio = f"{time(now)} / {time(fused)} = {units.ratio(speedup)}"
     return Finding(
         k.rule,
-        f"This kernel is {summary}",
+        summary,
         "high" if chain else "low",
         k.facts(measured, counted, "waves"),
         speedup,
@@ -150,8 +148,9 @@ def find(k: Kernel) -> Outcome:
             f"{ratio} if only this is fixed, {percent(saved)} of the time saved.",
         ),
         (
-            "Fuse it with its neighbouring kernels, so that intermediate results stay in registers.",
-            "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
+            "Merge it with the launches beside it: fuse their work, so that intermediate results stay in registers, or loop inside one kernel "
+            "where it is launched again and again.",
+            "Or capture the sequence in a CUDA graph.",
         ),
         "Fewer and longer launches for the same result.",
         relieves=dict.fromkeys(k.model.loads, 0.0) if chain else {},

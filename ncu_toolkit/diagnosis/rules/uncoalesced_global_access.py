@@ -69,10 +69,10 @@ APART: Final = 2
 
 CALL: Final = {
     "torch": (
-        "Keep the operand in the layout in which it is used, such as channels_last for images. If this kernel is a copy (contiguous(), reshape() "
-        "after a permute), that removes it.",
-        "If several operators walk the operand, make it contiguous once in the dimension that they walk.",
+        "Keep the operand contiguous in the dimension that operators walk, once and before them. If this kernel is a copy (contiguous(), "
+        "reshape() after a permute), leave it out so.",
         "Index and gather along the first dimension, so that whole rows are copied.",
+        "Of complex numbers, x.real and x.imag skip every other word: torch.view_as_real(x) reads both at once.",
     ),
     "xla": (
         "Transpose the operand once, so that the operation walks its last axis.",
