@@ -27,6 +27,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Copies in line with the kernels"
+_WAIT: Final = (
+    "Let the host wait for the event of the buffer that it uses again, not for all work in each step.",
+)
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -62,11 +65,7 @@ def find(s: StepFacts) -> StepOutcome:
             "Copies from or to pinned memory run beside kernels, or are short.", *evidence
         )
     ways = "each direction" if all(each) else "the copies"
-    waits = (
-        "Let the host wait for the event of the buffer that it uses again, not for all work in each step.",
-    )
-    if not any(call.kind == "sync" for call in s.calls):
-        waits = ()
+    waits = _WAIT if any(call.kind == "sync" for call in s.calls) else ()
     return s.finding(
         f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the stream of the kernels, with nothing beside them: {s.of_step(us)}.",
         "medium",

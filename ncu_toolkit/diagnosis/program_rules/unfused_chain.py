@@ -58,8 +58,8 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.worth(us - stays):
         return s.ruled_out("Few elementwise launches of one size follow each other.", *evidence)
     return s.finding(
-        f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each takes up what the one "
-        f"before wrote, one launch can do for a chain.",
+        f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "
+        f"wrote, one fused kernel can replace a chain.",
         "low",
         us - stays,
         ops=places,

@@ -81,15 +81,11 @@ _COMBINED: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 CALL: Final = {
-    "torch": (
-        "Replace index_add or scatter_add where few targets are hit often: sort the indices first, or multiply by a one-hot matrix.",
-        "Sum in larger groups first, so that fewer updates meet.",
-    ),
-    "xla": (
-        "Replace the scatter (.at[].add): with few targets compare with each and sum, else sort the indices first.",
-        "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted.",
-    ),
-}
+    "torch": ("Replace index_add or scatter_add where few targets are hit often: sort the indices first, or multiply by a one-hot matrix.",
+              "Sum in larger groups first, so that fewer updates meet."),
+    "xla": ("Replace the scatter (.at[].add): with few targets compare with each and sum, else sort the indices first.",
+            "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

@@ -83,20 +83,14 @@ MEANT: Final = (
 )
 LOOK_FOR: Final = "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work."
 CALL: Final = {
-    "torch": (
-        "Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
-        "Keep double only for the operators whose result needs it.",
-    ),
-    "xla": (
-        "In JAX leave jax_enable_x64 off, or cast to single precision first (x.astype(jnp.float32)).",
-        "Keep double only for the operations whose result needs it.",
-    ),
-    "cupy": (
-        "Make the arrays with dtype=cupy.float32. Without a dtype they are double, as NumPy's are.",
-        "Keep double only for the operations whose result needs it.",
-    ),
+    "torch": ("Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
+              "Keep double only for the operators whose result needs it."),
+    "xla": ("In JAX leave jax_enable_x64 off, or cast to single precision first (x.astype(jnp.float32)).",
+            "Keep double only for the operations whose result needs it."),
+    "cupy": ("Make the arrays with dtype=cupy.float32. Without a dtype they are double, as NumPy's are.",
+             "Keep double only for the operations whose result needs it."),
     "library": ("Call the routine for float32, if that is accurate enough.",),
-}
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

@@ -55,18 +55,12 @@ _SMALLER: Final = (
     "Or give each program a smaller part of the output (BLOCK), so that there are more."
 )
 CALL: Final = {
-    "torch": (
-        "Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
-        "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph.",
-    ),
-    "xla": (
-        "Give it more to do at once: jax.vmap over a batch, or a form with less dependence from step to step (jax.lax.associative_scan).",
-    ),
-    "library": (
-        "Give it more to do at once: a batched or grouped routine in place of many small calls.",
-        "Run independent calls concurrently in streams.",
-    ),
-}
+    "torch": ("Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
+              "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph."),
+    "xla": ("Give it more to do at once: jax.vmap over a batch, or a form with less dependence from step to step (jax.lax.associative_scan).",),
+    "library": ("Give it more to do at once: a batched or grouped routine in place of many small calls.",
+                "Run independent calls concurrently in streams."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
