@@ -6,9 +6,10 @@ it is likely where they follow each other as the composition has them."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from ncu_toolkit.core.cache import remembered
@@ -239,6 +240,12 @@ def _parameters(s: StepFacts, run: tuple[int, ...]) -> Iterator[tuple[int, ...]]
         group.append(at)
     if group:
         yield tuple(group)
+
+
+def gaps_within(s: StepFacts, ops: Iterable[int]) -> list[int]:
+    """The gaps before launches, after the first, that go where one launch takes the place of all."""
+    gaps = [s.gap_before[at] for at in islice(ops, 1, None) if at in s.gap_before]
+    return [at for at in gaps if s.gaps[at].cause in ("host late", "between")]
 
 
 def _single(launch: Launch | None) -> bool:

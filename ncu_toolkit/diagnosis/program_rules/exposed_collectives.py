@@ -40,20 +40,9 @@ def find(s: StepFacts) -> StepOutcome:
     others = sum(s.account.exclusive_us) - us
     saved = min(us, others)
     evidence = (
-        s.part(
-            "collectives",
-            "Collectives alone",
-            us,
-            f"Part of the {s.word} in which collectives ran and nothing beside them.",
-        ),
-        fact(
-            "collectives_hidden",
-            "Hidden",
-            1 - us / took if took else 0.0,
-            "fraction",
-            "Part of the collectives' time that other work hides.",
-        ),
-    )
+        s.part("collectives", "Collectives alone", us, f"Part of the {s.word} in which collectives ran and nothing beside them."),
+        fact("collectives_hidden", "Hidden", 1 - us / took if took else 0.0, "fraction", "Part of the collectives' time that other work hides."),
+    )  # fmt: skip
     if not s.worth(saved):
         return s.ruled_out("Other work hides the collectives.", *evidence)
     return s.finding(

@@ -75,13 +75,8 @@ def find(s: StepFacts) -> StepOutcome:
         kinds[next(matching, "")] += s.account.exclusive_us[at]
     large = [kind for kind in _KINDS if kinds[kind] >= _NAMED * us]
     evidence = (
-        s.part(
-            "layout",
-            "Copies and conversions",
-            us,
-            f"Part of the {s.word} in kernels and copies that only move data within the GPU's memory.",
-        ),
-    )
+        s.part("layout", "Copies and conversions", us, f"Part of the {s.word} in kernels and copies that only move data within the GPU's memory."),
+    )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out(
             f"Copies and conversions on the GPU take little of the {s.word}.", *evidence

@@ -59,16 +59,10 @@ def find(s: StepFacts) -> StepOutcome:
     ops = update.ops
     us = s.us(ops)
     name = update.name or ("An optimizer written out" if update.written else "The optimizer")
-    evidence = [
+    evidence = (
         s.part("optimizer", "Optimizer", us, f"Part of the {s.word} in launches of the optimizer."),
-        fact(
-            "optimizer_launches",
-            "Its launches",
-            len(ops),
-            "count",
-            f"Launches of the optimizer in the {s.word}.",
-        ),
-    ]
+        fact("optimizer_launches", "Its launches", len(ops), "count", f"Launches of the optimizer in the {s.word}."),
+    )  # fmt: skip
     if update.foreach:
         kernels = {launch.kernel for at in ops if (launch := s.launches[at])}
         if any("fused" in kernel.lower() for kernel in kernels) or len(kernels) < 4:
@@ -82,11 +76,7 @@ def find(s: StepFacts) -> StepOutcome:
         if len(ops) < MANY.value:
             return s.ruled_out("The optimizer takes few launches.", *evidence)
         left = sum(_stays(s, group) for group in update.each)
-        gaps = [
-            s.gap_before[at]
-            for at in ops[1:]
-            if at in s.gap_before and s.gaps[s.gap_before[at]].cause in ("host late", "between")
-        ]
+        gaps = _patterns.gaps_within(s, ops)
         roots = sum(s.operations[at] == "sqrt" for at in ops)
         each = f", about {round(len(ops) / roots)} for each of {roots} parameters" if roots else ""
         said = f"{name} updates the parameters in {units.count(len(ops))} launches{each}. With the gaps between them they take "

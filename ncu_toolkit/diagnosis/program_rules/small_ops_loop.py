@@ -59,12 +59,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
     loops = list(_loops(s, sms))
     places = [at for loop in loops for at in loop]
-    gaps = [
-        s.gap_before[at]
-        for loop in loops
-        for at in loop[1:]
-        if at in s.gap_before and s.gaps[s.gap_before[at]].cause in ("host late", "between")
-    ]
+    gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
     us, idle = s.us(places), s.idle_us(gaps)
     stays = sum(_stays(s, loop, sms) for loop in loops)
     saved = us + idle - stays
@@ -78,9 +73,8 @@ def find(s: StepFacts) -> StepOutcome:
     launch = s.launches[first[0]]
     blocks = launch.blocks if launch else 0
     batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
-    products = (f"They are matrix products: one batched call does them ({batched}).",)
-    if any(s.classes[at] != "product" for at in places):
-        products = ()
+    said = f"They are matrix products: one batched call does them ({batched})."
+    products = (said,) * all(s.classes[at] == "product" for at in places)
     name = launch.function if launch else ""
     return s.finding(
         f"{len(places)} small launches in {units.counted(len(loops), 'loop')} ({name} with {units.counted(blocks, 'block')} on {sms} SMs) "

@@ -54,7 +54,7 @@ REASONS: Final = (*GLOBAL, *SHARED)
 #: Sectors of an update from which its lanes scatter; below, they meet in an address or two.
 ONE: Final = 1.5
 #: An update whose old value is used.
-_OLD: Final = re.compile(r"\bATOMG?\b\S* (?:P\w+, )?R\d")
+_OLD: Final = re.compile(r"\bATOMG?\b\S*\.(?:ADD|INC)\b\S* (?:P\w+, )?R\d")
 _PLACES: Final = (
     "The old value gives each thread its place: count the places within the block first (shared memory), and reserve them "
     "by one update per block and address. Or sort."
@@ -168,11 +168,8 @@ def _advice(k: Kernel) -> tuple[str, ...]:
     if k.language == "cuda" and k.profile.mix.executed("SHFL|REDUX"):
         one = "each warp reduces its values already. Combine the warps' sums in shared memory, and update global memory once per block."
     if not counted:
-        return (
-            f"If lanes scatter over few addresses (a histogram): {copies}",
-            f"If all add to one: {one}",
-            loop,
-        )
+        scattered = f"If lanes scatter over few addresses (a histogram): {copies}"
+        return scattered, f"If all add to one: {one}", loop
     return capital(copies if sectors > ONE * counted else one), loop
 
 

@@ -28,6 +28,7 @@ Guide, "Promotions and Truncations".
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.diagnosis.figures import WARP
@@ -81,6 +82,14 @@ MEANT: Final = (
     "Use float if it is accurate enough.",
     "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has them.",
 )
+_SINGLE: Final[Mapping[str, str]] = {
+    "cuda": "Make literals (0.5f), constants (constexpr double, M_PI) and functions (sinf) single precision: one double operand makes the "
+            "whole expression double. nvcc -Xptxas -warn-double-usage names what is left.",
+    "triton": "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
+    "numba": "Write np.float32(0.5) for literals and constants, and pass float32 scalars and arrays: Python's and NumPy's floats are double, "
+             "and one double operand makes the whole expression double.",
+    "warp": "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
+}  # fmt: skip
 LOOK_FOR: Final = "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work."
 CALL: Final = {
     "torch": ("Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
@@ -156,22 +165,7 @@ def find(k: Kernel) -> Outcome:
         f"The kernel computes in double precision, {reason}{meant}{_at_rate(k)}",
         prediction,
         (evidence, k.stated("conversions", converting / k.total)),
-        k.advice(
-            "Make literals (0.5f), constants (constexpr double, M_PI) and functions (sinf) single precision: one double operand makes "
-            "the whole expression double. nvcc -Xptxas -warn-double-usage names what is left.",
-            triton=(
-                "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
-            ),
-            numba=(
-                "Write np.float32(0.5) for literals and constants, and pass float32 scalars and arrays: Python's and NumPy's floats are "
-                "double, and one double operand makes the whole expression double.",
-            ),
-            warp=(
-                "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
-            ),
-        )
-        if accident
-        else MEANT,
+        (_SINGLE.get(k.language, _SINGLE["cuda"]),) if accident else MEANT,
         LOOK_FOR,
         confidence="high" if accident else "medium",
         locations=k.locate_executed(is_double, "double-precision instructions"),

@@ -68,6 +68,18 @@ APART: Final = 2
 LINE: Final = 128
 #: Lines for each sector from which lanes lie a line apart; some sectors hold words of two lanes.
 OWN: Final = 0.8
+#: How lanes come to lie side by side, and what to do where they cannot, by language.
+_COLUMN: Final = (
+    "If the algorithm needs a column walk, load rows and transpose the tile through shared memory."
+)
+_SWAP: Final = {
+    "cuda": ("threadIdx.x run along the contiguous dimension", _COLUMN),
+    "numba": ("the first index of cuda.grid run along the last axis of the arrays (j, i = cuda.grid(2) for a[i, j])", _COLUMN),
+    "triton": ("the last axis of tl.arange run along the dimension of stride 1",
+               "If the algorithm needs the other order, load the block as it lies and transpose it (tl.trans)."),
+    "warp": ("the last index of wp.tid() run along the last axis of the arrays",
+             "If the algorithm needs a column walk, load tiles (wp.tile_load) and transpose them (wp.tile_transpose)."),
+}  # fmt: skip
 
 
 CALL: Final = {
@@ -206,56 +218,38 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
         )
         together = "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2."
         return (lists, sort, together) if hits >= _launch.MOST else (sort, together)
-    axis = {
-        "triton": "the last axis of tl.arange run along the dimension of stride 1",
-        "numba": "the first index of cuda.grid run along the last axis of the arrays (j, i = cuda.grid(2) for a[i, j])",
-        "warp": "the last index of wp.tid() run along the last axis of the arrays",
-    }.get(k.language, "threadIdx.x run along the contiguous dimension")
     stride = _stride(k)
     if apart >= _launch.MOST and stride < LINE:
-        words = (
-            f"Neighbouring lanes are {units.significant(stride)} bytes apart"
-            if stride
-            else "Lanes access words of their own"
+        far = units.significant(stride) if stride else "many"
+        first = (
+            f"Neighbouring lanes are {far} bytes apart{where}, as where each has a structure of its own. Store each field in its own "
+            "array (structure of arrays)."
         )
-        first = f"{words}{where}, as where each has a structure of its own. Store each field in its own array (structure of arrays)."
         wide = "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once."
         return first, wide
-    far = f"Neighbouring lanes are {LINE} bytes or more apart, as where their index runs along the slow axis: let"
-    contiguous = f"{far if stride >= LINE else 'Let'} {axis}{where}."
-    column = k.advice(
-        "If the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
-        triton=(
-            "If the algorithm needs the other order, load the block as it lies and transpose it (tl.trans).",
-        ),
-        warp=(
-            "If the algorithm needs a column walk, load tiles (wp.tile_load) and transpose them (wp.tile_transpose).",
-        ),
-    )
+    axis, column = _SWAP.get(k.language, _SWAP["cuda"])
+    slow = f"Neighbouring lanes are {LINE} bytes or more apart, as where their index runs along the slow axis: let"
+    fields = "If each lane reads a structure of its own, store each field in its own array."
     return (
-        contiguous,
-        *column,
-        "If each lane reads a structure of its own, store each field in its own array.",
+        f"{slow if stride >= LINE else 'Let'} {axis}{where}.",
+        column,
+        *(fields,) * (k.language != "triton"),
     )
 
 
 def _stride(k: Kernel) -> float:
     """Bytes between neighbouring lanes by the lines and sectors that they touch, LINE where nearly every
     sector is on a line of its own; 0 where lines were not counted."""
-    rows = [
-        row
-        for row in k.instructions
-        if row.counters.get("l2_sectors", 0.0) >= APART * row.counters.get("l2_sectors_ideal", 0.0)
-        and row.counters.get("l1_tag_requests")
-    ]
-    lines = sum(row.counters["l1_tag_requests"] for row in rows)
-    sectors, lanes = (
-        sum(row.counters["l2_sectors"] for row in rows),
-        sum(row.threads or 0 for row in rows),
+    lines = sectors = lanes = 0.0
+    for row in k.instructions:
+        touched, least = (
+            row.counters.get(name, 0.0) for name in ("l2_sectors", "l2_sectors_ideal")
+        )
+        if touched >= APART * least and (on := row.counters.get("l1_tag_requests")):
+            lines, sectors, lanes = lines + on, sectors + touched, lanes + (row.threads or 0)
+    return (
+        float(LINE) if lines and lines >= OWN * sectors else LINE * lines / lanes if lanes else 0.0
     )
-    if not lanes or lines >= OWN * sectors:
-        return float(LINE) if rows else 0.0
-    return LINE * lines / lanes
 
 
 def _tall_block(k: Kernel, where: str) -> str:
