@@ -58,9 +58,7 @@ _LOADER: Final = (
     "If it does so already: more workers, or move the preparation (augmentation, decoding) to the GPU.",
 )
 _LOOK: Final = "A profiler of Python (py-spy record, cProfile) shows what: loading data, logging, saving, garbage collection, computing."
-_IF_LOADER: Final = (
-    "If a DataLoader makes the batches: num_workers=..., pin_memory=True, persistent_workers=True."
-)
+_IF_LOADER: Final = "If a DataLoader makes the batches: num_workers=..., pin_memory=True."
 _OTHER: Final = (
     "Compute whole arrays at once where Python loops, or on the GPU. Else do this work less often, on another thread, or for the "
     "next step while the GPU computes this one."
