@@ -169,6 +169,10 @@ def _for_caller(finding: Finding, profile: Profile) -> Finding:
     instead = kernel.call(profile, call_of(finding))
     if not instead or finding.bottleneck == unknown.ID:
         return finding
+    if finding.good and kernel.language(profile) not in call_of(finding):
+        instead = (
+            "Nothing to do in this kernel. Only a call with less work, or of another data type, is faster.",
+        )
     commands = tuple(step for step in finding.advice if isinstance(step, Advice))
     return replace(finding, advice=(*instead, *commands))
 

@@ -147,11 +147,16 @@ def call(profile: Profile, better: Elsewhere) -> tuple[str, ...]:
     return tuple(better.get(made, CALL[made])) if made in CALL else ()
 
 
+def may_be_cupys(profile: Profile) -> bool:
+    """Whether it may be a kernel that CuPy compiled (NVRTC): a name without parameters, as nvcc's with C
+    linkage."""
+    return language(profile) == "cuda" and profile.launch.kernel.isidentifier()
+
+
 def line_information(profile: Profile) -> str:
-    """How to compile for source lines; empty where only a library's maker can. CuPy's kernels
-    (NVRTC) look like nvcc's with C linkage: names without parameters."""
+    """How to compile for source lines; empty where only a library's maker can."""
     made = language(profile)
-    if made == "cuda" and profile.launch.kernel.isidentifier():
+    if may_be_cupys(profile):
         return f'{_LINES[made]}, CuPy: RawKernel(..., options=("-lineinfo",))'
     return _LINES.get(made, "")
 

@@ -227,6 +227,38 @@ def test_fields_of_a_structure_go_apart() -> None:
     assert "16-byte loads" in second
 
 
+def test_lanes_a_line_apart_are_swapped_first() -> None:
+    """Plain arrays whose lanes lie a row apart look like structures but for the lines that they touch."""
+    for lines, said in ((32, "128 bytes or more apart"), (8, "are 32 bytes apart")):
+        case = apart(*FIELDS)
+        for row in case["instructions"]:
+            row["counters"]["l1_tag_requests"] = float(lines) * row["executed"]
+            row["threads"] = 32 * row["executed"]
+        first = scattered(case)[0]
+        assert said in first
+        assert ("threadIdx.x" in first) == (lines == 32)
+
+
+def test_updates_of_one_address_are_reduced_and_others_counted_in_copies() -> None:
+    case = cases.read("atomic-contention")
+    update = {
+        "sass": "RED.E.ADD.STRONG.GPU [R2.64], R5",
+        "executed": 1_600_000,
+        "threads": 51_200_000,
+    }
+    for sectors, said in ((1, "Reduce within the warp"), (20, "Count in a copy per block")):
+        counters = {"l2_sectors": sectors * 1.6e6, "l2_sectors_ideal": 1.6e6}
+        finding = found(
+            "atomic-contention", {**case, "instructions": [{**update, "counters": counters}]}
+        )
+        assert finding.advice[0].startswith(said)
+        assert "grid stride" in finding.advice[1]
+    place = {**update, "sass": "ATOMG.E.ADD.STRONG.GPU PT, R4, desc[UR4][R2.64], R7"}
+    place["counters"] = {"l2_sectors": 5e6, "l2_sectors_ideal": 5e6}
+    finding = found("atomic-contention", {**case, "instructions": [place]})
+    assert finding.advice[0].startswith("The old value gives each thread its place")
+
+
 def test_rows_of_lanes_go_to_warps() -> None:
     """The same loads, again and again, most of them served by L1: each lane walks a row."""
     walked = apart(*FIELDS, executed=33_792_000, metrics={"l1_hit_rate": 0.8})
@@ -457,5 +489,5 @@ def test_lanes_that_combine_already_are_not_told_to() -> None:
     case = cases.read("atomic-contention")
     case["opcodes"] = {**case["opcodes"], "REDUX.SUM": 1_000_000}
     advice = " ".join(found("atomic-contention", case).advice)
-    assert "Each warp reduces its values already." in advice
+    assert "each warp reduces its values already." in advice
     assert "__reduce_add_sync" not in advice

@@ -6,9 +6,10 @@ it is likely where they follow each other as the composition has them."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from ncu_toolkit.core.cache import remembered
@@ -186,14 +187,14 @@ class Update:
         return tuple(at for group in self.each for at in group)
 
 
-#: What Adam does for each parameter, by PyTorch and written by hand.
+#: What Adam and its like do for each parameter, by PyTorch and written by hand.
 _ADAM: Final = (("addcdiv",), ("sqrt", "addcmul"))
 
 
 @remembered(4)
 def optimizer(s: StepFacts) -> Update | None:
     """The optimizer's update: launches in the range that PyTorch names "Optimizer.step", else those
-    of Adam: elementwise launches of which every few are those of _ADAM. None where there is neither."""
+    like Adam's: elementwise launches of which every few are those of _ADAM. None where there is neither."""
     named = [
         (at, name)
         for at, chain in enumerate(s.operators)
@@ -222,7 +223,7 @@ def optimizer(s: StepFacts) -> Update | None:
                         if any(s.operations[at] == marks[0] for at in group)
                     ]
                     lines = {call.line for group in each for at in group if (call := s.call(at))}
-                    return Update(tuple(each), False, "Adam", written=len(lines - {-1}) > 1)
+                    return Update(tuple(each), False, written=len(lines - {-1}) > 1)
     return None
 
 
@@ -239,6 +240,12 @@ def _parameters(s: StepFacts, run: tuple[int, ...]) -> Iterator[tuple[int, ...]]
         group.append(at)
     if group:
         yield tuple(group)
+
+
+def gaps_within(s: StepFacts, ops: Iterable[int]) -> list[int]:
+    """The gaps before launches, after the first, that go where one launch takes the place of all."""
+    gaps = [s.gap_before[at] for at in islice(ops, 1, None) if at in s.gap_before]
+    return [at for at in gaps if s.gaps[at].cause in ("host late", "between")]
 
 
 def _single(launch: Launch | None) -> bool:

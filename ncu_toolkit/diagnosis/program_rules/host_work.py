@@ -58,7 +58,11 @@ _LOADER: Final = (
     "If it does so already: more workers, or move the preparation (augmentation, decoding) to the GPU.",
 )
 _LOOK: Final = "A profiler of Python (py-spy record, cProfile) shows what: loading data, logging, saving, garbage collection, computing."
-_OTHER: Final = "Do this work less often, on another thread, or for the next step while the GPU computes this one."
+_IF_LOADER: Final = "If a DataLoader makes the batches: num_workers=..., pin_memory=True."
+_OTHER: Final = (
+    "Compute whole arrays at once where Python loops, or on the GPU. Else do this work less often, on another thread, or for the "
+    "next step while the GPU computes this one."
+)
 MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
 
 
@@ -66,7 +70,8 @@ def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show what the host did.", *missing)
     late = [each for each in away(s) if not staged(s, each)]
-    s.useless.add("loader-workers")
+    loads = _loads(s)
+    s.useless.update(("loader-workers",) if loads else ("loader-workers", "batch-size"))
     if late and (compiled := compiles(s, late)):
         return compiled
     if not s.steady:
@@ -90,12 +95,13 @@ def find(s: StepFacts) -> StepOutcome:
     made = sum(us for op, us in ends if op.path == "HtoD" and copied(op) == "bulk")
     advice = (_LOOK, _OTHER)[not s.framework :]
     if "dataloader" in name.lower() if most else made >= MOST.value * us:
-        s.useless.discard("loader-workers")
-        advice = _LOADER if s.framework == "torch" else advice
+        s.useless -= {"loader-workers"} if loads else set()
+        if s.framework == "torch":
+            advice = _LOADER if loads else (*advice, _IF_LOADER)
     elif most and operator.startswith("aten::"):
         advice = (f'{operator} computes on the host: create the tensor on the GPU, device="cuda".',)
     lines = places(s, late)
-    between = f", between {' and '.join(lines)}" * (len(lines) > 1)
+    between = f", after {' and before '.join(lines)}" * (len(lines) > 1)
     found = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'long piece')}, while the host {doing}{between}.",
         "high" if most else "medium",
@@ -108,6 +114,15 @@ def find(s: StepFacts) -> StepOutcome:
         advice=advice,
     )
     return msgspec.structs.replace(found, where=lines or found.where)
+
+
+def _loads(s: StepFacts) -> bool:
+    """Whether PyTorch's DataLoader is seen: by its ranges, or by its thread, which only pins memory."""
+    threads: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for call in s.trace.calls:
+        threads[call.process, call.thread].add(s.name(call))
+    pins = any(all("HostAlloc" in name for name in names) for names in threads.values())
+    return pins or any("dataloader" in name.lower() for name in s.trace.names)
 
 
 def places(s: StepFacts, late: Sequence[Away]) -> tuple[str, ...]:

@@ -102,10 +102,10 @@ def find(s: StepFacts) -> StepOutcome:
         advice=CALL.get(made_by(small[work[0]].kernel) or "cuda", SPLIT)
         if grid
         else s.advice(
-            "Split the work of each launch into more blocks, or launch independent work on several streams.",
+            "Split the work of each launch over more blocks, or launch independent work on several streams.",
             torch=(
-                "Use a larger batch, or serve requests together.",
-                "Independent parts of the model can run on streams of their own (torch.cuda.Stream) or in one CUDA graph.",
+                "Launch what does not need each other side by side: on streams (torch.cuda.Stream), or in one batched call.",
+                "Or give each launch more to do: a larger batch.",
             ),
         ),
     )

@@ -43,7 +43,7 @@ WAITING: Final = Threshold(
 RECORDED_US: Final = 2.0
 _CUDA: Final = (
     "Capture the step in a CUDA graph, and launch that.",
-    "Merge small kernels, or give each more work (a larger batch).",
+    "Merge small kernels, or give each more work.",
 )
 _LARGER: Final = "Or give each launch more work: a larger batch."
 _ADVICE: Final = {

@@ -34,21 +34,25 @@ from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome
 
 TITLE: Final = "Copies and conversions on the GPU"
-_IMAGES: Final = "layouts of images for convolutions"
+_IMAGES: Final = "conversions between NCHW and NHWC"
 _ORDER: Final = "copies into another order"
 #: What copies are by their kernels' names, in the order in which they are tried, and advice. PyTorch converts by a kernel named after
 #: a narrow type, or with its "unrolled" kernel or one that is not "nocast". A plain copy in its elementwise kernel has strides.
 _KINDS: Final = {
     _IMAGES: (r"(?i)nchwtonhwc|nhwctonchw", "Convolutions on tensor cores want NHWC: model.to(memory_format=torch.channels_last), "
-        "and the same of the input. There permute(0, 2, 3, 1) is contiguous as it is."),
+        "and x = x.to(memory_format=torch.channels_last) for its input."),
     "conversions of type": (r"float\d+\w*_copy_kernel|(?:unrolled_elementwise_kernel|gpu_kernel_impl)<\S*direct_copy|(?i:convert)",
-        "Conversions: torch.autocast converts inputs and weights at each operator, and so does .to(). Convert the model once "
-        "(model.to(torch.bfloat16)), or compile it (torch.compile), which fuses conversions."),
+        "Conversions of type come from torch.autocast, at each operator, and from .to(): torch.compile fuses them. For inference convert "
+        "the model once (model.to(torch.bfloat16)), if its results stay good; in training that loses small updates of weights."),
     "concatenations": (r"CatArray", "Concatenations are torch.cat and torch.stack, or the gradients of split, chunk and unbind: "
         "write the parts into slices of one tensor."),
     _ORDER: (r"elementwise_kernel<\d+, ?\d+.*direct_copy|(?i:transpose|permut)", "Copies into another order are contiguous(), "
         "or reshape() and operators after a transpose or permute: keep the order that the next operator reads."),
 }  # fmt: skip
+_FFT: Final = (
+    "Copies into another order are torch.fft's where its axis is not the last (one call over several axes, fftn, makes fewer), and "
+    "contiguous(), or operators after a transpose or permute."
+)
 #: A kind of copies with less of their time is not named.
 _NAMED: Final = 0.2
 
@@ -71,20 +75,20 @@ def find(s: StepFacts) -> StepOutcome:
         kinds[next(matching, "")] += s.account.exclusive_us[at]
     large = [kind for kind in _KINDS if kinds[kind] >= _NAMED * us]
     evidence = (
-        s.part(
-            "layout",
-            "Copies and conversions",
-            us,
-            f"Part of the {s.word} in kernels and copies that only move data within the GPU's memory.",
-        ),
-    )
+        s.part("layout", "Copies and conversions", us, f"Part of the {s.word} in kernels and copies that only move data within the GPU's memory."),
+    )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out(
             f"Copies and conversions on the GPU take little of the {s.word}.", *evidence
         )
     parts = [f"{kind} ({units.duration(kinds[kind])})" for kind in large]
-    said = f", most of them {units.listed(parts)}" if large else ""
-    advice = "Keep tensors in the layout and type that the next kernel reads, without copies."
+    said = f", mostly {units.listed(parts)}" if large else ""
+    if large and kinds[large[0]] > 0.999 * us:
+        said = f", all of them {large[0]}"
+    if _IMAGES not in large:
+        s.useless.add("channels-last")
+    advice = "Keep arrays in the order and type that the next kernel reads, without copies."
+    told = (_FFT if kind == _ORDER and "fft" in s.classes else _KINDS[kind][1] for kind in large)
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{said}: {s.of_step(us)}.",
         "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",
@@ -94,7 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic=(
             f"Without them {units.duration(us)} of the {s.word} goes, if no other kernel gets slower.",
         ),
-        advice=s.advice(advice, torch=tuple(_KINDS[kind][1] for kind in large) or (advice,)),
+        advice=s.advice(advice, torch=tuple(told) or (advice,)),
     )
 
 

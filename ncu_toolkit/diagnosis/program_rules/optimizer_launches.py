@@ -13,7 +13,8 @@ Launches with addcmul, sqrt and addcdiv (Adam) in their names follow each other 
 a few for each parameter.
 
 What to change
-Construct the optimizer with fused=True. Replace one that the program writes out by PyTorch's.
+Construct the optimizer with fused=True. Write one of your own over lists of parameters
+(torch._foreach_*), or compile it; if it is Adam, PyTorch's fused form is faster still.
 
 When the advice is wrong
 An optimizer that has no fused form, or that a wrapper (sharding, offloading) replaces.
@@ -31,6 +32,15 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.diagnosis.time_model import FLOOR_US
 
 TITLE: Final = "Optimizer in many launches"
+#: Optimizers of PyTorch that have a fused form.
+_FORMS: Final = ("Adam", "AdamW", "SGD", "Adagrad")
+_OTHERS: Final = (
+    "An optimizer without a fused form: foreach=True takes all parameters in each launch."
+)
+_WRITTEN: Final = (
+    "Write the update over the list of all parameters (torch._foreach_mul_, torch._foreach_addcmul_, ...), or torch.compile it.",
+    "If it is Adam or AdamW as PyTorch has it: torch.optim.AdamW(..., fused=True).",
+)
 #: Words that Adam reads and writes for each parameter in one pass: the parameter, its gradient and two
 #: moments read, all but the gradient written.
 _FUSED: Final = 7
@@ -48,17 +58,11 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(f"No launches of an optimizer are in the {s.word}.")
     ops = update.ops
     us = s.us(ops)
-    name = update.name or "the optimizer"
-    evidence = [
+    name = update.name or ("An optimizer written out" if update.written else "The optimizer")
+    evidence = (
         s.part("optimizer", "Optimizer", us, f"Part of the {s.word} in launches of the optimizer."),
-        fact(
-            "optimizer_launches",
-            "Its launches",
-            len(ops),
-            "count",
-            f"Launches of the optimizer in the {s.word}.",
-        ),
-    ]
+        fact("optimizer_launches", "Its launches", len(ops), "count", f"Launches of the optimizer in the {s.word}."),
+    )  # fmt: skip
     if update.foreach:
         kernels = {launch.kernel for at in ops if (launch := s.launches[at])}
         if any("fused" in kernel.lower() for kernel in kernels) or len(kernels) < 4:
@@ -72,21 +76,20 @@ def find(s: StepFacts) -> StepOutcome:
         if len(ops) < MANY.value:
             return s.ruled_out("The optimizer takes few launches.", *evidence)
         left = sum(_stays(s, group) for group in update.each)
-        gaps = [
-            s.gap_before[at]
-            for at in ops[1:]
-            if at in s.gap_before and s.gaps[s.gap_before[at]].cause in ("host late", "between")
-        ]
-        said = f"{name[:1].upper() + name[1:]} updates the parameters in {units.count(len(ops))} launches, which take "
-        said += f"{s.of_step(us + s.idle_us(gaps))} with the gaps between them."
-        how = f"One pass moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay "
+        gaps = _patterns.gaps_within(s, ops)
+        roots = sum(s.operations[at] == "sqrt" for at in ops)
+        each = f", about {round(len(ops) / roots)} for each of {roots} parameters" if roots else ""
+        said = f"{name} updates the parameters in {units.count(len(ops))} launches{each}. With the gaps between them they take "
+        said += f"{s.of_step(us + s.idle_us(gaps))}."
+        how = f"One pass of Adam moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay "
         how += f"of {units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
+    made = f"Construct the optimizer with fused=True: torch.optim.{update.name if update.name in _FORMS else 'AdamW'}(..., fused=True)."
     saved = us + s.idle_us(gaps) - left
     if not s.worth(saved):
         return s.ruled_out(f"The optimizer takes little of the {s.word}.", *evidence)
     return s.finding(
         said,
-        "high" if update.name else "medium",
+        "medium" if update.foreach and not update.name else "high",
         saved,
         ops=ops,
         gaps=gaps,
@@ -94,11 +97,7 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic=(how,),
         advice=s.advice(
             "Update all parameters in one launch.",
-            torch=(
-                f"{'Replace the update that is written out by' if update.written else 'Construct the optimizer with fused=True:'} "
-                f"torch.optim.{update.name if update.name.isidentifier() and not update.written else 'AdamW'}(..., fused=True).",
-                "Where an optimizer has no fused form, foreach=True takes all parameters in each launch.",
-            ),
+            torch=_WRITTEN if update.written else (made, _OTHERS),
             xla=("Put the update into the jitted step, so that XLA fuses it.",),
         ),
     )

@@ -11,7 +11,8 @@ How to confirm
 The copies are asynchronous and from pinned memory, and no kernel runs beside them.
 
 What to change
-Copy on a second stream, one batch ahead, into a second buffer; order both by an event.
+Copy one batch ahead into a second buffer, on a stream for each direction, ordered by events. The host
+waits only for the event of the buffer that it uses again.
 
 When the advice is wrong
 The first kernel needs what was just computed on the host, so that nothing can be copied ahead.
@@ -26,6 +27,9 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Copies in line with the kernels"
+_WAIT: Final = (
+    "Let the host wait for the event of the buffer that it uses again, not for all work in each step.",
+)
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -60,8 +64,10 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(
             "Copies from or to pinned memory run beside kernels, or are short.", *evidence
         )
+    ways = "each direction" if all(each) else "the copies"
+    waits = _WAIT if any(call.kind == "sync" for call in s.calls) else ()
     return s.finding(
-        f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory: {s.of_step(us)} on a stream of kernels, with no kernel beside them.",
+        f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the stream of the kernels, with nothing beside them: {s.of_step(us)}.",
         "medium",
         saved,
         ops=inline,
@@ -71,9 +77,12 @@ def find(s: StepFacts) -> StepOutcome:
             f"{units.duration(each[1])} back take as long as the longest of them: {units.duration(saved)} less.",
         ),
         advice=s.advice(
-            "Copy on a second stream into a second buffer, one step or chunk ahead, and order both by events.",
+            f"Use two buffers, and a stream of its own for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
+            *waits,
             torch=(
-                "Copy the next batch with non_blocking=True under torch.cuda.stream(side), and call wait_stream before it is used.",
+                f"Use two buffers, and a stream of its own for {ways} (torch.cuda.stream, non_blocking=True): copy the next batch while "
+                "kernels work on this one. Order them by events (record, wait_event).",
+                *waits,
             ),
         ),
     )

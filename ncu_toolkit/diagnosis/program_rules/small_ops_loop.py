@@ -13,11 +13,11 @@ The same sequence of at most four kernels, with the same grids, repeats without 
 grids have fewer blocks than the GPU has SMs.
 
 What to change
-Give all items to one launch: a batched routine, vmap, a dimension more.
+Give all items to one launch: a dimension more, vmap, a batched routine for products. Where each pass
+needs the one before (a recurrence, sweeps of a solver): loop inside one kernel, or a CUDA graph.
 
 When the advice is wrong
-Each pass of the loop needs the result of the one before (a recurrence, an iterative solver): then a
-fused kernel or a CUDA graph helps, and no batch.
+The passes differ in what they read from the host in between, so that they cannot be one launch.
 
 Source
 CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
@@ -36,14 +36,21 @@ PERIOD: Final = Threshold(
     4.0, "a layer of a network has more kernels than that, and layers cannot be batched"
 )
 TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small network")
+#: What to do where each pass needs the one before, and where none does, by framework.
 _ADVICE: Final = {
-    "": ("If no pass needs another's result, batch: a grid dimension for the items, or a batched library routine (cublasGemmStridedBatched, ...).",
-         "Else loop inside one kernel (one block, a cluster, or a grid-wide barrier of cooperative groups), or capture the passes in a CUDA graph."),
-    "torch": ("Replace the loop by one call with a dimension more: torch.bmm, torch.vmap, torch.stack before the operator.",),
-    "xla": ("Replace the loop by jax.vmap.",),
-    "cupy": ("Replace the loop by one call over an array with a dimension more.",),
-    "numba": ("Batch the loop: one launch whose grid has a dimension more, for the items.",),
+    "": ("If each pass needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
+         "launch (grid.sync). A CUDA graph of the passes is less work.",
+         "If none does: one launch with a grid dimension more, for the items."),
+    "torch": ("If no pass needs another's result: one call with a dimension more, such as torch.vmap, or torch.stack before the operator.",
+              'If each needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
+    "xla": ("If no pass needs another's result: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
+    "cupy": ("If no pass needs another's result: one call over an array with a dimension more.",
+             "If each needs the one before: loop inside one RawKernel, or capture the passes (cupy.cuda.Stream.begin_capture)."),
+    "numba": ("If each pass needs the one before: loop inside one kernel, in one block (cuda.syncthreads) or in all (cuda.cg.this_grid().sync()).",
+              "If none does: one launch whose grid has a dimension more, for the items."),
 }  # fmt: skip
+#: What multiplies many matrices in one call.
+_BATCHED: Final = {"torch": "torch.bmm", "xla": "jax.numpy.einsum", "cupy": "cupy.matmul"}
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -52,12 +59,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
     loops = list(_loops(s, sms))
     places = [at for loop in loops for at in loop]
-    gaps = [
-        s.gap_before[at]
-        for loop in loops
-        for at in loop[1:]
-        if at in s.gap_before and s.gaps[s.gap_before[at]].cause in ("host late", "between")
-    ]
+    gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
     us, idle = s.us(places), s.idle_us(gaps)
     stays = sum(_stays(s, loop, sms) for loop in loops)
     saved = us + idle - stays
@@ -70,11 +72,13 @@ def find(s: StepFacts) -> StepOutcome:
     first = max(loops, key=len)
     launch = s.launches[first[0]]
     blocks = launch.blocks if launch else 0
+    batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
+    said = f"They are matrix products: one batched call does them ({batched})."
+    products = (said,) * all(s.classes[at] == "product" for at in places)
     name = launch.function if launch else ""
     return s.finding(
-        f"{units.counted(len(loops), 'loop')} of {len(places)} small launches ({name} with {units.counted(blocks, 'block')}, {sms} SMs) "
-        f"take {s.of_step(us + idle)}. "
-        f"If the passes do not need each other's results, one launch can do them all.",
+        f"{len(places)} small launches in {units.counted(len(loops), 'loop')} ({name} with {units.counted(blocks, 'block')} on {sms} SMs) "
+        f"take {s.of_step(us + idle)}. One launch could do the work of a loop.",
         "low",
         saved,
         ops=places,
@@ -84,7 +88,7 @@ def find(s: StepFacts) -> StepOutcome:
             f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
             f"gaps between them ({units.duration(idle)}) go.",
         ),
-        advice=s.advice(**_ADVICE),
+        advice=(*products, *s.advice(**_ADVICE)),
     )
 
 

@@ -42,13 +42,8 @@ def find(s: StepFacts) -> StepOutcome:
     groups = [group for each in found.values() for group in each]
     places, us, stays = s.as_one(groups)
     evidence = (
-        s.part(
-            "written_out",
-            "Written out",
-            us,
-            f"Part of the {s.word} in launches that compute a known function step by step.",
-        ),
-    )
+        s.part("written_out", "Written out", us, f"Part of the {s.word} in launches that compute a known function step by step."),
+    )  # fmt: skip
     if not s.worth(us - stays):
         return s.ruled_out(
             f"No norm, GELU, softmax or loss is written out, or they take little of the {s.word}.",

@@ -47,20 +47,10 @@ def find(s: StepFacts) -> StepOutcome:
     handed = min(s.us(products), soft)
     us = inner + handed
     evidence = (
-        s.part(
-            "attention_between",
-            "Between the products",
-            inner,
-            f"Part of the {s.word} in launches between the two products of an attention: scale, mask, softmax, dropout, copies.",
-        ),
-        fact(
-            "attentions",
-            "Attentions",
-            len(found),
-            "count",
-            "Pairs of products with a softmax between them, forward and backward.",
-        ),
-    )
+        s.part("attention_between", "Between the products", inner,
+               f"Part of the {s.word} in launches between the two products of an attention: scale, mask, softmax, dropout, copies."),
+        fact("attentions", "Attentions", len(found), "count", "Pairs of products with a softmax between them, forward and backward."),
+    )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out(
             f"Attention is written out, but takes little of the {s.word}.", *evidence

@@ -33,33 +33,28 @@ from ncu_toolkit.diagnosis.thresholds import CHAIN
 
 TITLE: Final = "Elementwise kernels one after another"
 _PASSES: Final = ("elementwise", "layout", "random")
+_ADVICE: Final = {
+    "": ("Write one kernel for each chain.",),
+    "torch": ("Compile the model, or what launches: torch.compile fuses elementwise operators with each other and with reductions.",),
+    "compiled": ("torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",),
+    "cupy": ("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
+    "xla": ("Put the operations into one jax.jit function.",),
+}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
     chains = list(_chains(s))
     places, us, stays = s.as_one(chains)
     evidence = (
-        s.part(
-            "chains",
-            "In chains",
-            us,
-            f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree.",
-        ),
-        fact(
-            "longest_chain",
-            "Longest chain",
-            max(map(len, chains), default=0),
-            "count",
-            "Launches one after another.",
-            ">=",
-            CHAIN,
-        ),
-    )
+        s.part("chains", "In chains", us,
+               f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
+        fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", ">=", CHAIN),
+    )  # fmt: skip
     if not s.worth(us - stays):
         return s.ruled_out("Few elementwise launches of one size follow each other.", *evidence)
     return s.finding(
-        f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each takes up what the one "
-        f"before wrote, one launch can do for a chain.",
+        f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "
+        f"wrote, one fused kernel can replace a chain.",
         "low",
         us - stays,
         ops=places,
@@ -68,17 +63,7 @@ def find(s: StepFacts) -> StepOutcome:
             f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "
             f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
         ),
-        advice=s.advice(
-            "Write one kernel for each chain.",
-            torch=(
-                "Compile the model, or what launches: torch.compile fuses elementwise operators with each other and with reductions.",
-            ),
-            compiled=(
-                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",
-            ),
-            cupy=("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
-            xla=("Put the operations into one jax.jit function.",),
-        ),
+        advice=s.advice(**_ADVICE),
     )
 
 

@@ -14,9 +14,9 @@ The stalls are at ATOM, RED or ATOMS instructions, or at loads behind them; the 
 atomic units is busy, whatever the mean of all; or shared atomics repeat.
 
 What to change
-Combine first: reduce within the warp (shuffles, __reduce_add_sync), then in shared memory, and
-update once a block. Spread a histogram over private copies, one a block or warp, and add them up at
-the end.
+Where lanes scatter over few addresses (a histogram), count in a copy per block in shared memory, and
+add it up at the block's end; a grid stride makes such ends few. Where all lanes add to one address,
+reduce within the warp first (shuffles, __reduce_add_sync), then within the block.
 
 When the advice is wrong
 When addresses are spread, atomics run at close to the speed of stores. Aggregation costs
@@ -27,11 +27,14 @@ CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Progra
 Functions".
 """
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
-from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, _launch
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
+from ncu_toolkit.sass import attribution
 
 TITLE: Final = "Atomic contention"
 LIMIT: Final = "memory"
@@ -48,18 +51,41 @@ AGGREGATED: Final = 1 / 32
 GLOBAL: Final = ("long_scoreboard", "lg_throttle")
 SHARED: Final = ("short_scoreboard", "mio_throttle")
 REASONS: Final = (*GLOBAL, *SHARED)
+#: Sectors of an update from which its lanes scatter; below, they meet in an address or two.
+ONE: Final = 1.5
+#: An update whose old value is used.
+_OLD: Final = re.compile(r"\bATOMG?\b\S*\.(?:ADD|INC)\b\S* (?:P\w+, )?R\d")
+_PLACES: Final = (
+    "The old value gives each thread its place: count the places within the block first (shared memory), and reserve them "
+    "by one update per block and address. Or sort."
+)
+_WARPS: Final = (
+    "Give each warp a copy of its own in shared memory, and add the copies up at the block's end. If all lanes add to one "
+    "address, reduce within the warp instead."
+)
+#: A histogram, a sum, and how few blocks end with updates, by language.
+_COMBINED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "cuda": ("count in a copy per block in shared memory, and add it to global memory once, at the block's end.",
+             "reduce within the warp (__reduce_add_sync or shuffles), then within the block. Update global memory once per block.",
+             "Loop with a grid stride over as many blocks as the GPU holds at once: each of them ends with such an update."),
+    "triton": ("count within the program (tl.histogram), and do one tl.atomic_add per address.",
+               "reduce within the program (tl.sum), and do one tl.atomic_add.",
+               "Let each program loop over many blocks of the data, so that few results are added up."),
+    "numba": ("count in a copy per block (cuda.shared.array, cuda.atomic.add on it), and add it to global memory once, at the block's end.",
+              "reduce within the block (cuda.shared.array). Update global memory once per block.",
+              "Loop with a grid stride (cuda.gridsize) over as many blocks as the GPU holds at once: each of them ends with such an update."),
+    "warp": ("give each group of threads a copy of the counters, and add the copies up in a second launch.",
+             "reduce within the block (wp.tile_sum over a tile). Do one wp.atomic_add per block.",
+             "Let each thread loop over many elements, so that few results are added up."),
+}  # fmt: skip
 
 
 CALL: Final = {
-    "torch": (
-        "Replace index_add or scatter_add where few targets are hit often: sort the indices first, or multiply by a one-hot matrix.",
-        "Sum in larger groups first, so that fewer updates meet.",
-    ),
-    "xla": (
-        "Replace the scatter (.at[].add): with few targets compare with each and sum, else sort the indices first.",
-        "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted.",
-    ),
-}
+    "torch": ("Replace index_add or scatter_add where few targets are hit often: sort the indices first, or multiply by a one-hot matrix.",
+              "Sum in larger groups first, so that fewer updates meet."),
+    "xla": ("Replace the scatter (.at[].add): with few targets compare with each and sum, else sort the indices first.",
+            "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -109,36 +135,12 @@ def find(k: Kernel) -> Outcome:
         | {"l1_tag": keep(in_pipe, AGGREGATED), "l1_data": keep(max(in_pipe, banks), private)},
         instructions=1.0 if passes else keep(repeats, AGGREGATED),
     )
-    within_warp, *others = (
-        "Reduce within the warp first (shuffles or __reduce_add_sync), then in shared memory. Update global memory once per block.",
-        "Give each block or warp a private copy of the counters. Combine the copies at the end.",
-    )
-    first = (
-        "Each warp reduces its values already. Combine the sums of the warps in shared memory, and update global memory once per block."
-        if k.profile.mix.executed("SHFL|REDUX")
-        else within_warp
-    )
     return k.finding(
         "Many threads update the same few addresses, so the updates run one after another. Warps spend "
         f"{percent(waiting + after * share_after)} of their time waiting for atomics.",
         removal,
         evidence,
-        k.advice(
-            first,
-            *others,
-            triton=(
-                "Reduce within the block first (tl.sum, tl.histogram). Then do one tl.atomic_add per block and address.",
-                "Give each block a private row of the counters. Sum the rows in a second kernel.",
-            ),
-            numba=(
-                "Count in a shared array first (cuda.shared.array, cuda.atomic.add on it). Update global memory once per block.",
-                "Give each block a private copy of the counters. Combine the copies at the end.",
-            ),
-            warp=(
-                "Reduce within the block first (wp.tile_sum over a tile). Then do one wp.atomic_add per block.",
-                "Give each group of threads a private copy of the counters. Combine the copies at the end.",
-            ),
-        ),
+        _advice(k),
         "Fewer RED or ATOM instructions, no stalls at them, idle L2 atomic units.",
         confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
         locations=k.locate_stall("lg_throttle", ("atomic",))
@@ -149,6 +151,26 @@ def find(k: Kernel) -> Outcome:
 
 def open_in_code(facts: KernelFacts) -> str:
     return "Whether atomic operations hit the same addresses." if facts.has("atomic") else ""
+
+
+def _advice(k: Kernel) -> tuple[str, ...]:
+    """By what tells a histogram from a sum: the sectors that an update of a warp touches, one where its
+    lanes meet in one address. The general case first where that was not counted."""
+    if k.of_base("ATOMS") > k.of_base("ATOM", "ATOMG", "RED", "REDG"):
+        return (_WARPS,)
+    rows = [row for row in k.instructions if attribution.kind(row.opcode) == "atomic"]
+    counted = sum(row.executed or 0 for row in rows if "l2_sectors" in row.counters)
+    sectors = sum(row.counters.get("l2_sectors", 0.0) for row in rows)
+    old = sum(row.executed or 0 for row in rows if _OLD.search(row.sass))
+    if old > counted / 2:
+        return (_PLACES,)
+    copies, one, loop = _COMBINED.get(k.language, _COMBINED["cuda"])
+    if k.language == "cuda" and k.profile.mix.executed("SHFL|REDUX"):
+        one = "each warp reduces its values already. Combine the warps' sums in shared memory, and update global memory once per block."
+    if not counted:
+        scattered = f"If lanes scatter over few addresses (a histogram): {copies}"
+        return scattered, f"If all add to one: {one}", loop
+    return capital(copies if sectors > ONE * counted else one), loop
 
 
 def _l2_part(k: Kernel) -> float:

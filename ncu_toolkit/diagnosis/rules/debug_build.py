@@ -28,6 +28,7 @@ debug=True 23% MOV and 25% R2UR; no optimised launch on record has both, and the
 copies is 30%, in a kernel without ERRBAR.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
@@ -53,6 +54,14 @@ IN_CODE: Final = Threshold(
 BARRIERS: Final = Threshold(0.0, "optimised code has an ERRBAR only behind a memory fence")
 #: Opcodes that copy a register, to another or to a uniform one.
 COPIES: Final = ("MOV", "R2UR")
+_ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
+    "cuda": ("Compile without -G (CMake: a Release build, Numba: no debug=True). Then profile again before any other change.",
+             "Use -lineinfo for source lines in the profile. It costs no time."),
+    "numba": ("Remove debug=True and opt=False from @cuda.jit, and unset NUMBA_CUDA_DEBUGINFO. Then profile again before any other change.",
+              "Use @cuda.jit(lineinfo=True) for source lines in the profile. It costs no time."),
+    "warp": ('Set wp.config.mode to "release". Then profile again before any other change.',
+             "Use wp.config.lineinfo = True for source lines in the profile. It costs no time."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -89,18 +98,7 @@ def find(k: Kernel) -> Outcome:
             *(without.arithmetic if without else unknown),
             "The other findings apply only to this debug build.",
         ),
-        k.advice(
-            "Compile without -G (CMake: a Release build, Numba: no debug=True). Then profile again before any other change.",
-            "Use -lineinfo for source lines in the profile. It costs no time.",
-            numba=(
-                "Remove debug=True and opt=False from @cuda.jit, and unset NUMBA_CUDA_DEBUGINFO. Then profile again before any other change.",
-                "Use @cuda.jit(lineinfo=True) for source lines in the profile. It costs no time.",
-            ),
-            warp=(
-                'Set wp.config.mode to "release". Then profile again before any other change.',
-                "Use wp.config.lineinfo = True for source lines in the profile. It costs no time.",
-            ),
-        ),
+        k.advice(*_ADVICE["cuda"], **_ADVICE),
         "Hardly any MOV and ERRBAR among the executed instructions.",
         relieves=without.relieves if without else {},
     )

@@ -14,8 +14,9 @@ How to confirm
 DFMA, DMUL or DADD in the mix, F2F conversions next to them, and FP64 or XU as the busiest pipe.
 
 What to change
-Write 0.1f, sinf, sqrtf; compile with -Xptxas -warn-double-usage, which tells of each double; keep
-double for the few sums that need it (or use a compensated float sum).
+Make literals, constants and functions single (0.1f, sinf); compile with -Xptxas
+-warn-double-usage, which tells of each double; keep double for the few sums that need it (or use a
+compensated float sum).
 
 When the advice is wrong
 Where double precision is meant, this is the arithmetic roof of this GPU: use its FP64 tensor cores
@@ -27,6 +28,7 @@ Guide, "Promotions and Truncations".
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.diagnosis.figures import WARP
@@ -80,23 +82,24 @@ MEANT: Final = (
     "Use float if it is accurate enough.",
     "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has them.",
 )
-KEEP: Final = "Keep double only where the result needs it, for example in a final sum."
+_SINGLE: Final[Mapping[str, str]] = {
+    "cuda": "Make literals (0.5f), constants (constexpr double, M_PI) and functions (sinf) single precision: one double operand makes the "
+            "whole expression double. nvcc -Xptxas -warn-double-usage names what is left.",
+    "triton": "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
+    "numba": "Write np.float32(0.5) for literals and constants, and pass float32 scalars and arrays: Python's and NumPy's floats are double, "
+             "and one double operand makes the whole expression double.",
+    "warp": "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
+}  # fmt: skip
 LOOK_FOR: Final = "No DFMA, DMUL, DADD and F2F in the hot loop. The FMA pipe does the work."
 CALL: Final = {
-    "torch": (
-        "Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
-        "Keep double only for the operators whose result needs it.",
-    ),
-    "xla": (
-        "In JAX leave jax_enable_x64 off, or cast to single precision first (x.astype(jnp.float32)).",
-        "Keep double only for the operations whose result needs it.",
-    ),
-    "cupy": (
-        "Make the arrays with dtype=cupy.float32. Without a dtype they are double, as NumPy's are.",
-        "Keep double only for the operations whose result needs it.",
-    ),
+    "torch": ("Pass float32 tensors (x.float()). Tensors made from NumPy arrays are double unless they are converted.",
+              "Keep double only for the operators whose result needs it."),
+    "xla": ("In JAX leave jax_enable_x64 off, or cast to single precision first (x.astype(jnp.float32)).",
+            "Keep double only for the operations whose result needs it."),
+    "cupy": ("Make the arrays with dtype=cupy.float32. Without a dtype they are double, as NumPy's are.",
+             "Keep double only for the operations whose result needs it."),
     "library": ("Call the routine for float32, if that is accurate enough.",),
-}
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -154,7 +157,7 @@ def find(k: Kernel) -> Outcome:
         return _little(k, busy, evidence)
     reason = "on the FP64 pipe"
     if converting:
-        reason = f"with {percent(converting / k.total)} of all instructions converting between double and float"
+        reason = f"and {percent(converting / k.total)} of its instructions convert between double and float"
     meant = (
         ". The data are single precision, so this is probably not intended." if accident else "."
     )
@@ -162,24 +165,7 @@ def find(k: Kernel) -> Outcome:
         f"The kernel computes in double precision, {reason}{meant}{_at_rate(k)}",
         prediction,
         (evidence, k.stated("conversions", converting / k.total)),
-        k.advice(
-            "Write float literals and functions (0.5f, sqrtf, sinf). One double literal turns the whole expression into double.",
-            KEEP,
-            triton=(
-                "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
-                KEEP,
-            ),
-            numba=(
-                "Write np.float32(0.5) for literals, and pass float32 scalars and arrays. Python's and NumPy's floats are double.",
-                KEEP,
-            ),
-            warp=(
-                "Use wp.float32 for arrays and variables, and cast doubles on arrival (wp.float32(x)).",
-                KEEP,
-            ),
-        )
-        if accident
-        else MEANT,
+        (_SINGLE.get(k.language, _SINGLE["cuda"]),) if accident else MEANT,
         LOOK_FOR,
         confidence="high" if accident else "medium",
         locations=k.locate_executed(is_double, "double-precision instructions"),
@@ -274,7 +260,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             evidence("fp64_conversions", "Conversions to or from FP64", len(converted), "count",
                      "If float values are widened, the usual reason is a literal without f."),
         ),
-        "Write float literals and functions (0.5f, sqrtf), unless the result needs double.",
+        "Write float literals, constants and functions (0.5f, sinf), unless the result needs double.",
         "The FP64 pipe is the busiest, with math pipe throttle or short scoreboard stalls at DFMA.",
         double, "FP64 instructions",
     )  # fmt: skip

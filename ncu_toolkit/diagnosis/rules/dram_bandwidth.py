@@ -52,16 +52,10 @@ USEFULNESS: Final = (
 
 
 CALL: Final = {
-    "torch": (
-        "Move fewer bytes: let torch.compile fuse it with its neighbours, work in place, or use a smaller dtype.",
-    ),
-    "xla": (
-        "Move fewer bytes: put it into one jax.jit function with its neighbours, so that XLA can fuse them, or use a smaller dtype.",
-    ),
-    "cupy": (
-        "Move fewer bytes: fuse it with its neighbours by cupy.fuse or an ElementwiseKernel, or use a smaller dtype.",
-    ),
-}
+    "torch": ("Move fewer bytes: let torch.compile fuse it with its neighbours, work in place, or use a smaller dtype.",),
+    "xla": ("Move fewer bytes: put it into one jax.jit function with its neighbours, so that XLA can fuse them, or use a smaller dtype.",),
+    "cupy": ("Move fewer bytes: fuse it with its neighbours by cupy.fuse or an ElementwiseKernel, or use a smaller dtype.",),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -132,15 +126,17 @@ def find(k: Kernel) -> Outcome:
     if (peak or 1.0) < SATURATED.value:  # without the bytes left in L2 every launch reaches that
         reach = ". Launches that leave so much of their output in L2 reach little more."
     what, near_what = "the bytes that it must", "the compulsory ones"
-    advice = ["Move fewer bytes: fuse the kernel with its neighbours, or use a smaller type."]
+    first = "Nothing to do in this kernel."
     if moved and not sure:
         what, near_what = "what its threads request", "the size of the arrays"
-        advice = [
-            f"Compare the {units.si(moved, 'B')} that memory moved with the size of the arrays. If it is more, several blocks "
-            "read the same bytes. Let one block serve them all, or schedule the blocks that share data together, so that L2 "
-            "still holds it.",
-            f"Otherwise m{advice[0][1:]}",
-        ]
+        first = (
+            f"Nothing to do, if the arrays that it reads and writes have {units.si(moved, 'B')}. If they have less, several blocks read the same "
+            "bytes: let one block serve them all, or schedule those that share data together, so that L2 still holds it."
+        )
+    advice = (
+        first,
+        "Only if the algorithm may change: fuse the kernel with its neighbours, or use a smaller type.",
+    )
     return k.roof(
         f"it runs at {counted} of peak DRAM bandwidth and moves only {what}{reach}",
         evidence,

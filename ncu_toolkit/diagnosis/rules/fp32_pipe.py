@@ -71,22 +71,14 @@ STEP: Final = 0.5
 
 
 CALL: Final = {
-    "torch": (
-        'If it is a matrix product and TF32 (10-bit mantissa) is accurate enough: torch.set_float32_matmul_precision("high").',
-        "Otherwise only fewer operations or a smaller dtype would be much faster.",
-    ),
-    "xla": (
-        'If it is a matrix product and TF32 is accurate enough: jax.default_matmul_precision("tensorfloat32").',
-        "Otherwise only fewer operations or a smaller dtype would be much faster.",
-    ),
-    "library": (
-        (
-            "If it is a matrix product and TF32 (10-bit mantissa) is accurate enough, allow it: in cuBLAS the compute type "
-            'CUBLAS_COMPUTE_32F_FAST_TF32, in PyTorch torch.set_float32_matmul_precision("high").'
-        ),
-        "Otherwise only fewer operations or a smaller data type would be much faster.",
-    ),
-}
+    "torch": ('If it is a matrix product and TF32 (10-bit mantissa) is accurate enough: torch.set_float32_matmul_precision("high").',
+              "Otherwise only fewer operations or a smaller dtype would be much faster."),
+    "xla": ('If it is a matrix product and TF32 is accurate enough: jax.default_matmul_precision("tensorfloat32").',
+            "Otherwise only fewer operations or a smaller dtype would be much faster."),
+    "library": ("If it is a matrix product and TF32 (10-bit mantissa) is accurate enough, allow it: in cuBLAS the compute type "
+                'CUBLAS_COMPUTE_32F_FAST_TF32, in PyTorch torch.set_float32_matmul_precision("high").',
+                "Otherwise only fewer operations or a smaller data type would be much faster."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

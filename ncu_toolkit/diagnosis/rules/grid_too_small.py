@@ -12,9 +12,9 @@ Less than one wave, and blocks fewer than the SMs. Where every SM has a block, w
 results (scoreboards, fixed latencies) for a good part of their time, which more of them would hide.
 
 What to change
-More, smaller blocks: one output element or tile a block rather than a long loop; split the
-reduction dimension (split-K, grid-stride with more blocks); process several problems in one launch,
-or run other kernels beside it in streams.
+Split a block's loop over more blocks, by a second dimension of the grid, and combine (split-K); or
+smaller blocks, with fewer results each. If nothing can be split, several problems in one launch, or
+other kernels beside it in streams.
 
 When the advice is wrong
 When the problem is that small, a few microseconds of latency are all there is: fuse it with its
@@ -45,24 +45,22 @@ CONFIRMED_BY: Final = ()
 CODE_RANK: Final = 9
 #: What the kernel's author does, and then what its caller does.
 SPLIT: Final = (
-    "Split the work into more and smaller blocks: at least one per SM, better several.",
-    "Split a long loop (over K, or over elements) across blocks. A second pass combines the parts, or carries from chunk to chunk of a scan.",
-    "If the problem is small, batch several into one launch, or run independent kernels concurrently in streams.",
+    "Split each block's loop (over K, elements, candidates) over more blocks, by a second dimension of the grid: at least one block "
+    "per SM, better several. A second pass combines the parts, or carries from chunk to chunk of a scan.",
+    "Or give each thread fewer results. One that a thread computes in a loop of its own, such as a row, goes to a warp or a block.",
+    "If nothing can be split, run independent kernels beside it in streams.",
 )
 
+_SMALLER: Final = (
+    "Or give each program a smaller part of the output (BLOCK), so that there are more."
+)
 CALL: Final = {
-    "torch": (
-        "Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
-        "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph.",
-    ),
-    "xla": (
-        "Give it more to do at once: jax.vmap over a batch, or a form with less dependence from step to step (jax.lax.associative_scan).",
-    ),
-    "library": (
-        "Give it more to do at once: a batched or grouped routine in place of many small calls.",
-        "Run independent calls concurrently in streams.",
-    ),
-}
+    "torch": ("Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
+              "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph."),
+    "xla": ("Give it more to do at once: jax.vmap over a batch, or a form with less dependence from step to step (jax.lax.associative_scan).",),
+    "library": ("Give it more to do at once: a batched or grouped routine in place of many small calls.",
+                "Run independent calls concurrently in streams."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -107,7 +105,7 @@ def find(k: Kernel) -> Outcome:
         else f"The grid is too small: {few} fill {percent(waves)} of the block slots of the SMs, which have room for more warps.",
         Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room),
         (measured, counted, "active_fraction achieved_occupancy theoretical_occupancy"),
-        k.advice(*SPLIT, triton=tuple(line.replace("blocks", "programs") for line in SPLIT)),
+        k.advice(*SPLIT, triton=(SPLIT[0].replace("block", "program"), _SMALLER, SPLIT[2])),
         "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one.",
         confidence="high" if idle else "medium",
     )

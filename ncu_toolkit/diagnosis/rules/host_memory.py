@@ -27,6 +27,7 @@ CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device" and "Zero
 Programming Guide, "Unified Memory Programming", data prefetching.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -56,6 +57,18 @@ LOOKUPS: Final = Threshold(
 )
 #: Stall reasons of warps that wait for memory outside the SM.
 WAITING: Final = ("long_scoreboard", "lg_throttle", "drain", "membar")
+_ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
+    "cuda": ("Managed memory: prefetch it before the launch (cudaMemPrefetchAsync). Mapped pinned memory: copy the data into cudaMalloc memory "
+             "first (cudaMemcpy).",
+             "Keep results and counters that are updated often in device memory, also those of atomics. Copy them back once at the end."),
+    "numba": ("Copy the arrays once before the launch (cuda.to_device), and pass the device arrays. Do not pass mapped or managed arrays that the "
+              "host wrote last.",
+              "Keep results that are updated often in a device array, and copy them back once (copy_to_host)."),
+    "triton": ("Pass tensors that are on the GPU (x.cuda()), not pinned tensors of the host.",
+               "Keep results on the GPU until the end."),
+    "warp": ('Make the arrays with device="cuda", and copy those of the host once (wp.copy).',
+             "Keep results on the GPU until the end."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -101,28 +114,7 @@ def find(k: Kernel) -> Outcome:
         told.arithmetic
         if told
         else ("No estimate. The report does not show how much of the waiting is for the host.",),
-        k.advice(
-            (
-                "Managed memory: prefetch it before the launch (cudaMemPrefetchAsync). Mapped pinned memory: copy the data into "
-                "cudaMalloc memory first (cudaMemcpy)."
-            ),
-            "Keep results and counters that are updated often in device memory, also those of atomics. Copy them back once at the end.",
-            numba=(
-                (
-                    "Copy the arrays once before the launch (cuda.to_device), and pass the device arrays. Do not pass mapped or "
-                    "managed arrays that the host wrote last."
-                ),
-                "Keep results that are updated often in a device array, and copy them back once (copy_to_host).",
-            ),
-            triton=(
-                "Pass tensors that are on the GPU (x.cuda()), not pinned tensors of the host.",
-                "Keep results on the GPU until the end.",
-            ),
-            warp=(
-                'Make the arrays with device="cuda", and copy those of the host once (wp.copy).',
-                "Keep results on the GPU until the end.",
-            ),
-        ),
+        k.advice(*_ADVICE["cuda"], **_ADVICE),
         "No sectors of system memory, and device memory busy instead.",
         k.locate_stall("long_scoreboard", ("global", "atomic")),
         # Without stall reasons only busy units tell what is left.

@@ -25,6 +25,7 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Ji
 "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (L0 12 KiB, L1.5 128 KiB).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -47,6 +48,16 @@ L1_BYTES: Final = 128 * 1024
 #: Executions of the most executed instruction by a warp below which a launch only meets its code
 #: for the first time.
 REPEATS: Final = 4
+_ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
+    "cuda": ("Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
+             "Move rare paths out of line (__noinline__), and let all warps of a block take the same path at a time."),
+    "triton": ("Unroll less: tl.range in place of tl.static_range, and a smaller block or more warps for it (num_warps).",
+               "Move rare paths into a kernel of their own."),
+    "numba": ("Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are no literals.",
+              "Let all threads of a block take the same path at a time."),
+    "warp": ('Unroll less: lower wp.config.max_unroll, or the module option "max_unroll".',
+             "Let all threads of a block take the same path at a time."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -72,22 +83,7 @@ def find(k: Kernel) -> Outcome:
         "into the instruction cache.",
         Removal("with the code in the cache", stalls={"no_instruction": 0.0}),
         (measured, size if executed else None, "issue_active"),
-        k.advice(
-            "Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
-            "Move rare paths out of line (__noinline__), and let all warps of a block take the same path at a time.",
-            triton=(
-                "Unroll less: tl.range in place of tl.static_range, and a smaller block or more warps for it (num_warps).",
-                "Move rare paths into a kernel of their own.",
-            ),
-            numba=(
-                "Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are no literals.",
-                "Let all threads of a block take the same path at a time.",
-            ),
-            warp=(
-                'Unroll less: lower wp.config.max_unroll, or the module option "max_unroll".',
-                "Let all threads of a block take the same path at a time.",
-            ),
-        ),
+        k.advice(*_ADVICE["cuda"], **_ADVICE),
         "Fewer no-instruction stalls, and smaller code.",
         confidence="low" if small or not executed else "high",
         locations=k.locate_stall("no_instruction"),

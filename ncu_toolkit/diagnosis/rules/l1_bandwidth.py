@@ -91,7 +91,7 @@ def find(k: Kernel) -> Outcome:
         return k.roof(
             f"{unit} is {percent(busy)} busy with useful data while SMs have work. {what}",
             evidence,
-            "Use wider accesses, or move fewer bytes.",
+            "Nothing to do, unless the algorithm may change: move fewer bytes, or in wider accesses.",
             "The same unit is still the busiest.",
             good=True,
         )

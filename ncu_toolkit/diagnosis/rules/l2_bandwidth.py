@@ -85,7 +85,7 @@ def find(k: Kernel) -> Outcome:
         return k.roof(
             f"{unit} runs at {counted} of its peak rate. {what}",
             evidence,
-            "Fuse the kernel with its neighbours, to move fewer bytes.",
+            "Nothing to do, unless the algorithm may change: fuse the kernel with its neighbours, to move fewer bytes.",
             "The same bytes, and L2 is still the busiest.",
             good=True,
             confidence="high" if once and compulsory else "medium",

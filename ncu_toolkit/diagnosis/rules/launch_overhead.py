@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, may_be_cupys, percent
 from ncu_toolkit.diagnosis.rules._launch import shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES
@@ -65,26 +65,21 @@ HALF_FULL: Final = Threshold(0.6, "above the 0.15 to 0.46 of those launches")
 #: Times the work of a block that the advice asks for: four elements a thread where there was one.
 MORE_WORK: Final = 4
 SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
+_CUPY: Final = (
+    "CuPy: call an ElementwiseKernel with block_size=512. Several elements a thread need a RawKernel.",
+)
 
 
 CALL: Final = {
-    "torch": (
-        "Let torch.compile fuse the operators around it, so that intermediate results stay in registers.",
-        'Batch many small problems into one call, or capture the calls in a CUDA graph (mode="reduce-overhead").',
-    ),
-    "xla": (
-        "Put the whole computation into one jax.jit function, so that XLA can fuse it.",
-        "Batch many small problems into one call (jax.vmap).",
-    ),
-    "cupy": (
-        "Replace a loop of small calls by one call over the whole array.",
-        "Fuse neighbouring calls by cupy.fuse or an ElementwiseKernel.",
-    ),
-    "library": (
-        "Use a batched or grouped routine for many small problems.",
-        "Capture the sequence of calls in a CUDA graph.",
-    ),
-}
+    "torch": ("Let torch.compile fuse the operators around it, so that intermediate results stay in registers.",
+              'Batch many small problems into one call, or capture the calls in a CUDA graph (mode="reduce-overhead").'),
+    "xla": ("Put the whole computation into one jax.jit function, so that XLA can fuse it.",
+            "Batch many small problems into one call (jax.vmap)."),
+    "cupy": ("Replace a loop of small calls by one call over the whole array.",
+             "Fuse neighbouring calls by cupy.fuse or an ElementwiseKernel."),
+    "library": ("Use a batched or grouped routine for many small problems.",
+                "Capture the sequence of calls in a CUDA graph."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -120,7 +115,7 @@ def find(k: Kernel) -> Outcome:
     speedup, time = 1 / (1 - saved), units.duration
     floor, between = time(FLOOR_US), time(BETWEEN_US)
     if chain:
-        summary = f"one of {launches} launches of one job: each has launch overhead and passes over the data again."
+        summary = f"This kernel is one of {launches} launches of one job: each has launch overhead and passes over the data again."
         arithmetic = [
             f"The busiest unit needs {time(useful)} for the work of this launch. One fused kernel does it with one start and "
             f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / "
@@ -131,16 +126,14 @@ def find(k: Kernel) -> Outcome:
                 f"Its arithmetic, shared memory and what L1 serves again take {time(own)}, and stay."
             )
     else:
-        summary = (
-            "a few microseconds of work: starting and ending it costs as much as its computation."
-        )
+        summary = "Starting and ending this kernel costs as much as its computation."
         arithmetic = [
             f"Start and end take {time(duration - fused)} of the time in the kernel, which leaves {time(fused)}."
         ]
     ratio = f"{time(now)} / {time(fused)} = {units.ratio(speedup)}"
     return Finding(
         k.rule,
-        f"This kernel is {summary}",
+        summary,
         "high" if chain else "low",
         k.facts(measured, counted, "waves"),
         speedup,
@@ -150,8 +143,9 @@ def find(k: Kernel) -> Outcome:
             f"{ratio} if only this is fixed, {percent(saved)} of the time saved.",
         ),
         (
-            "Fuse it with its neighbouring kernels, so that intermediate results stay in registers.",
-            "Batch many small problems into one launch, or capture the sequence in a CUDA graph.",
+            "Merge it with the launches beside it: fuse their work, so that intermediate results stay in registers, or loop inside one kernel "
+            "where it is launched again and again.",
+            "Or capture the sequence in a CUDA graph.",
         ),
         "Fewer and longer launches for the same result.",
         relieves=dict.fromkeys(k.model.loads, 0.0) if chain else {},
@@ -183,11 +177,12 @@ def _short_blocks(k: Kernel) -> Outcome:
     late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0
     waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
     starts = units.significant(k.model.busy("blocks"))
-    pace = f"the SMs wait for new ones: {starts} start in a cycle. No unit is busy, and SMs"
+    blocks = f"{units.counted(k.launch.blocks, 'block')} of {units.counted(k.launch.threads_per_block, 'thread')}"
+    pace = f"The {blocks} are so short that the SMs wait for new ones ({starts} start in a cycle). No unit is busy, and SMs"
     if k.model.busy("blocks") >= SATURATED.value:
-        pace = f"the GPU cannot start them fast enough: {starts} a cycle, of at most {BLOCK_STARTS:g}. SMs"
+        pace = f"The {blocks} end as fast as the GPU can start new ones ({starts} in a cycle, of at most {BLOCK_STARTS:g}). SMs"
     return k.finding(
-        f"Blocks are so short that {pace} hold only {percent(fill)} of the warps they could.",
+        f"{pace} hold only {percent(fill)} of the warps they could.",
         Removal(
             f"with {MORE_WORK} times the work per block",
             stalls={"long_scoreboard": waits},
@@ -196,8 +191,8 @@ def _short_blocks(k: Kernel) -> Outcome:
         ),
         evidence,
         k.advice(
-            "Give each thread several elements (a grid-stride loop, or a few elements per thread). That makes fewer, longer blocks.",
-            "Size the grid by what the GPU holds at once, not by one element per thread.",
+            "Give each thread several elements (a grid-stride loop over as many blocks as the GPU holds at once), or make blocks larger.",
+            *(_CUPY if may_be_cupys(k.profile) else ()),
             triton=(
                 "Let each program take a larger block, or several blocks in a loop. That makes fewer, longer programs.",
                 "Size the grid by what the GPU holds at once, not by one small block per program.",

@@ -65,6 +65,17 @@ _WHY: Final[Mapping[Where | None, str]] = {
     "both": "Registers spill, and an array is indexed at run time",
     None: "Registers spill, or an array is indexed at run time",
 }
+_ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
+    "cuda": ("If ptxas reports spills, allow more registers per thread (maxrregcount, __launch_bounds__ with fewer blocks), or use smaller tiles "
+             "per thread.",
+             "If an array is indexed at run time, unroll the loop fully so that indices are constants, or use shared memory."),
+    "triton": ("Registers spill: use a smaller block, or more warps for it (num_warps). Where maxnreg is set, raise it.",
+               "Fewer stages (num_stages) and narrower accumulators need fewer registers too."),
+    "numba": ("If registers spill, raise max_registers where @cuda.jit sets it, or give each thread less work.",
+              "If a cuda.local.array is indexed at run time, use constant indices, scalars or a shared array."),
+    "warp": ("If registers spill, give each thread less work, or drop launch_bounds where @wp.kernel sets it.",
+             "If a vector or matrix is indexed at run time, use constant indices (loops with constant bounds are unrolled)."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -172,25 +183,7 @@ def _advice(k: Kernel, where: Where | None) -> tuple[str, ...]:
     """Advice on what lies there. More registers are no advice where a thread has the most there
     is."""
     registers = k["registers_per_thread"] or 0.0
-    first, second = k.advice(
-        (
-            "If ptxas reports spills, allow more registers per thread (maxrregcount, __launch_bounds__ with fewer blocks), "
-            "or use smaller tiles per thread."
-        ),
-        "If an array is indexed at run time, unroll the loop fully so that indices are constants, or use shared memory.",
-        triton=(
-            "Registers spill: use a smaller block, or more warps for it (num_warps). Where maxnreg is set, raise it.",
-            "Fewer stages (num_stages) and narrower accumulators need fewer registers too.",
-        ),
-        numba=(
-            "If registers spill, raise max_registers where @cuda.jit sets it, or give each thread less work.",
-            "If a cuda.local.array is indexed at run time, use constant indices, scalars or a shared array.",
-        ),
-        warp=(
-            "If registers spill, give each thread less work, or drop launch_bounds where @wp.kernel sets it.",
-            "If a vector or matrix is indexed at run time, use constant indices (loops with constant bounds are unrolled).",
-        ),
-    )
+    first, second = k.advice(*_ADVICE["cuda"], **_ADVICE)
     triton = k.language == "triton"
     if registers >= MOST_REGISTERS:
         smaller = "tile per thread, or more threads for the same tile"

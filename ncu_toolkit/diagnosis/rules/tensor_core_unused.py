@@ -27,6 +27,7 @@ CUDA C++ Programming Guide, "Warp Matrix Functions"; PTX ISA, "mma"; architectur
 (rates by SM).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
@@ -54,6 +55,14 @@ INSTRUCTIONS_LEFT: Final = 1 / 8
 FRAGMENT_PASSES: Final = (32 * 16 + 16 * 32) * 2 / 128 / (8 * 64)
 HALF_BYTES: Final = 2
 TENSOR_TYPES: Final = ("float16", "bfloat16")
+_ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
+    "cuda": ("Use the tensor cores: wmma, mma.sync or (Hopper) wgmma with float accumulators, or a library (cuBLAS, CUTLASS).",
+             "Load fragments with ldmatrix from a swizzled shared tile."),
+    "triton": ("Multiply by tl.dot with 16-bit operands, which uses the tensor cores and sums in float32.",
+               "Its blocks must be at least 16 on each side."),
+    "numba": ("Leave the product to a library (cupy.matmul, torch.matmul): Numba has no tensor-core instructions.",),
+    "warp": ("Multiply tiles by wp.tile_matmul, which can use the tensor cores.",),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -108,18 +117,7 @@ def find(k: Kernel) -> Outcome:
         "The kernel multiplies 16-bit numbers on the ordinary pipes. The tensor cores are idle, and many times faster.",
         removal,
         evidence,
-        k.advice(
-            "Use the tensor cores: wmma, mma.sync or (Hopper) wgmma with float accumulators, or a library (cuBLAS, CUTLASS).",
-            "Load fragments with ldmatrix from a swizzled shared tile.",
-            triton=(
-                "Multiply by tl.dot with 16-bit operands, which uses the tensor cores and sums in float32.",
-                "Its blocks must be at least 16 on each side.",
-            ),
-            numba=(
-                "Leave the product to a library (cupy.matmul, torch.matmul): Numba has no tensor-core instructions.",
-            ),
-            warp=("Multiply tiles by wp.tile_matmul, which can use the tensor cores.",),
-        ),
+        k.advice(*_ADVICE["cuda"], **_ADVICE),
         "HMMA (HGMMA on Hopper) instead of FFMA and HFMA2, and an active tensor pipe.",
         confidence="high"
         if k.profile.context and k.profile.context.dtype in TENSOR_TYPES

@@ -65,24 +65,33 @@ ALONE: Final = 33.0
 #: Times the sectors of lanes side by side from which lanes lie apart: misaligned ones touch a
 #: quarter more.
 APART: Final = 2
+LINE: Final = 128
+#: Lines for each sector from which lanes lie a line apart; some sectors hold words of two lanes.
+OWN: Final = 0.8
+#: How lanes come to lie side by side, and what to do where they cannot, by language.
+_COLUMN: Final = (
+    "If the algorithm needs a column walk, load rows and transpose the tile through shared memory."
+)
+_SWAP: Final = {
+    "cuda": ("threadIdx.x run along the contiguous dimension", _COLUMN),
+    "numba": ("the first index of cuda.grid run along the last axis of the arrays (j, i = cuda.grid(2) for a[i, j])", _COLUMN),
+    "triton": ("the last axis of tl.arange run along the dimension of stride 1",
+               "If the algorithm needs the other order, load the block as it lies and transpose it (tl.trans)."),
+    "warp": ("the last index of wp.tid() run along the last axis of the arrays",
+             "If the algorithm needs a column walk, load tiles (wp.tile_load) and transpose them (wp.tile_transpose)."),
+}  # fmt: skip
 
 
 CALL: Final = {
-    "torch": (
-        "Keep the operand in the layout in which it is used, such as channels_last for images. If this kernel is a copy (contiguous(), reshape() "
-        "after a permute), that removes it.",
-        "If several operators walk the operand, make it contiguous once in the dimension that they walk.",
-        "Index and gather along the first dimension, so that whole rows are copied.",
-    ),
-    "xla": (
-        "Transpose the operand once, so that the operation walks its last axis.",
-        "Gather along the first axis, so that whole rows are copied.",
-    ),
-    "cupy": (
-        "Make the operand contiguous in the axis that the function walks (cupy.ascontiguousarray), or keep it in that layout.",
-        "Index along the first axis, so that whole rows are copied.",
-    ),
-}
+    "torch": ("Keep the operand contiguous in the dimension that operators walk, once and before them. If this kernel is a copy (contiguous(), "
+              "reshape() after a permute), leave it out so.",
+              "Index and gather along the first dimension, so that whole rows are copied.",
+              "Of complex numbers, x.real and x.imag skip every other word: torch.view_as_real(x) reads both at once."),
+    "xla": ("Transpose the operand once, so that the operation walks its last axis.",
+            "Gather along the first axis, so that whole rows are copied."),
+    "cupy": ("Make the operand contiguous in the axis that the function walks (cupy.ascontiguousarray), or keep it in that layout.",
+             "Index along the first axis, so that whole rows are copied."),
+}  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -162,7 +171,7 @@ def find(k: Kernel) -> Outcome:
             "l1_tag_excess ld_sectors_per_request st_sectors_per_request",
             "stall_share:lg_throttle stall_share:long_scoreboard",
         ),
-        _advice(k, at(places)),
+        _advice(k, at(places) if k.language == "cuda" or (places and places[0].file) else ""),
         "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
         locations=places,
     )
@@ -184,8 +193,9 @@ def open_in_code(facts: KernelFacts) -> str:
 
 
 def _advice(k: Kernel, where: str) -> tuple[str, ...]:
-    """By what the lanes' addresses are: runs of their own, fields of structures, what other loads
-    point to, or else columns. Only columns are mended by the order of the lanes."""
+    """By what the lanes' addresses are: runs of their own, what other loads point to, fields of
+    structures, or columns: the distance between lanes tells the last two. Only columns are mended by the
+    order of the lanes."""
     if shape := _tall_block(k, where):
         return (
             shape,
@@ -208,26 +218,38 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
         )
         together = "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2."
         return (lists, sort, together) if hits >= _launch.MOST else (sort, together)
-    if apart >= _launch.MOST:
-        first = f"Each lane accesses the fields of a structure of its own{where}. Store each field in its own array (structure of arrays)."
+    stride = _stride(k)
+    if apart >= _launch.MOST and stride < LINE:
+        far = units.significant(stride) if stride else "many"
+        first = (
+            f"Neighbouring lanes are {far} bytes apart{where}, as where each has a structure of its own. Store each field in its own "
+            "array (structure of arrays)."
+        )
         wide = "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once."
         return first, wide
-    axis = {
-        "triton": "the last axis of tl.arange run along the dimension of stride 1",
-        "numba": "the x of cuda.grid run along the last axis of the arrays (C order)",
-        "warp": "the last index of wp.tid() run along the last axis of the arrays",
-    }.get(k.language, "threadIdx.x run along the contiguous dimension")
-    contiguous = f"Let {axis}{where}."
-    column = k.advice(
-        "If the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
-        triton=(
-            "If the algorithm needs the other order, load the block as it lies and transpose it (tl.trans).",
-        ),
-        warp=(
-            "If the algorithm needs a column walk, load tiles (wp.tile_load) and transpose them (wp.tile_transpose).",
-        ),
+    axis, column = _SWAP.get(k.language, _SWAP["cuda"])
+    slow = f"Neighbouring lanes are {LINE} bytes or more apart, as where their index runs along the slow axis: let"
+    fields = "If each lane reads a structure of its own, store each field in its own array."
+    return (
+        f"{slow if stride >= LINE else 'Let'} {axis}{where}.",
+        column,
+        *(fields,) * (k.language != "triton"),
     )
-    return (contiguous, *column, "Store each field of a structure in its own array.")
+
+
+def _stride(k: Kernel) -> float:
+    """Bytes between neighbouring lanes by the lines and sectors that they touch, LINE where nearly every
+    sector is on a line of its own; 0 where lines were not counted."""
+    lines = sectors = lanes = 0.0
+    for row in k.instructions:
+        touched, least = (
+            row.counters.get(name, 0.0) for name in ("l2_sectors", "l2_sectors_ideal")
+        )
+        if touched >= APART * least and (on := row.counters.get("l1_tag_requests")):
+            lines, sectors, lanes = lines + on, sectors + touched, lanes + (row.threads or 0)
+    return (
+        float(LINE) if lines and lines >= OWN * sectors else LINE * lines / lanes if lanes else 0.0
+    )
 
 
 def _tall_block(k: Kernel, where: str) -> str:

@@ -90,14 +90,19 @@ def find(k: Kernel) -> Outcome:
         instructions=left,
     )
     counted = uniform is not None or bool(k.instructions)
-    how = "leave by a test that parts neighbours" if parted else "take different branches"
+    how = (
+        "leave by a test that parts neighbours"
+        if parted
+        else "take different branches, or run loops of different length"
+    )
     return k.finding(
         f"Lanes of a warp {how}. On average only {units.significant(active)} of {units.significant(there)} lanes are active.",
         removal,
         (measured, uniform, "lanes_predicated_on issue_active kind_share:control"),
         (
+            "Sort or bin the items before, by the path that they take or by the length of their loops, so that lanes of a warp have the same. "
+            "Or compact the active ones.",
             "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
-            "Before the loop, sort or bin items by the path they take, or compact the active ones.",
             "Compute both sides of short branches, and select.",
         ),
         "Active lanes near 32, and fewer instructions for the same work.",

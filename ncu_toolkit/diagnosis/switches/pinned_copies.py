@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 TITLE = "Batches in pinned memory, copied asynchronously"
-CAUSES = ("host-copy", "serial-copies")
+CAUSES = ("host-copy",)
 NEEDS = "DataLoader that does not pin its batches"
 DIFFERS = "Nothing, unless the program writes into a batch while it is copied."
 TOLERANCE = 0.0
