@@ -33,8 +33,6 @@ from ncu_toolkit.program.step import find_step
 _TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
 #: Kernels of a report that are named where the trace lacks them.
 _NAMED: Final = 3
-#: Part of the kernels' time (0-1) that counts as all of it.
-_ALL: Final = 0.995
 #: What ends the names of reports and traces.
 _KIND: Final = re.compile(
     r"(\.ncu-rep(\.xz|z)?|\.ncu-trace|\.sqlite|(\.pt)?(\.trace)?\.json(\.gz)?)$"
@@ -229,11 +227,10 @@ def join(
         there = {id(group) for group in found.values()}
         left = [group.typical.profile for group in groups if id(group) not in there]
         missing = [kernel_label(profile.launch) for profile in left if profile]
-        if found and missing:
+        if found and 2 * len(missing) >= len(groups):  # a few others are an autotuner's choice
             which = shortlist(list(dict.fromkeys(missing)), _NAMED)
             notes.append(
-                f"{visible(file.path)}: {len(missing)} of {counted(len(groups), 'kernel')} "
-                f"{'is' if len(missing) == 1 else 'are'} not in the trace with that grid and block: {which}."
+                f"Of the {counted(len(groups), 'kernel')} that were profiled the trace has no {which}."
             )
     return known, notes
 
@@ -354,24 +351,7 @@ def answer_of(
         each.known,
         top=top or TOP,
         cards=cards,
-        notes=notes_of(each, each.found),
+        notes=each.notes,
         next_command=f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else "",
         flags=flags,
     )
-
-
-def notes_of(each: TraceResult, found: ProgramDiagnosis) -> tuple[str, ...]:
-    """How much of the kernels' time reports tell of, and what of them could not be joined."""
-    if not each.known:
-        return each.notes
-    step, times = found.step, found.account.exclusive_us
-    kernels = [
-        (op.shape, time) for op, time in zip(step.ops, times, strict=True) if op.kind == "kernel"
-    ]
-    total = sum(time for _, time in kernels)
-    told = sum(time for shape, time in kernels if shape in each.known)
-    if told >= _ALL * total:
-        return each.notes
-    share = units.percent(told / total, 2)
-    said = f"Verdicts are of kernels with {share} of the kernel time: the others were not profiled."
-    return (said, *each.notes)

@@ -331,8 +331,10 @@ def card_lines(
         yield from _place("where" if at == 0 else "and", place, width, links)
     if card.called:
         yield from _labelled("called", Text(card.called), width)
+    several = len(card.do) > 1
     for number, step in enumerate(card.do, 1):
-        yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
+        text = Text(f"{number}. {step}" if several else step)
+        yield from _labelled("do" if number == 1 else "", text, width, 3 * several)
     for at, line in enumerate(_columns(card.then, width - _LABEL)):
         yield from _labelled("" if at else "then", line, width)
     for label, said in card.said:
