@@ -15,10 +15,10 @@ from typing import Final
 from ncu_toolkit.analysis import analyze
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.trial import load_trial
-from ncu_toolkit.core import units, workers
+from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 from ncu_toolkit.core.files import may_be_trace, named_like_traces
-from ncu_toolkit.core.safe import shell_word, visible
+from ncu_toolkit.core.safe import shell_word
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.program import diagnose_program, with_trial
 from ncu_toolkit.document.views import CARDS, TOP, Answer, told_apart

@@ -26,6 +26,7 @@ CLOSE: Final = 0.05
 #: A gain or a headroom above this is no figure that anybody could plan with.
 MOST: Final = 100.0
 _OVER: Final = f"over {MOST:.0f}×"
+_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 #: Between the names of a pair; and the least characters in which two names can be told apart.
 _ARROW: Final = " → "
 _APART: Final = 8
@@ -164,7 +165,7 @@ class Card:
         if self.state == "together":
             return ""
         if self.state == "roof" and self.confidence == "medium":
-            return "if all its work is needed"
+            return "if all work is needed"
         sure = _CAUSE.get(self.confidence) if self.state == "slow" else None
         return sure or f"{self.confidence} confidence"
 
@@ -236,14 +237,12 @@ def _halves(name: str, longest: int) -> str:
 
 
 def _around(name: str, alike: Sequence[str], longest: int) -> str:
-    """A name's head, and what follows from the place on where it differs from those like it."""
-    letters = enumerate(zip(*alike, strict=False))
-    same = next((at for at, each in letters if len(set(each)) > 1), min(map(len, alike)))
-    head = name[: longest // 3]
-    word = max(name.rfind(mark, 0, same) for mark in "_<:, ") + 1
-    rest = name[max(word if same - word <= longest // 3 else same - 1, len(head)) :]
-    room = longest - len(head) - 1
-    return f"{head}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"
+    """A name's head, and the words of it that not all of those like it have."""
+    common = set.intersection(*({*_WORD.findall(each)} for each in alike))
+    head = longest // 3
+    own = [m for m in _WORD.finditer(name) if m.end() > head and m[0] not in common]
+    cut = "…".join([name[:head], *(name[max(m.start(), head) : m.end()] for m in own)])
+    return cut if len(cut) <= longest else f"{cut[: longest - 1]}…"
 
 
 def short_name(name: str) -> str:

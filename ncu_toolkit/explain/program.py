@@ -9,7 +9,7 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.core.units import counted, shortlist
+from ncu_toolkit.core.units import shortlist
 from ncu_toolkit.diagnosis.kernel import CALL, authored, line_information, made_by
 from ncu_toolkit.diagnosis.program import DOMINANT
 from ncu_toolkit.diagnosis.rules import load_rules, title
@@ -18,6 +18,7 @@ from ncu_toolkit.document.card import (
     NAME,
     Card,
     CodeLine,
+    State,
     UnitBar,
     cut_apart,
     factor_text,
@@ -26,10 +27,11 @@ from ncu_toolkit.document.card import (
 )
 from ncu_toolkit.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.document.views import CARDS, TOP, Answer
-from ncu_toolkit.explain.verdict import extents
+from ncu_toolkit.explain.verdict import extents, lines_of
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.profile import Advice, shown_step
 from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
+from ncu_toolkit.program.builder import own_code
 from ncu_toolkit.program.choice import groups
 from ncu_toolkit.program.classes import kernel_class
 
@@ -157,12 +159,11 @@ def kernel_label(launch: Launch, longest: int = NAME) -> str:
 
 
 def _mangled(name: str) -> str:
-    """The function's name in a mangled one, of a wrapper that of what it runs:
-    `_ZN7cutlass6KernelINS_4conv4GemmI...` is `Gemm`."""
+    """`Gemm` for `_ZN7cutlass6KernelINS_4conv4GemmI...`: a wrapper is called by what it runs."""
     at, last = len("_ZN"), ""
-    while found := re.compile(r"(?:IN(?:S\d*_)?)?(\d+)").match(name, at):
-        if found[0] != found[1] and last not in _WRAPPERS:
-            break
+    while found := re.compile(r"(\d+)" if last not in _WRAPPERS else r"IN(?:S\d*_)?(\d+)").match(
+        name, at
+    ):
         at = found.end() + int(found[1])
         last = name[found.end() : at]
     return last or name
@@ -189,9 +190,9 @@ def program_answer(
     step, account = found.step, found.account
     costly = found.costly
     rows = step_kernels(step, account, known)
-    lead = _lead(found, rows) if costly else _healthy(found, rows)
+    lead = _lead(found, rows)
     shown = costly[: min(cards, top) - (lead is not None)]
-    first, *others = ([lead] if lead else []) + [_card(found, each) for each in shown]
+    first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
         first,
         bars=_bars(account, rows),
@@ -214,21 +215,28 @@ def program_answer(
 
 def _without_lines(found: ProgramDiagnosis, known: Judged) -> Iterator[str]:
     """How to get source lines of the findings' kernels, where reports have none."""
-    shapes = {found.step.ops[at].shape for each in found.costly for at in each.ops}
-    profiles = [known[shape][0] for shape in shapes.intersection(known)]
-    bare = [x for x in profiles if x and x.instructions and not any(row.file for row in x.instructions)]
-    yield from {f"For source lines of kernels: {how}." for x in bare if (how := line_information(x))}
+    shapes = {at for each in found.costly for at in _shapes(found, each)}
+    profiles = [known[at][0] for at in shapes.intersection(known)]
+    bare = [x for x in profiles if x and {row.file for row in x.instructions} == {""}]
+    yield from {f"For source lines: {how}." for x in bare if (how := line_information(x))}
 
 
 def title_of(found: ProgramDiagnosis, finding: StepFinding) -> str:
     """A finding's title, with kernels named as the table names them."""
-    ops, shapes = found.step.ops, found.step.trace.shapes
-    times = Counter(ops[at].shape for at in finding.ops if ops[at].kind == "kernel").most_common()
-    launches = [shapes[shape] for shape, _ in times]
+    launches = [found.step.trace.shapes[at] for at in _shapes(found, finding)]
+    if launches and finding.good:
+        short = in_the_middle(kernel_label(launches[0]), 32)
+        return visible(finding.title).replace(visible(launches[0].function), short)
     if launches and finding.title.endswith(name := f" in {launches[0].function}"):
         labels = list(dict.fromkeys(map(kernel_label, launches)))
         return f"{visible(finding.title.removesuffix(name))} in {shortlist(labels, 1)}"
     return visible(finding.title)
+
+
+def _shapes(found: ProgramDiagnosis, finding: StepFinding) -> list[int]:
+    """The finding's kernels by their places in `Trace.shapes`, those launched most first."""
+    ops = (found.step.ops[at] for at in finding.ops)
+    return [at for at, _ in Counter(op.shape for op in ops if op.kind == "kernel").most_common()]
 
 
 def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
@@ -306,7 +314,11 @@ def _in_unit(part_us: float, wall_us: float, digits: int = 2, rough: bool = Fals
     return units.count(value) if value >= 100 and not rough else units.significant(value, digits)
 
 
-def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
+def _card(
+    found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES, known: Judged | None = None
+) -> Card:
+    kernels = [found.step.trace.shapes[at].kernel for at in _shapes(found, finding)]
+    theirs = finding.good and all(made_by(kernel) in CALL for kernel in kernels)
     return Card(
         state="roof" if finding.good else "slow",
         bottleneck=visible(finding.rule),
@@ -314,8 +326,8 @@ def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) ->
         gain=saving(finding, found.account.wall_us),
         confidence=finding.confidence,
         summary=visible(finding.summary),
-        where=_where(found, finding, lines),
-        do=steps_of(finding),
+        where=(*_where(found, finding, lines), *_hottest(found, finding, known or {})),
+        do=() if theirs else steps_of(finding),
     )
 
 
@@ -328,87 +340,67 @@ def steps_of(finding: StepFinding) -> tuple[str, ...]:
     return tuple(shown_step(step, visible) for step in steps)
 
 
-def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
-    """The card of a step of which no finding would save time; `kernels` are those of the step."""
+def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None:
+    """The first card where that is no finding's: nothing was found, or most of the step is in kernels
+    that were not profiled or are at a roof, beside which findings save little. Else None."""
     good = next((each for each in found.findings if each.good), None)
-    if good is not None:
+    if good is not None and not found.costly:
         return _card(found, good)
-    summary = "No known cause of lost time shows."
-    head, gain = "Nothing stands out", "no known cause"
-    advice: tuple[str, ...] = ()
     wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
-    copied = sum(part.us for part in found.account.parts if part.key == "copy")
-    if copied >= _MUCH_IDLE * wall:
-        copies = [op.path for op in found.step.ops if op.kind == "copy"]
-        said = f"{counted(len(copies), 'copy', 'copies')} ({units.listed([*dict.fromkeys(copies)])}) that no kernel hides"
-        summary += f" {said} take {units.duration(copied)} ({units.percent(copied / wall, 2)}): fewer would save some of it."
+    first = next((each.ceiling_us for each in found.costly), 0.0) / (wall or 1.0)
+    word, most = found.step.word, max(DOMINANT.value, first / _MINOR)
+    state: State = "together"
+    head, gain, advice = "Nothing stands out", "no known cause", tuple[str, ...]()
+    summary = "No known cause of lost time shows."
+    # what counters say of a library's kernels is no advice, so they are not missed
+    unseen = [k for k in kernels if not k.verdict and made_by(k.launch.kernel) != "library"]
+    hidden = sum(each.share for each in unseen)
     longest = next(iter(kernels), None)
     told_of = longest.verdict.primary if longest and longest.verdict else None
-    if longest and longest.share >= DOMINANT.value and (told_of or _own(longest.launch)):
-        name, share = kernel_label(longest.launch), units.percent(longest.share, 2)
-        head = f"{name} takes {share} of the {found.step.word}"
+    alone = longest and not told_of and longest.share >= most and _own(longest.launch)
+    if hidden >= most and (any(each.verdict for each in kernels) or (alone and not found.costly)):
+        head = f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled"
         gain = "a trace does not show why"
-        command = f"ncu-toolkit profile --kernel {shell_word(longest.launch.function)} -- PROGRAM"
-        advice = (Advice("Profile this kernel with counters", command),)
-        if told_of:
-            theirs = made_by(longest.launch.kernel) in CALL
-            gain = "only another call avoids it" if theirs else "no known cause"
-            summary, advice = visible(told_of.summary), told_of.advice
-    elif (lead := _lead(found, kernels)) is not None:
-        return lead
+        names = [f"{kernel_label(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
+        summary = f"Longest: {units.listed(names)}."
+        named = shell_word("|".join(dict.fromkeys(k.launch.function for k in unseen[:3])))
+        command = f"ncu-toolkit profile --kernel {named} -- PROGRAM"
+        advice = (Advice("Profile them with counters", command),)
+    elif found.costly:
+        roofs: dict[tuple[str, str], float] = {}
+        for each in kernels:
+            told = each.verdict.primary if each.verdict else None
+            roof = load_rules()[told.bottleneck].ROOF if told else None
+            if told and roof and (told.good or not told.weight):
+                key = (each.kind, roof.words)
+                roofs[key] = roofs.get(key, 0.0) + each.share
+        if sum(roofs.values()) < most:
+            return None
+        head = (
+            f"{units.percent(sum(roofs.values()), 2)} of the {word} is at or near a roof of the GPU"
+        )
+        state, gain = "roof", "little to gain"
+        (kind, roof_words), share = max(roofs.items(), key=lambda each: each[1])
+        summary = f"{kind} ({units.percent(share, 2)}) are limited by {roof_words}. What follows is about the rest."
+    elif longest and told_of and longest.share >= most:
+        head = (
+            f"{kernel_label(longest.launch)} takes {units.percent(longest.share, 2)} of the {word}"
+        )
+        if made_by(longest.launch.kernel) in CALL:
+            gain = "only another call avoids it"
+        summary, advice = visible(told_of.summary), told_of.advice
     elif wall and idle >= _MUCH_IDLE * wall:
-        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {found.step.word}"
+        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {word}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     return Card(
-        state="together",
+        state=state,
         bottleneck="none",
         title=head,
         gain=gain,
         confidence="medium",
         summary=summary,
         do=tuple(shown_step(step, visible) for step in advice),
-    )
-
-
-def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None:
-    """That most of the step is in kernels that were not profiled, or that are at a roof, where the
-    findings save little beside it."""
-    first = next((each.ceiling_us for each in found.costly), 0.0) / (found.account.wall_us or 1.0)
-    word, most = found.step.word, max(DOMINANT.value, first / _MINOR)
-    # what counters say of a library's kernels is no advice, so they are not missed
-    unseen = [k for k in kernels if not k.verdict and made_by(k.launch.kernel) != "library"]
-    hidden = sum(each.share for each in unseen)
-    if any(each.verdict for each in kernels) and hidden >= most:
-        longest = [f"{kernel_label(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
-        names = shell_word("|".join(dict.fromkeys(k.launch.function for k in unseen[:3])))
-        command = f"ncu-toolkit profile --kernel {names} -- PROGRAM"
-        return Card(
-            state="together",
-            bottleneck="none",
-            title=f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled",
-            gain="a trace does not show why",
-            confidence="medium",
-            summary=f"The longest are {units.listed(longest)}.",
-            do=(shown_step(Advice("Profile these kernels with counters", command), visible),),
-        )
-    roofs: Counter[tuple[str, str]] = Counter()
-    for each in kernels:
-        said = each.verdict.primary if each.verdict else None
-        roof = load_rules()[said.bottleneck].ROOF if said else None
-        if said and roof and (said.good or not said.weight):
-            roofs[each.kind, roof.words] += each.share  # type: ignore[assignment]
-    whole = sum(roofs.values())
-    if whole < most or not found.costly:
-        return None
-    parts = [f"{kind} ({units.percent(share, 2)}): {words}" for (kind, words), share in roofs.most_common(3)]
-    return Card(
-        state="roof",
-        bottleneck="none",
-        title=f"{units.percent(whole, 2)} of the {word} is at or near a roof of the GPU",
-        gain="little to gain",
-        confidence="medium",
-        summary=f"{'; '.join(parts)}. What follows is of the rest.",
     )
 
 
@@ -447,6 +439,15 @@ def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[Co
         else:
             lines.append(CodeLine("", 0, "", visible(place), share, of))
     return tuple(lines)
+
+
+def _hottest(found: ProgramDiagnosis, finding: StepFinding, known: Judged) -> Iterator[CodeLine]:
+    """The line inside a kernel that costs most, where a report tells it."""
+    for profile, verdict in (known[at] for at in _shapes(found, finding) if at in known):
+        if profile and verdict.primary.bottleneck == finding.rule:
+            own = [x for x in lines_of(profile, verdict.primary) if own_code(x.path)]
+            yield from (replace(x, sass="") for x in own[:1] if x.path)
+            return
 
 
 def _then(
@@ -542,11 +543,11 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
     for each in kernels:
         alike.setdefault(each.launch.kernel, []).append(each)
     rows = sorted(alike.values(), key=lambda row: -_time(row))
+    lines = {row[0].line for row in rows}
     left, rows = rows[top:], rows[:top]
     labels = [kernel_label(row[0].launch, _LONGEST) for row in rows]
     names = dict(zip(map(id, rows), cut_apart(labels, NAME), strict=True))
     profiled = sum(each.us for each in kernels if each.verdict)
-    lines = {row[0].line for row in rows}
 
     def grid(row: Sequence[StepKernel]) -> str:
         return extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids"
@@ -565,8 +566,9 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
         if first.bottleneck == UNKNOWN:
             return "no finding"
         own = made_by(row[0].launch.kernel) not in CALL or not step.trace.timed
-        told = first.speedup and not first.good and own and sum(x.share for x in row) >= _WORTH
-        return title(first.bottleneck) + (f", {factor_text(first.speedup)}" if told and first.speedup else "")
+        told = not first.good and own and sum(x.share for x in row) >= _WORTH
+        gain = f", {factor_text(first.speedup)}" if told and first.speedup else ""
+        return f"{title(first.bottleneck)}{gain}"
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
         Spec("kernel", cell=lambda row: names[id(row)], numeric=False, code=True, name=True, shortest=24),
@@ -576,7 +578,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
         Spec("time", cell=lambda row: units.duration(_time(row))),
         Spec("share", cell=lambda row: Cell(whole_percent(sum(x.share for x in row)), tone="strong")),
         Spec("line", cell=line, numeric=False, code=True, gives_way=4, shortest=16),
-        Spec("verdict", "verdict, kernel at best", cell=verdict, numeric=False, gives_way=5, shortest=12),
+        Spec("verdict", "verdict, at best", "the speedup is of the kernel alone, at best", cell=verdict, numeric=False, gives_way=5, shortest=12),
     )  # fmt: skip
     notes = []
     if left:
@@ -587,7 +589,8 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
         notes.append(f"All are launched at {visible(lines.pop())}.")
     total = sum(each.us for each in kernels)
     if 0 < profiled < _ALL * total:
-        notes.append(f"Kernels with {units.percent(profiled / total, 2)} of the kernel time were profiled.")
+        part = units.percent(profiled / total, 2)
+        notes.append(f"Kernels with {part} of the kernel time were profiled.")
     return table(f"Kernels of the {step.word}", columns, rows, " ".join(notes))
 
 

@@ -32,7 +32,7 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text
 from ncu_toolkit.document.views import BarChart, Fact, FindingView, Fold, ProgramView
 from ncu_toolkit.explain import program
-from ncu_toolkit.explain.sections import gain_cell, spec, verdict_cell
+from ncu_toolkit.explain.sections import spec, verdict_cell
 from ncu_toolkit.model import Launch
 from ncu_toolkit.model.program import (
     AccountPart,
@@ -384,7 +384,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         visible(each.summary),
         each.confidence,
         each.good,
-        Cell(program.saving(each, wall, interval=False), each.ceiling_us, bar=part),
+        Cell(program.saving(each, wall, whole=False), each.ceiling_us, bar=part),
         tuple(map(visible, each.arithmetic)),
         program.steps_of(each),
         "",
@@ -489,15 +489,9 @@ def _launches(
     def none(why: str) -> Cell:
         return Cell("–", None, why, tone="muted")
 
-    unreported = none("no report of this kernel")
-
     def verdict(group: LaunchGroup) -> Cell:
-        return (
-            verdict_cell(book.card(known[group.shape][0])) if group.shape in known else unreported
-        )
-
-    def gain(group: LaunchGroup) -> Cell:
-        return gain_cell(known[group.shape][1].primary) if group.shape in known else unreported
+        told = known.get(group.shape)
+        return verdict_cell(book.card(told[0])) if told else Cell("not profiled", tone="muted")
 
     causes = {id(group): cause(group) for group in rows[:GROUPS_SHOWN]}
 
@@ -515,7 +509,6 @@ def _launches(
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
         Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
         Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(causes[id(group)][0])),
-        Spec("predicted", "Predicted", "estimated speedup if the bottleneck were removed", cell=gain),
         Spec("grid", "Grid", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).grid)))),
         Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block)))),
     ]  # fmt: skip
@@ -526,7 +519,7 @@ def _launches(
         f"Kernels of the {found.step.word}", specs, rows[:GROUPS_SHOWN], note, key="launches"
     )
     lacks = {"grid", "block"} if "shapes" in trace.lacks else set()
-    lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck", "predicted"}
+    lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck"}
     told = {
         column.key
         for at, column in enumerate(made.columns)

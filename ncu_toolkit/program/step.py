@@ -163,7 +163,8 @@ class _Run:
         graphs = self._graphs(int(times[0]))
         if graphs and len(graphs) < 0.6 * len(times):  # what repeats are nodes of a graph
             return self._of_marks(graphs, "Step: a launch of a CUDA graph")
-        step = self._step(times, stop, "repeats", self._repeat(period, int(times[-2]), int(times[-1])))
+        said = self._repeat(period, int(times[-2]), int(times[-1]))
+        step = self._step(times, stop, "repeats", said)
         return step if len(step.windows) >= 5 or step.spread <= 1 else self._whole()
 
     def _repeat(self, period: int, begin: int, end: int) -> str:
