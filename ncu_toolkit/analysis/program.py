@@ -19,10 +19,10 @@ from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 from ncu_toolkit.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import shell_word
-from ncu_toolkit.core.units import counted, shortlist
+from ncu_toolkit.core.units import shortlist
 from ncu_toolkit.diagnosis.program import diagnose_program, with_trial
 from ncu_toolkit.document.views import CARDS, TOP, Answer, told_apart
-from ncu_toolkit.explain.program import Known, kernel_label, program_answer
+from ncu_toolkit.explain.program import Known, program_answer
 from ncu_toolkit.explain.trial import told
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
@@ -31,8 +31,6 @@ from ncu_toolkit.program.files import is_trace, is_trace_inside, read_trace
 from ncu_toolkit.program.step import find_step
 
 _TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
-#: Kernels of a report that are named where the trace lacks them.
-_NAMED: Final = 3
 #: What ends the names of reports and traces.
 _KIND: Final = re.compile(
     r"(\.ncu-rep(\.xz|z)?|\.ncu-trace|\.sqlite|(\.pt)?(\.trace)?\.json(\.gz)?)$"
@@ -58,7 +56,7 @@ class TraceResult:
     known: Known = field(default_factory=dict)
     """What the reports beside it say of its kernels, by place in `Trace.shapes`."""
     notes: tuple[str, ...] = ()
-    """What could not be joined, a sentence each."""
+    """What was tried, a sentence each."""
     error: ToolkitError | None = None
 
 
@@ -122,10 +120,10 @@ def judged(
     Raises:
         InputProblem: the trace holds no kernel.
     """
-    known, notes = join(trace, reports, joined)
+    known = join(trace, reports, joined)
     step = find_step(trace, f"'{path}'")
     found = diagnose_program(step, account_of(step), known)
-    return TraceResult(path, found, known, tuple(notes))
+    return TraceResult(path, found, known)
 
 
 def analyze_programs(
@@ -205,15 +203,12 @@ def _with_trial(result: TraceResult, path: Path) -> TraceResult:
     return replace(result, found=found, notes=(*result.notes, *told(trial)))
 
 
-def join(
-    trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None
-) -> tuple[Known, list[str]]:
-    """What reports say of a trace's kernels, and a sentence for each report that was joined in part.
+def join(trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None) -> Known:
+    """What reports say of a trace's kernels.
 
     Of launches alike the typical one stands for all. A report of another GPU is not joined."""
     gpus = _gpus(trace)
     known: dict[int, tuple[Profile, Diagnosis]] = {}
-    notes: list[str] = []
     for file in reports.files:
         groups = [group for group in reports.judged if group.typical.file == file.path]
         if gpus and not any(_gpu(group) in gpus for group in groups):
@@ -224,15 +219,7 @@ def join(
                 known.setdefault(at, (group.typical.profile, group.typical.diagnosis))
         if found and joined is not None:
             joined.add(file.path)
-        there = {id(group) for group in found.values()}
-        left = [group.typical.profile for group in groups if id(group) not in there]
-        missing = [kernel_label(profile.launch) for profile in left if profile]
-        if found and 2 * len(missing) >= len(groups):  # a few others are an autotuner's choice
-            which = shortlist(list(dict.fromkeys(missing)), _NAMED)
-            notes.append(
-                f"Of the {counted(len(groups), 'kernel')} that were profiled the trace has no {which}."
-            )
-    return known, notes
+    return known
 
 
 def _gpus(trace: Trace) -> set[str]:

@@ -74,6 +74,9 @@ _FUNCTOR: Final = re.compile(
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 #: A function around the lambda that a template runs.
 _LAMBDA: Final = re.compile(r"<\s*(?:[\w:]*::)?(\w+)\([^()]*\)::[\[{]lambda")
+#: The length of a mangled name's next part, and of the first part of its first type.
+_PART: Final = re.compile(r"(\d+)")
+_INSIDE: Final = re.compile(r"IN(?:S\d*_)?(\d+)")
 #: CUTLASS's functions that run the kernel that their template names.
 _WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
 _NO_FUNCTOR: Final = re.compile(
@@ -128,13 +131,15 @@ def line_of(trace: Trace, call: int) -> str:
 
 
 def line_times(found: ProgramDiagnosis, finding: StepFinding) -> dict[str, float]:
-    """The time of a finding's launches by the user's line; "" for those of no known one."""
+    """The time of a finding's launches by the user's line; "" for those of no known one. Empty where
+    the finding is about idle time more than about them."""
     trace, ops = found.step.trace, found.step.ops
     times: dict[str, float] = {}
     for at in finding.ops:
         line = line_of(trace, ops[at].call)
         times[line] = times.get(line, 0.0) + found.account.exclusive_us[at]
-    return times
+    idle = sum(found.account.gaps[at].us for at in finding.gaps)
+    return times if idle <= sum(times.values()) else {}
 
 
 def kernel_label(launch: Launch, longest: int = NAME) -> str:
@@ -161,9 +166,7 @@ def kernel_label(launch: Launch, longest: int = NAME) -> str:
 def _mangled(name: str) -> str:
     """`Gemm` for `_ZN7cutlass6KernelINS_4conv4GemmI...`: a wrapper is called by what it runs."""
     at, last = len("_ZN"), ""
-    while found := re.compile(r"(\d+)" if last not in _WRAPPERS else r"IN(?:S\d*_)?(\d+)").match(
-        name, at
-    ):
+    while found := (_INSIDE if last in _WRAPPERS else _PART).match(name, at):
         at = found.end() + int(found[1])
         last = name[found.end() : at]
     return last or name
@@ -191,7 +194,7 @@ def program_answer(
     costly = found.costly
     rows = step_kernels(step, account, known)
     lead = _lead(found, rows)
-    shown = costly[: min(cards, top) - (lead is not None)]
+    shown = costly[: max(0, min(cards, top) - (lead is not None))]
     first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
         first,
@@ -225,7 +228,7 @@ def title_of(found: ProgramDiagnosis, finding: StepFinding) -> str:
     """A finding's title, with kernels named as the table names them."""
     launches = [found.step.trace.shapes[at] for at in _shapes(found, finding)]
     if launches and finding.good:
-        short = in_the_middle(kernel_label(launches[0]), 32)
+        short = kernel_label(launches[0], 32)
         return visible(finding.title).replace(visible(launches[0].function), short)
     if launches and finding.title.endswith(name := f" in {launches[0].function}"):
         labels = list(dict.fromkeys(map(kernel_label, launches)))
@@ -357,8 +360,11 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
     hidden = sum(each.share for each in unseen)
     longest = next(iter(kernels), None)
     told_of = longest.verdict.primary if longest and longest.verdict else None
-    alone = longest and not told_of and longest.share >= most and _own(longest.launch)
-    if hidden >= most and (any(each.verdict for each in kernels) or (alone and not found.costly)):
+    name = longest.launch.kernel if longest and longest.share >= most else ""
+    own = authored(name) or (
+        longest and kernel_class(longest.launch).id == "other" and made_by(name) not in CALL
+    )
+    if hidden >= most and (any(each.verdict for each in kernels) or (own and not found.costly)):
         head = f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled"
         gain = "a trace does not show why"
         names = [f"{kernel_label(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
@@ -376,17 +382,15 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
                 roofs[key] = roofs.get(key, 0.0) + each.share
         if sum(roofs.values()) < most:
             return None
-        head = (
-            f"{units.percent(sum(roofs.values()), 2)} of the {word} is at or near a roof of the GPU"
-        )
+        whole = units.percent(sum(roofs.values()), 2)
+        head = f"{whole} of the {word} is at or near a roof of the GPU"
         state, gain = "roof", "little to gain"
-        (kind, roof_words), share = max(roofs.items(), key=lambda each: each[1])
-        summary = f"{kind} ({units.percent(share, 2)}) are limited by {roof_words}. What follows is about the rest."
-    elif longest and told_of and longest.share >= most:
-        head = (
-            f"{kernel_label(longest.launch)} takes {units.percent(longest.share, 2)} of the {word}"
-        )
-        if made_by(longest.launch.kernel) in CALL:
+        (kind, limit), part = max(roofs.items(), key=lambda each: each[1])
+        summary = f"{kind} ({units.percent(part, 2)}) are limited by {limit}. What follows is about the rest."
+    elif longest and told_of and name:
+        share = units.percent(longest.share, 2)
+        head = f"{kernel_label(longest.launch)} takes {share} of the {word}"
+        if made_by(name) in CALL:
             gain = "only another call avoids it"
         summary, advice = visible(told_of.summary), told_of.advice
     elif wall and idle >= _MUCH_IDLE * wall:
@@ -394,20 +398,9 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     return Card(
-        state=state,
-        bottleneck="none",
-        title=head,
-        gain=gain,
-        confidence="medium",
-        summary=summary,
+        state=state, bottleneck="none", title=head, gain=gain, confidence="medium", summary=summary,
         do=tuple(shown_step(step, visible) for step in advice),
-    )
-
-
-def _own(launch: Launch) -> bool:
-    """Whether the program's author can have written the kernel."""
-    other = kernel_class(launch).id == "other"
-    return authored(launch.kernel) or (other and made_by(launch.kernel) not in CALL)
+    )  # fmt: skip
 
 
 def _longest_gap(found: ProgramDiagnosis) -> str:
@@ -418,17 +411,14 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
     if not 0 <= gap.before < len(ops):
         return f"{said}."
     op = ops[gap.before]
-    other = {"copy": "a copy", "set": "a memset"}.get(op.kind)
+    line, other = line_of(trace, op.call), {"copy": "a copy", "set": "a memset"}.get(op.kind)
     what = other or kernel_label(trace.shapes[op.shape])
-    line = line_of(trace, op.call)
     return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
 
 
 def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
     """The finding's lines with the part of the step that their launches take."""
     wall, times = found.account.wall_us, line_times(found, finding)
-    if sum(found.account.gaps[at].us for at in finding.gaps) > sum(times.values()):
-        times = {}  # what the launches take is not what the finding is about
     lines = []
     for place in finding.where[:most]:
         share = times.get(place, 0.0) / wall if wall else 0.0
@@ -446,7 +436,7 @@ def _hottest(found: ProgramDiagnosis, finding: StepFinding, known: Judged) -> It
     for profile, verdict in (known[at] for at in _shapes(found, finding) if at in known):
         if profile and verdict.primary.bottleneck == finding.rule:
             own = [x for x in lines_of(profile, verdict.primary) if own_code(x.path)]
-            yield from (replace(x, sass="") for x in own[:1] if x.path)
+            yield from (replace(x, sass="") for x in own[:1])
             return
 
 
@@ -456,7 +446,10 @@ def _then(
     """The causes after the first card's, and what all of them save together."""
     wall = found.account.wall_us
     then = costly[start:CARDS]
-    rows = [(title_of(found, x), saving(x, wall, whole=False), _first(x)) for x in then]
+    rows = [
+        (title_of(found, x), saving(x, wall, whole=False), visible("".join(x.where[:1])))
+        for x in then
+    ]
     if len(costly) > 1 and found.together_us > 0:
         left = _in_unit(max(0.0, wall - found.together_us), wall)
         more = f"these and {len(costly) - CARDS} more"
@@ -468,10 +461,6 @@ def _then(
 
 def _unit(wall_us: float) -> str:
     return units.duration(wall_us).rpartition(units.THIN_SPACE)[2]
-
-
-def _first(finding: StepFinding) -> str:
-    return visible(finding.where[0]) if finding.where else ""
 
 
 def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...]:

@@ -48,6 +48,7 @@ from ncu_toolkit.pages.page_view import NOT_FOUND, considered_table, evidence_ta
 from ncu_toolkit.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.choice import LaunchGroup, groups
 from ncu_toolkit.program.classes import kernel_class
+from ncu_toolkit.program.step import range_name
 from ncu_toolkit.render.html import program_page
 
 #: Tiles narrower than this part of the step are shown as one: a pixel of a wide screen.
@@ -350,7 +351,7 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
         held = bisect_right(own, mark.end) - bisect_left(own, mark.start)
         open_ = outer.setdefault(key, [])
         if 0 < held < _WHOLE * many and not (open_ and mark.start < open_[-1][1]):
-            name = trace.names[mark.name]
+            name = range_name(trace.names[mark.name])
             if kind == "operator":  # without the shapes of its inputs
                 name = name.removeprefix(_BACKWARD).partition(" [")[0]
             open_.append((mark.start, mark.end, visible(name, _NAME)))
@@ -373,7 +374,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
     def share(line: str) -> Cell:
         return number(times[line] / wall if wall and line in times else None, "fraction", none)
 
-    none = "it launches nothing of this"
+    none = "it launches nothing of this, or the cost is idle time"
     specs: list[Spec[str]] = [
         spec("Line", lambda line: text(line, code=True), words=True),
         spec("Time", lambda line: number(times.get(line), "us", none)),
@@ -384,7 +385,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         visible(each.summary),
         each.confidence,
         each.good,
-        Cell(program.saving(each, wall, whole=False), each.ceiling_us, bar=part),
+        Cell(program.saving(each, wall), each.ceiling_us, bar=part),
         tuple(map(visible, each.arithmetic)),
         program.steps_of(each),
         "",
@@ -486,9 +487,6 @@ def _launches(
         which, us = max(times.items(), key=lambda item: item[1], default=(-1, 0.0))
         return (program.title_of(found, costly[which]), us) if us else ("", 0.0)
 
-    def none(why: str) -> Cell:
-        return Cell("–", None, why, tone="muted")
-
     def verdict(group: LaunchGroup) -> Cell:
         told = known.get(group.shape)
         return verdict_cell(book.card(told[0])) if told else Cell("not profiled", tone="muted")
@@ -496,8 +494,8 @@ def _launches(
     causes = {id(group): cause(group) for group in rows[:GROUPS_SHOWN]}
 
     def us(group: LaunchGroup) -> Cell:
-        us = causes[id(group)][1]
-        return number(us, "us") if us else none("nothing found that would save some of it")
+        us, why = causes[id(group)][1], "nothing found that would save some of it"
+        return number(us, "us") if us else Cell("–", None, why, tone="muted")
 
     specs: list[Spec[LaunchGroup]] = [
         Spec("kernel", "Kernel", numeric=False, cell=name),

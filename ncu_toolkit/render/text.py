@@ -38,8 +38,6 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _LIGHTER: Final = "▒"
 #: A name is cut down to this many columns before another column is left out.
 SHORTEST: Final = 16
-#: Columns of a name that count more than a column that goes whole.
-_NAME: Final = 32
 _GAP: Final = 2
 #: Lines of a listing that a terminal shows.
 _LISTED: Final = 24
@@ -252,7 +250,7 @@ class Fitted:
             """The width once all is cut that is cut before the next column is left out."""
             last = self._columns[going[0]].shortest if going else 0
             cut = [
-                (least if last or not going else max(least, min(size, _NAME)))
+                (least if last or not going else max(least, min(size, 2 * SHORTEST)))
                 if i == 0
                 else min(size, self._columns[i].shortest or size)
                 if last or (self._columns[i].gives_way and self._columns[i].code)
