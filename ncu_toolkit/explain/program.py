@@ -55,8 +55,6 @@ _IDLE: Final = "idle: "
 _WORTH: Final = 0.05
 #: Characters of a name from which those that tell it from others are taken.
 _LONGEST: Final = 400
-#: Part of the kernels' time (0-1) that counts as all of it.
-_ALL: Final = 0.995
 #: A finding that saves less than this part of what most of the step goes into is no headline.
 _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
@@ -293,12 +291,13 @@ def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
     if found.good:
         return "nothing to gain"
     wall = units.duration(wall_us)
-    of = f" of {wall}" if whole else f"{units.THIN_SPACE}{_unit(wall_us)}"
+    unit = units.THIN_SPACE + wall.rpartition(units.THIN_SPACE)[2]
+    of = f" of {wall}" if whole else unit
     if found.measured_us is not None:
         if not found.measured_us:
             return "no gain when tried"
         if whole:
-            return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{units.THIN_SPACE}{_unit(wall_us)}"
+            return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{unit}"
         return f"saves {_in_unit(found.measured_us, wall_us)}{of}, measured"
     if found.expected_us is not None:
         low, likely, high = (_in_unit(each, wall_us, rough=True) for each in found.expected_us)
@@ -320,8 +319,7 @@ def _in_unit(part_us: float, wall_us: float, digits: int = 2, rough: bool = Fals
 def _card(
     found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES, known: Judged | None = None
 ) -> Card:
-    kernels = [found.step.trace.shapes[at].kernel for at in _shapes(found, finding)]
-    theirs = finding.good and all(made_by(kernel) in CALL for kernel in kernels)
+    made = {made_by(found.step.trace.shapes[at].kernel) for at in _shapes(found, finding)}
     return Card(
         state="roof" if finding.good else "slow",
         bottleneck=visible(finding.rule),
@@ -330,7 +328,7 @@ def _card(
         confidence=finding.confidence,
         summary=visible(finding.summary),
         where=(*_where(found, finding, lines), *_hottest(found, finding, known or {})),
-        do=() if theirs else steps_of(finding),
+        do=() if finding.good and made <= {*CALL} else steps_of(finding),
     )
 
 
@@ -444,12 +442,10 @@ def _then(
     found: ProgramDiagnosis, costly: Sequence[StepFinding], start: int
 ) -> tuple[tuple[str, ...], ...]:
     """The causes after the first card's, and what all of them save together."""
-    wall = found.account.wall_us
-    then = costly[start:CARDS]
-    rows = [
-        (title_of(found, x), saving(x, wall, whole=False), visible("".join(x.where[:1])))
-        for x in then
-    ]
+    wall, rows = found.account.wall_us, []
+    for x in costly[start:CARDS]:
+        place = visible("".join(x.where[:1]))
+        rows.append((title_of(found, x), saving(x, wall, whole=False), place))
     if len(costly) > 1 and found.together_us > 0:
         left = _in_unit(max(0.0, wall - found.together_us), wall)
         more = f"these and {len(costly) - CARDS} more"
@@ -459,15 +455,9 @@ def _then(
     return tuple(rows)
 
 
-def _unit(wall_us: float) -> str:
-    return units.duration(wall_us).rpartition(units.THIN_SPACE)[2]
-
-
 def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...]:
-    """Whole percents that add up to 100. Idle time is one bar; kernels of no class have names."""
-    wall = account.wall_us
-    if not wall:
-        return ()
+    """The parts of the step, at most _BARS. Idle time is one; kernels of no class have names."""
+    wall = account.wall_us or 1.0
     times: dict[str, float] = {}
     labels = {}
     parts = [(x.key, visible(x.label), x.us) for x in account.parts if x.key != "other"]
@@ -483,24 +473,9 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     named = large[:most]
     shown = [(labels[key], times[key] / wall) for key in named]
     left = sum(times[key] for key in ordered if key not in named)
-    if left > 0:
+    if left >= _SMALL / 2 * wall:
         shown.append(("other", left / wall))
-    rounded = _whole([share for _, share in shown])
-    return tuple(
-        UnitBar(label, label, 0.0, busy=share)
-        for (label, _), share in zip(shown, rounded, strict=True)
-        if share
-    )
-
-
-def _whole(shares: Sequence[float]) -> list[float]:
-    """Shares as whole percents that add up to all of them: the largest remainders are rounded up."""
-    parts = [share * 100 for share in shares]
-    found = [int(part) for part in parts]
-    up = sorted(range(len(parts)), key=lambda at: found[at] - parts[at])
-    for at in up[: round(sum(parts)) - sum(found)]:
-        found[at] += 1
-    return [each / 100 for each in found]
+    return tuple(UnitBar(label, label, 0.0, busy=share) for label, share in shown)
 
 
 def _idle(account: Account) -> str:
@@ -577,7 +552,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
     if len(lines) == 1 and len(rows) > 1 and all(lines):
         notes.append(f"All are launched at {visible(lines.pop())}.")
     total = sum(each.us for each in kernels)
-    if 0 < profiled < _ALL * total:
+    if 0 < profiled < (1 - _SMALL / 2) * total:
         part = units.percent(profiled / total, 2)
         notes.append(f"Kernels with {part} of the kernel time were profiled.")
     return table(f"Kernels of the {step.word}", columns, rows, " ".join(notes))

@@ -524,8 +524,7 @@ class _Run:
 
 
 def range_name(name: str) -> str:
-    """An NVTX range's name without what a compiler adds: `XlaModule:#hlo_module=jit_f,program_id=7#`
-    is `jit_f`."""
+    """`jit_f` for XLA's `XlaModule:#hlo_module=jit_f,program_id=7#`."""
     return re.sub(r"^\w*:?#(?:\w+=)?([^,#]+).*", r"\1", name)
 
 
