@@ -358,12 +358,18 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
     hidden = sum(each.share for each in unseen)
     longest = next(iter(kernels), None)
     told_of = longest.verdict.primary if longest and longest.verdict else None
+    judged = sum(each.share for each in kernels if each.verdict)
     name = longest.launch.kernel if longest and longest.share >= most else ""
-    own = authored(name) or (
-        longest and kernel_class(longest.launch).id == "other" and made_by(name) not in CALL
+    takes = (
+        f"{kernel_label(longest.launch)} takes {units.percent(longest.share, 2)} of the {word}"
+        if longest
+        else ""
     )
-    if hidden >= most and (any(each.verdict for each in kernels) or (own and not found.costly)):
-        head = f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled"
+    other = longest and kernel_class(longest.launch).id == "other" and made_by(name) not in CALL
+    own = name and (authored(name) or other)
+    if hidden >= most and (judged or (own and not found.costly)):
+        unknown = f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled"
+        head = takes if own else unknown
         gain = "a trace does not show why"
         names = [f"{kernel_label(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
         summary = f"Longest: {units.listed(names)}."
@@ -386,15 +392,15 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         (kind, limit), part = max(roofs.items(), key=lambda each: each[1])
         summary = f"{kind} ({units.percent(part, 2)}) are limited by {limit}. What follows is about the rest."
     elif longest and told_of and name:
-        share = units.percent(longest.share, 2)
-        head = f"{kernel_label(longest.launch)} takes {share} of the {word}"
+        head, summary, advice = takes, visible(told_of.summary), told_of.advice
         if made_by(name) in CALL:
             gain = "only another call avoids it"
-        summary, advice = visible(told_of.summary), told_of.advice
     elif wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {word}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
+    elif 0 < judged < most:
+        gain = f"only {units.percent(judged, 2)} was profiled"
     return Card(
         state=state, bottleneck="none", title=head, gain=gain, confidence="medium", summary=summary,
         do=tuple(shown_step(step, visible) for step in advice),

@@ -29,7 +29,7 @@ from ncu_toolkit.document.card import (
     in_the_middle,
     whole_percent,
 )
-from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text
+from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text, without_empty
 from ncu_toolkit.document.views import BarChart, Fact, FindingView, Fold, ProgramView
 from ncu_toolkit.explain import program
 from ncu_toolkit.explain.sections import spec, verdict_cell
@@ -518,13 +518,7 @@ def _launches(
     )
     lacks = {"grid", "block"} if "shapes" in trace.lacks else set()
     lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck"}
-    told = {
-        column.key
-        for at, column in enumerate(made.columns)
-        if any(row[at].text for row in made.rows)
-    }
-    lacks |= set() if "cause" in told else {"saves"}
-    shown = made.only(lambda _, column: column.key in told - lacks)
+    shown = without_empty(made).only(lambda _, column: column.key not in lacks)
     return replace(shown, sortable=True)
 
 

@@ -455,7 +455,7 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is
     step = Step(trace=trace, windows=(window,), typical=0, how="whole", said="All of it.")
     found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
     card = explain.program_answer(found).cards[0]
-    assert plain(card.title) == "100 % of the run is in kernels that were not profiled"
+    assert plain(card.title) == "mine takes 95 % of the run"
     assert plain(card.summary).startswith("Longest: mine (95 %)")
     assert card.gain == "a trace does not show why"
     assert card.do == ("Profile them with counters: ncu-toolkit profile --kernel mine -- PROGRAM",)
@@ -481,6 +481,7 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is
         part = ProgramDiagnosis(step=part, account=account_of(part), findings=())
         card = explain.program_answer(part, {0: (profile, Diagnosis((finding,)))}).cards[0]
         assert plain(card.title) == title
+        assert title != "Nothing stands out" or plain(card.gain) == "only 32 % was profiled"
     assert "mid (34 %)" in plain(card.summary)
     assert "--kernel 'mid|at::native::gather'" in card.do[0]
     library = Launch("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn", (64, 1, 1), (256, 1, 1))
