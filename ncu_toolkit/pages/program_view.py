@@ -119,7 +119,8 @@ def program_view(found: ProgramDiagnosis, known: program.Known | None = None) ->
     first, *facts = program.headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book, saved[0])
-    card = program.program_answer(found, known).cards[0]
+    answer = program.program_answer(found, known)
+    card = answer.cards[0]
     whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
     return ProgramView(
         first[:1].upper() + first[1:] if not trace.program else first,
@@ -137,7 +138,7 @@ def program_view(found: ProgramDiagnosis, known: program.Known | None = None) ->
         launches,
         _order(found, rows, linked),
         tuple(_folds(found)),
-        (*map(visible, found.notes), program.lacking(trace)),
+        (*answer.points, program.lacking(trace)),
         tuple(map(visible, trace.notes)),
         tuple(page_view(book, profile) for profile in book.run.profiles),
     )
