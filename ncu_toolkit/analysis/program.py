@@ -15,14 +15,14 @@ from typing import Final
 from ncu_toolkit.analysis import analyze
 from ncu_toolkit.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.analysis.trial import load_trial
-from ncu_toolkit.core import units, workers
+from ncu_toolkit.core import workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
 from ncu_toolkit.core.files import may_be_trace, named_like_traces
-from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.core.units import counted, shortlist
+from ncu_toolkit.core.safe import shell_word
+from ncu_toolkit.core.units import shortlist
 from ncu_toolkit.diagnosis.program import diagnose_program, for_caller, with_trial
 from ncu_toolkit.document.views import CARDS, TOP, Answer, told_apart
-from ncu_toolkit.explain.program import Known, kernel_label, program_answer
+from ncu_toolkit.explain.program import Known, program_answer
 from ncu_toolkit.explain.trial import told
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
@@ -31,10 +31,6 @@ from ncu_toolkit.program.files import is_trace, is_trace_inside, read_trace
 from ncu_toolkit.program.step import find_step
 
 _TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
-#: Kernels of a report that are named where the trace lacks them.
-_NAMED: Final = 3
-#: Part of the kernels' time (0-1) that counts as all of it.
-_ALL: Final = 0.995
 #: What ends the names of reports and traces.
 _KIND: Final = re.compile(
     r"(\.ncu-rep(\.xz|z)?|\.ncu-trace|\.sqlite|(\.pt)?(\.trace)?\.json(\.gz)?)$"
@@ -60,7 +56,7 @@ class TraceResult:
     known: Known = field(default_factory=dict)
     """What the reports beside it say of its kernels, by place in `Trace.shapes`."""
     notes: tuple[str, ...] = ()
-    """What could not be joined, a sentence each."""
+    """What was tried, a sentence each."""
     error: ToolkitError | None = None
 
 
@@ -124,10 +120,10 @@ def judged(
     Raises:
         InputProblem: the trace holds no kernel.
     """
-    known, notes = join(trace, reports, joined)
+    known = join(trace, reports, joined)
     step = find_step(trace, f"'{path}'")
     found = diagnose_program(step, account_of(step), known)
-    return TraceResult(path, found, known, tuple(notes))
+    return TraceResult(path, found, known)
 
 
 def analyze_programs(
@@ -207,15 +203,12 @@ def _with_trial(result: TraceResult, path: Path) -> TraceResult:
     return replace(result, found=found, notes=(*result.notes, *told(trial)))
 
 
-def join(
-    trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None
-) -> tuple[Known, list[str]]:
-    """What reports say of a trace's kernels, and a sentence for each report that was joined in part.
+def join(trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None) -> Known:
+    """What reports say of a trace's kernels.
 
     Of launches alike the typical one stands for all. A report of another GPU is not joined."""
     gpus = _gpus(trace)
     known: dict[int, tuple[Profile, Diagnosis]] = {}
-    notes: list[str] = []
     for file in reports.files:
         groups = [group for group in reports.judged if group.typical.file == file.path]
         if gpus and not any(_gpu(group) in gpus for group in groups):
@@ -229,16 +222,7 @@ def join(
                 known.setdefault(at, (group.typical.profile, verdict))
         if found and joined is not None:
             joined.add(file.path)
-        there = {id(group) for group in found.values()}
-        left = [group.typical.profile for group in groups if id(group) not in there]
-        missing = [kernel_label(profile.launch) for profile in left if profile]
-        if found and missing:
-            which = shortlist(list(dict.fromkeys(missing)), _NAMED)
-            notes.append(
-                f"{visible(file.path)}: {len(missing)} of {counted(len(groups), 'kernel')} "
-                f"{'is' if len(missing) == 1 else 'are'} not in the trace with that grid and block: {which}."
-            )
-    return known, notes
+    return known
 
 
 def _gpus(trace: Trace) -> set[str]:
@@ -357,24 +341,7 @@ def answer_of(
         each.known,
         top=top or TOP,
         cards=cards,
-        notes=notes_of(each, each.found),
+        notes=each.notes,
         next_command=f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else "",
         flags=flags,
     )
-
-
-def notes_of(each: TraceResult, found: ProgramDiagnosis) -> tuple[str, ...]:
-    """How much of the kernels' time reports tell of, and what of them could not be joined."""
-    if not each.known:
-        return each.notes
-    step, times = found.step, found.account.exclusive_us
-    kernels = [
-        (op.shape, time) for op, time in zip(step.ops, times, strict=True) if op.kind == "kernel"
-    ]
-    total = sum(time for _, time in kernels)
-    told = sum(time for shape, time in kernels if shape in each.known)
-    if told >= _ALL * total:
-        return each.notes
-    share = units.percent(told / total, 2)
-    said = f"Verdicts are of kernels with {share} of the kernel time: the others were not profiled."
-    return (said, *each.notes)

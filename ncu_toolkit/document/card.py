@@ -26,6 +26,7 @@ CLOSE: Final = 0.05
 #: A gain or a headroom above this is no figure that anybody could plan with.
 MOST: Final = 100.0
 _OVER: Final = f"over {MOST:.0f}×"
+_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 #: Between the names of a pair; and the least characters in which two names can be told apart.
 _ARROW: Final = " → "
 _APART: Final = 8
@@ -163,6 +164,8 @@ class Card:
         no cause was looked for."""
         if self.state == "together":
             return ""
+        if self.state == "roof" and self.confidence == "medium":
+            return "if all work is needed"
         sure = _CAUSE.get(self.confidence) if self.state == "slow" else None
         return sure or f"{self.confidence} confidence"
 
@@ -213,17 +216,14 @@ def in_the_middle(text: str, longest: int) -> str:
 def cut_apart(names: Sequence[str], longest: int) -> list[str]:
     """Names cut to `longest` characters so that different ones differ: in the middle, and where that
     makes two the same, around what tells them apart. Of `old → new` each is cut by itself."""
-    shown = [_halves(name, longest) for name in names]
-    alike: dict[str, list[str]] = {}
-    for name, short in zip(names, shown, strict=True):
-        if name not in alike.setdefault(short, []):
-            alike[short].append(name)
-    if longest < _APART:
-        return shown
-    return [
-        short if len(alike[short]) == 1 else _around(name, alike[short], longest)
-        for name, short in zip(names, shown, strict=True)
-    ]
+    shown = {name: _halves(name, longest) for name in names}
+    for _ in range(3 * (longest >= _APART)):  # what tells all apart may not tell two of them apart
+        alike: dict[str, list[str]] = {}
+        for name, short in shown.items():
+            alike.setdefault(short, []).append(name)
+        same = [group for group in alike.values() if len(group) > 1]
+        shown |= {name: _around(name, group, longest) for group in same for name in group}
+    return [shown[name] for name in names]
 
 
 def _halves(name: str, longest: int) -> str:
@@ -237,13 +237,12 @@ def _halves(name: str, longest: int) -> str:
 
 
 def _around(name: str, alike: Sequence[str], longest: int) -> str:
-    """A name's head, and what follows from the place on where it differs from those like it."""
-    letters = enumerate(zip(*alike, strict=False))
-    same = next((at for at, each in letters if len(set(each)) > 1), min(map(len, alike)))
-    head = name[: longest // 3]
-    rest = name[max(same - 1, len(head)) :]
-    room = longest - len(head) - 1
-    return f"{head}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"
+    """A name's head, and the words of it that not all of those like it have."""
+    common = set.intersection(*({*_WORD.findall(each)} for each in alike))
+    head = longest // 3
+    own = [m for m in _WORD.finditer(name) if m.end() > head and m[0] not in common]
+    cut = "…".join([name[:head], *(name[max(m.start(), head) : m.end()] for m in own)])
+    return cut if len(cut) <= longest else f"{cut[: longest - 1]}…"
 
 
 def short_name(name: str) -> str:

@@ -3,31 +3,35 @@ next ones, and the step's kernels by time. Times are in microseconds."""
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
-from ncu_toolkit.core.units import counted, shortlist
-from ncu_toolkit.diagnosis.kernel import CALL, authored, made_by
+from ncu_toolkit.core.units import shortlist
+from ncu_toolkit.diagnosis.kernel import CALL, authored, line_information, made_by
 from ncu_toolkit.diagnosis.program import DOMINANT
-from ncu_toolkit.diagnosis.rules import step_rules, title
+from ncu_toolkit.diagnosis.rules import load_rules, title
+from ncu_toolkit.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.document.card import (
     NAME,
     Card,
     CodeLine,
+    State,
     UnitBar,
+    cut_apart,
     factor_text,
     in_the_middle,
     whole_percent,
 )
 from ncu_toolkit.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.document.views import CARDS, TOP, Answer
-from ncu_toolkit.explain.verdict import extents
+from ncu_toolkit.explain.verdict import extents, lines_of
 from ncu_toolkit.model import Diagnosis, Launch, Profile
 from ncu_toolkit.model.profile import Advice, shown_step
 from ncu_toolkit.model.program import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
+from ncu_toolkit.program.builder import own_code
 from ncu_toolkit.program.choice import groups
 from ncu_toolkit.program.classes import kernel_class
 
@@ -47,6 +51,16 @@ _MUCH_IDLE: Final = 0.05
 #: Spread of the steps' times above which the shortest and the longest are told.
 _STEADY: Final = 0.2
 _IDLE: Final = "idle: "
+#: Part of the step (0-1) from which a kernel's own speedup is worth a word.
+_WORTH: Final = 0.05
+#: Characters of a name from which those that tell it from others are taken.
+_LONGEST: Final = 400
+#: A finding that saves less than this part of what most of the step goes into is no headline.
+_MINOR: Final = 0.2
+#: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
+#: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
+_IDLING: Final = 0.5
+_SLOWED: Final = "Tracing slows a step in which the GPU idles, by 18 % (median of 20 programs) and up to 63 %: compare shares, not milliseconds."
 #: Functions of which each instance does something else, which the name of a functor tells.
 _GENERIC: Final = re.compile(
     r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
@@ -58,6 +72,9 @@ _FUNCTOR: Final = re.compile(
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 #: A function around the lambda that a template runs.
 _LAMBDA: Final = re.compile(r"<\s*(?:[\w:]*::)?(\w+)\([^()]*\)::[\[{]lambda")
+#: The length of a mangled name's next part, and of the first part of its first type.
+_PART: Final = re.compile(r"(\d+)")
+_INSIDE: Final = re.compile(r"IN(?:S\d*_)?(\d+)")
 #: CUTLASS's functions that run the kernel that their template names.
 _WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
 _NO_FUNCTOR: Final = re.compile(
@@ -112,24 +129,28 @@ def line_of(trace: Trace, call: int) -> str:
 
 
 def line_times(found: ProgramDiagnosis, finding: StepFinding) -> dict[str, float]:
-    """The time of a finding's launches by the user's line; "" for those of no known one."""
+    """The time of a finding's launches by the user's line; "" for those of no known one. Empty where
+    the finding is about idle time more than about them."""
     trace, ops = found.step.trace, found.step.ops
     times: dict[str, float] = {}
     for at in finding.ops:
         line = line_of(trace, ops[at].call)
         times[line] = times.get(line, 0.0) + found.account.exclusive_us[at]
-    return times
+    idle = sum(found.account.gaps[at].us for at in finding.gaps)
+    return times if idle <= sum(times.values()) else {}
 
 
-def kernel_label(launch: Launch) -> str:
+def kernel_label(launch: Launch, longest: int = NAME) -> str:
     """A kernel's name as short as tells it from others: `tanh: vectorized_elementwise_kernel`."""
     name = visible(launch.function or launch.kernel, 400)
+    if name.startswith("_ZN"):  # no demangler reads it
+        name = _mangled(name)
     short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
     short = short.partition("(")[0].rpartition("::")[2] or name
     if short == "kernel" and (inside := re.search(r"\w+::kernel\b", launch.kernel)):
-        return in_the_middle(inside[0], NAME)
+        return in_the_middle(inside[0], longest)
     if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", launch.kernel)):
-        return in_the_middle(visible(inside[1]), NAME)
+        return in_the_middle(visible(inside[1]), longest)
     told = ""
     if _GENERIC.search(short):
         found = (match[1] or match[2] for match in _FUNCTOR.finditer(launch.kernel))
@@ -137,7 +158,16 @@ def kernel_label(launch: Launch) -> str:
     elif around := _LAMBDA.search(launch.kernel):
         told = around[1]
     short = f"{visible(told)}: {short}" if told else short
-    return in_the_middle(short, NAME)
+    return in_the_middle(short, longest)
+
+
+def _mangled(name: str) -> str:
+    """`Gemm` for `_ZN7cutlass6KernelINS_4conv4GemmI...`: a wrapper is called by what it runs."""
+    at, last = len("_ZN"), ""
+    while found := (_INSIDE if last in _WRAPPERS else _PART).match(name, at):
+        at = found.end() + int(found[1])
+        last = name[found.end() : at]
+    return last or name
 
 
 def program_answer(
@@ -161,48 +191,53 @@ def program_answer(
     step, account = found.step, found.account
     costly = found.costly
     rows = step_kernels(step, account, known)
-    shown = costly[: min(cards, top)]
-    first = _card(found, shown[0]) if shown else _healthy(found, rows)
+    lead = _lead(found, rows)
+    shown = costly[: max(0, min(cards, top) - (lead is not None))]
+    first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
         first,
         bars=_bars(account, rows),
         of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
         basis=_idle(account),
-        then=_then(found, costly),
+        then=_then(found, costly, 0 if lead else 1),
         missing=lacking(step.trace),
         next=next_command,
     )
+    slowed = (_SLOWED,) if step.trace.timed and account.busy < _IDLING else ()
+    points = (*found.notes, step.said, *slowed, *_without_lines(found, known or {}))
     return Answer(
         headline(found),
-        cards=(first, *(_card(found, each) for each in shown[1:])),
-        points=tuple(
-            visible(each) for each in (*found.notes, step.said) if each not in first.summary
-        ),
-        tables=(_kernels(rows, top, flags, step.word),),
+        cards=(first, *others),
+        points=tuple(visible(each) for each in points if each not in first.summary),
+        tables=(_kernels(rows, top, flags, step),),
         notes=tuple(map(visible, (*step.trace.notes, *notes))),
-        verdict=_most(found),
     )
 
 
-def _most(found: ProgramDiagnosis) -> str:
-    """The most to gain and its place, or that a kernel is at its roof, for the end of a long answer."""
-    for first in found.findings[:1]:
-        gain = saving(first, found.account.wall_us, interval=False).removeprefix("saves ")
-        head = "" if first.good else "Most to gain: "
-        said = (f"{head}{title_of(found, first)}", gain, _first(first))
-        return ", ".join(filter(None, said))
-    return ""
+def _without_lines(found: ProgramDiagnosis, known: Judged) -> Iterator[str]:
+    """How to get source lines of the findings' kernels, where reports have none."""
+    shapes = {at for each in found.costly for at in _shapes(found, each)}
+    profiles = [known[at][0] for at in shapes.intersection(known)]
+    bare = [x for x in profiles if x and {row.file for row in x.instructions} == {""}]
+    yield from {f"For source lines: {how}." for x in bare if (how := line_information(x))}
 
 
 def title_of(found: ProgramDiagnosis, finding: StepFinding) -> str:
     """A finding's title, with kernels named as the table names them."""
-    ops, shapes = found.step.ops, found.step.trace.shapes
-    times = Counter(ops[at].shape for at in finding.ops if ops[at].kind == "kernel").most_common()
-    launches = [shapes[shape] for shape, _ in times]
+    launches = [found.step.trace.shapes[at] for at in _shapes(found, finding)]
+    if launches and finding.good:
+        short = kernel_label(launches[0], 32)
+        return visible(finding.title).replace(visible(launches[0].function), short)
     if launches and finding.title.endswith(name := f" in {launches[0].function}"):
         labels = list(dict.fromkeys(map(kernel_label, launches)))
         return f"{visible(finding.title.removesuffix(name))} in {shortlist(labels, 1)}"
     return visible(finding.title)
+
+
+def _shapes(found: ProgramDiagnosis, finding: StepFinding) -> list[int]:
+    """The finding's kernels by their places in `Trace.shapes`, those launched most first."""
+    ops = (found.step.ops[at] for at in finding.ops)
+    return [at for at, _ in Counter(op.shape for op in ops if op.kind == "kernel").most_common()]
 
 
 def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
@@ -249,24 +284,25 @@ def headline(found: ProgramDiagnosis) -> str:
     return " · ".join(visible(part) for part in parts if part)
 
 
-def saving(found: StepFinding, wall_us: float, *, whole: bool = True, interval: bool = True) -> str:
+def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
     """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`; without the `whole`,
     `saves at most 31 ms`. Of the first, where cases tell (diagnosis/achieved.py): `saves about 30 of
     46.6 ms (21 to 35)`; `(21 or more)` where that reaches the whole."""
     if found.good:
         return "nothing to gain"
     wall = units.duration(wall_us)
-    of = f" of {wall}" if whole else f"{units.THIN_SPACE}{_unit(wall_us)}"
+    unit = units.THIN_SPACE + wall.rpartition(units.THIN_SPACE)[2]
+    of = f" of {wall}" if whole else unit
     if found.measured_us is not None:
         if not found.measured_us:
             return "no gain when tried"
         if whole:
-            return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{units.THIN_SPACE}{_unit(wall_us)}"
+            return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{unit}"
         return f"saves {_in_unit(found.measured_us, wall_us)}{of}, measured"
     if found.expected_us is not None:
         low, likely, high = (_in_unit(each, wall_us, rough=True) for each in found.expected_us)
         to = f"to {high}" if found.expected_us[2] < _MOST_OF * wall_us else "or more"
-        return f"saves about {likely}{of}{f' ({low} {to})' if whole and interval else ''}"
+        return f"saves about {likely}{of}{f' ({low} {to})' if whole else ''}"
     return f"saves at most {_in_unit(found.ceiling_us, wall_us)}{of}"
 
 
@@ -280,7 +316,10 @@ def _in_unit(part_us: float, wall_us: float, digits: int = 2, rough: bool = Fals
     return units.count(value) if value >= 100 and not rough else units.significant(value, digits)
 
 
-def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) -> Card:
+def _card(
+    found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES, known: Judged | None = None
+) -> Card:
+    made = {made_by(found.step.trace.shapes[at].kernel) for at in _shapes(found, finding)}
     return Card(
         state="roof" if finding.good else "slow",
         bottleneck=visible(finding.rule),
@@ -288,8 +327,8 @@ def _card(found: ProgramDiagnosis, finding: StepFinding, lines: int = _LINES) ->
         gain=saving(finding, found.account.wall_us),
         confidence=finding.confidence,
         summary=visible(finding.summary),
-        where=_where(found, finding, lines),
-        do=steps_of(finding),
+        where=(*_where(found, finding, lines), *_hottest(found, finding, known or {})),
+        do=() if finding.good and made <= {*CALL} else steps_of(finding),
     )
 
 
@@ -302,69 +341,70 @@ def steps_of(finding: StepFinding) -> tuple[str, ...]:
     return tuple(shown_step(step, visible) for step in steps)
 
 
-def _healthy(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card:
-    """The card of a step of which no finding would save time; `kernels` are those of the step."""
+def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None:
+    """The first card where that is no finding's: nothing was found, or most of the step is in kernels
+    that were not profiled or are at a roof, beside which findings save little. Else None."""
     good = next((each for each in found.findings if each.good), None)
-    if good is not None:
+    if good is not None and not found.costly:
         return _card(found, good)
-    ruled = sum(each.outcome == "ruled out" for each in found.considered)
-    told = [
-        f"{counted(ruled, 'known cause')} of lost time {'is' if ruled == 1 else 'are'} ruled out"
-    ]
-    left = {each.bottleneck for each in found.considered if each.outcome != "ruled out"}
-    if names := [f'"{rule.TITLE}"' for name, rule in step_rules().items() if name in left]:
-        told.append(f"the trace holds too little for {shortlist(names, 3)}")
-    summary = f"{'; '.join(told)}." if found.considered else "No known cause of lost time shows."
-    head, gain = "Nothing stands out", "no known cause"
-    advice: tuple[str, ...] = ()
     wall, idle = found.account.wall_us, sum(gap.us for gap in found.account.gaps)
-    copied = sum(part.us for part in found.account.parts if part.key == "copy")
-    if copied >= _MUCH_IDLE * wall:
-        copies = [op.path for op in found.step.ops if op.kind == "copy"]
-        said = f"{counted(len(copies), 'copy', 'copies')} ({units.listed([*dict.fromkeys(copies)])}) that no kernel hides"
-        summary += f" {said} take {units.duration(copied)} ({units.percent(copied / wall, 2)}): fewer would save some of it."
+    first = next((each.ceiling_us for each in found.costly), 0.0) / (wall or 1.0)
+    word, most = found.step.word, max(DOMINANT.value, first / _MINOR)
+    state: State = "together"
+    head, gain, advice = "Nothing stands out", "no known cause", tuple[str, ...]()
+    summary = "No known cause of lost time shows."
     # what counters say of a library's kernels is no advice, so they are not missed
     unseen = [k for k in kernels if not k.verdict and made_by(k.launch.kernel) != "library"]
     hidden = sum(each.share for each in unseen)
     longest = next(iter(kernels), None)
     told_of = longest.verdict.primary if longest and longest.verdict else None
-    if longest and longest.share >= DOMINANT.value and (told_of or _own(longest.launch)):
-        name, share = kernel_label(longest.launch), units.percent(longest.share, 2)
-        head = f"{name} takes {share} of the {found.step.word}"
+    judged = sum(each.share for each in kernels if each.verdict)
+    name = longest.launch.kernel if longest and longest.share >= most else ""
+    takes = (
+        f"{kernel_label(longest.launch)} takes {units.percent(longest.share, 2)} of the {word}"
+        if longest
+        else ""
+    )
+    other = longest and kernel_class(longest.launch).id == "other" and made_by(name) not in CALL
+    own = name and (authored(name) or other)
+    if hidden >= most and (judged or (own and not found.costly)):
+        unknown = f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled"
+        head = takes if own else unknown
         gain = "a trace does not show why"
-        command = f"ncu-toolkit profile --kernel {shell_word(longest.launch.function)} -- PROGRAM"
-        advice = (Advice("Profile this kernel with counters", command),)
-        if told_of:
-            theirs = made_by(longest.launch.kernel) in CALL
-            gain = "only another call avoids it" if theirs else "no known cause"
-            summary, advice = visible(told_of.summary), told_of.advice
-    elif any(each.verdict for each in kernels) and hidden >= DOMINANT.value:
-        head = f"{units.percent(hidden, 2)} of the {found.step.word} is in kernels that were not profiled"
-        gain = "a trace does not show why"
-        most = [f"{kernel_label(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
-        summary = f"The longest are {units.listed(most)}. {summary}"
-        word = shell_word("|".join(dict.fromkeys(k.launch.function for k in unseen[:3])))
-        command = f"ncu-toolkit profile --kernel {word} -- PROGRAM"
-        advice = (Advice("Profile these kernels with counters", command),)
+        names = [f"{kernel_label(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
+        summary = f"Longest: {units.listed(names)}."
+        named = shell_word("|".join(dict.fromkeys(k.launch.function for k in unseen[:3])))
+        command = f"ncu-toolkit profile --kernel {named} -- PROGRAM"
+        advice = (Advice("Profile them with counters", command),)
+    elif found.costly:
+        roofs: dict[tuple[str, str], float] = {}
+        for each in kernels:
+            told = each.verdict.primary if each.verdict else None
+            roof = load_rules()[told.bottleneck].ROOF if told else None
+            if told and roof and (told.good or not told.weight):
+                key = (each.kind, roof.words)
+                roofs[key] = roofs.get(key, 0.0) + each.share
+        if sum(roofs.values()) < most:
+            return None
+        whole = units.percent(sum(roofs.values()), 2)
+        head = f"{whole} of the {word} is at or near a roof of the GPU"
+        state, gain = "roof", "little to gain"
+        (kind, limit), part = max(roofs.items(), key=lambda each: each[1])
+        summary = f"{kind} ({units.percent(part, 2)}) are limited by {limit}. What follows is about the rest."
+    elif longest and told_of and name:
+        head, summary, advice = takes, visible(told_of.summary), told_of.advice
+        if made_by(name) in CALL:
+            gain = "only another call avoids it"
     elif wall and idle >= _MUCH_IDLE * wall:
-        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {found.step.word}"
+        head = f"GPU idle for {units.percent(idle / wall, 2)} of the {word}"
         gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
+    elif 0 < judged < most:
+        gain = f"only {units.percent(judged, 2)} was profiled"
     return Card(
-        state="together",
-        bottleneck="none",
-        title=head,
-        gain=gain,
-        confidence="medium",
-        summary=summary,
+        state=state, bottleneck="none", title=head, gain=gain, confidence="medium", summary=summary,
         do=tuple(shown_step(step, visible) for step in advice),
-    )
-
-
-def _own(launch: Launch) -> bool:
-    """Whether the program's author can have written the kernel."""
-    other = kernel_class(launch).id == "other"
-    return authored(launch.kernel) or (other and made_by(launch.kernel) not in CALL)
+    )  # fmt: skip
 
 
 def _longest_gap(found: ProgramDiagnosis) -> str:
@@ -375,9 +415,8 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
     if not 0 <= gap.before < len(ops):
         return f"{said}."
     op = ops[gap.before]
-    other = {"copy": "a copy", "set": "a memset"}.get(op.kind)
+    line, other = line_of(trace, op.call), {"copy": "a copy", "set": "a memset"}.get(op.kind)
     what = other or kernel_label(trace.shapes[op.shape])
-    line = line_of(trace, op.call)
     return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
 
 
@@ -396,11 +435,23 @@ def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[Co
     return tuple(lines)
 
 
-def _then(found: ProgramDiagnosis, costly: Sequence[StepFinding]) -> tuple[tuple[str, ...], ...]:
-    """The two causes after the first, and what all of them save together."""
-    wall = found.account.wall_us
-    then = costly[1:CARDS]
-    rows = [(title_of(found, x), saving(x, wall, whole=False), _first(x)) for x in then]
+def _hottest(found: ProgramDiagnosis, finding: StepFinding, known: Judged) -> Iterator[CodeLine]:
+    """The line inside a kernel that costs most, where a report tells it."""
+    for profile, verdict in (known[at] for at in _shapes(found, finding) if at in known):
+        if profile and verdict.primary.bottleneck == finding.rule:
+            own = [x for x in lines_of(profile, verdict.primary) if own_code(x.path)]
+            yield from (replace(x, sass="") for x in own[:1])
+            return
+
+
+def _then(
+    found: ProgramDiagnosis, costly: Sequence[StepFinding], start: int
+) -> tuple[tuple[str, ...], ...]:
+    """The causes after the first card's, and what all of them save together."""
+    wall, rows = found.account.wall_us, []
+    for x in costly[start:CARDS]:
+        place = visible("".join(x.where[:1]))
+        rows.append((title_of(found, x), saving(x, wall, whole=False), place))
     if len(costly) > 1 and found.together_us > 0:
         left = _in_unit(max(0.0, wall - found.together_us), wall)
         more = f"these and {len(costly) - CARDS} more"
@@ -410,19 +461,9 @@ def _then(found: ProgramDiagnosis, costly: Sequence[StepFinding]) -> tuple[tuple
     return tuple(rows)
 
 
-def _unit(wall_us: float) -> str:
-    return units.duration(wall_us).rpartition(units.THIN_SPACE)[2]
-
-
-def _first(finding: StepFinding) -> str:
-    return visible(finding.where[0]) if finding.where else ""
-
-
 def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...]:
-    """Whole percents, as a finding says them. Idle time is one bar; kernels of no class have names."""
-    wall = account.wall_us
-    if not wall:
-        return ()
+    """The parts of the step, at most _BARS. Idle time is one; kernels of no class have names."""
+    wall = account.wall_us or 1.0
     times: dict[str, float] = {}
     labels = {}
     parts = [(x.key, visible(x.label), x.us) for x in account.parts if x.key != "other"]
@@ -438,10 +479,9 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     named = large[:most]
     shown = [(labels[key], times[key] / wall) for key in named]
     left = sum(times[key] for key in ordered if key not in named)
-    if left > 0:
+    if left >= _SMALL / 2 * wall:
         shown.append(("other", left / wall))
-    shares = [(label, round(share, 2)) for label, share in shown]
-    return tuple(UnitBar(label, label, 0.0, busy=share) for label, share in shares if share)
+    return tuple(UnitBar(label, label, 0.0, busy=share) for label, share in shown)
 
 
 def _idle(account: Account) -> str:
@@ -467,46 +507,62 @@ def lacking(trace: Trace) -> str:
     return f"The trace does not show {either}{remedy}." if unknown else ""
 
 
-def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, whole: str) -> Table:
+def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -> Table:
     """A row for each kernel of one name, whatever its grids."""
     alike: dict[str, list[StepKernel]] = {}
     for each in kernels:
         alike.setdefault(each.launch.kernel, []).append(each)
     rows = sorted(alike.values(), key=lambda row: -_time(row))
+    lines = {row[0].line for row in rows}
+    left, rows = rows[top:], rows[:top]
+    labels = [kernel_label(row[0].launch, _LONGEST) for row in rows]
+    names = dict(zip(map(id, rows), cut_apart(labels, NAME), strict=True))
+    profiled = sum(each.us for each in kernels if each.verdict)
 
     def grid(row: Sequence[StepKernel]) -> str:
         return extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids"
 
-    def share(row: Sequence[StepKernel]) -> str:
-        return whole_percent(sum(each.share for each in row))
+    def kind(row: Sequence[StepKernel]) -> str:
+        return "" if kernel_class(row[0].launch).id == "other" else visible(row[0].kind)
+
+    def line(row: Sequence[StepKernel]) -> str:
+        return visible(row[0].line) if len(lines) > 1 or len(rows) == 1 else ""
+
+    def verdict(row: Sequence[StepKernel]) -> str:
+        """Of the grid with most time that a report tells of."""
+        first = next((each.verdict.primary for each in row if each.verdict), None)
+        if first is None:
+            return "not profiled" if profiled else ""
+        if first.bottleneck == UNKNOWN:
+            return "no finding"
+        own = made_by(row[0].launch.kernel) not in CALL or not step.trace.timed
+        told = not first.good and own and sum(x.share for x in row) >= _WORTH
+        gain = f", {factor_text(first.speedup)}" if told and first.speedup else ""
+        return f"{title(first.bottleneck)}{gain}"
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
-        Spec("kernel", cell=lambda row: kernel_label(row[0].launch), numeric=False, code=True, name=True, shortest=24),
-        Spec("grid", cell=grid, numeric=False, gives_way=1),
-        Spec("class", cell=lambda row: visible(row[0].kind), numeric=False, gives_way=3),
-        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row)), gives_way=2),
+        Spec("kernel", cell=lambda row: names[id(row)], numeric=False, code=True, name=True, shortest=24),
+        Spec("grid", cell=grid, numeric=False, gives_way=2),
+        Spec("class", cell=kind, numeric=False, gives_way=1),
+        Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row))),
         Spec("time", cell=lambda row: units.duration(_time(row))),
-        Spec("share", cell=lambda row: Cell(share(row), tone="strong")),
-        Spec("line", cell=lambda row: visible(row[0].line), numeric=False, code=True, gives_way=4, shortest=16),
-        Spec("verdict", "verdict, speedup", cell=_verdict, numeric=False, gives_way=5, shortest=12),
+        Spec("share", cell=lambda row: Cell(whole_percent(sum(x.share for x in row)), tone="strong")),
+        Spec("line", cell=line, numeric=False, code=True, gives_way=4, shortest=16),
+        Spec("verdict", "verdict, at best", "the speedup is of the kernel alone, at best", cell=verdict, numeric=False, gives_way=5, shortest=12),
     )  # fmt: skip
-    left = rows[top:]
-    note = ""
+    notes = []
     if left:
         more = "1 more kernel takes" if len(left) == 1 else f"{len(left)} more kernels take"
-        note = f"{more} {units.duration(sum(map(_time, left)))}"
-        note += f"; --top {len(rows)} shows all." if flags else "."
-    return table(f"Kernels of the {whole}", columns, rows[:top], note)
+        shows = f"; --top {len(alike)} shows all" if flags else ""
+        notes.append(f"{more} {units.duration(sum(map(_time, left)))}{shows}.")
+    if len(lines) == 1 and len(rows) > 1 and all(lines):
+        notes.append(f"All are launched at {visible(lines.pop())}.")
+    total = sum(each.us for each in kernels)
+    if 0 < profiled < (1 - _SMALL / 2) * total:
+        part = units.percent(profiled / total, 2)
+        notes.append(f"Kernels with {part} of the kernel time were profiled.")
+    return table(f"Kernels of the {step.word}", columns, rows, " ".join(notes))
 
 
 def _time(row: Sequence[StepKernel]) -> float:
     return sum(each.us for each in row)
-
-
-def _verdict(row: Sequence[StepKernel]) -> str:
-    """Of the grid with most time that a report tells of."""
-    first = next((each.verdict.primary for each in row if each.verdict), None)
-    if first is None:
-        return ""
-    gain = f", {factor_text(first.speedup)}" if first.speedup and not first.good else ""
-    return f"{title(first.bottleneck)}{gain}"

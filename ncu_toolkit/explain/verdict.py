@@ -94,7 +94,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         waits=_waits(profile),
         roof=resource_name(room.resource) if room else "",
         headroom=room.factor if room else None,
-        where=tuple(_where(profile, finding)) if launch.single else (),
+        where=tuple(lines_of(profile, finding)) if launch.single else (),
         do=_steps(finding.advice[:ADVICE], then) if advised else (),
         expect=sentences(finding.look_for) if slow else "",
         also=_also(diagnosis) if slow else "",
@@ -309,7 +309,7 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
 
 
-def _where(profile: Profile, finding: Finding) -> Iterator[CodeLine]:
+def lines_of(profile: Profile, finding: Finding) -> Iterator[CodeLine]:
     """The line that costs most, and the verdict's own where neither that is it nor the line where
     warps wait for it."""
     hottest, waiting = _hottest(profile, finding)

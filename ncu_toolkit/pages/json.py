@@ -210,7 +210,6 @@ def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
 
 def program_document(programs: Programs, top: int | None = None) -> str:
     """Programs by their traces, with the `top` kernels of each step."""
-    from ncu_toolkit.analysis.program import notes_of
 
     return _document(
         "program",
@@ -223,7 +222,7 @@ def program_document(programs: Programs, top: int | None = None) -> str:
             {
                 "file": visible(each.path),
                 **_program(found, each.known, top),
-                "notes": _plain((*found.notes, *found.step.trace.notes, *notes_of(each, found))),
+                "notes": _plain((*found.notes, *found.step.trace.notes, *each.notes)),
             }
             for each, found in programs.found
         ],

@@ -29,10 +29,10 @@ from ncu_toolkit.document.card import (
     in_the_middle,
     whole_percent,
 )
-from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text
+from ncu_toolkit.document.tables import Cell, Spec, Table, number, table, text, without_empty
 from ncu_toolkit.document.views import BarChart, Fact, FindingView, Fold, ProgramView
 from ncu_toolkit.explain import program
-from ncu_toolkit.explain.sections import gain_cell, spec, verdict_cell
+from ncu_toolkit.explain.sections import spec, verdict_cell
 from ncu_toolkit.model import Launch
 from ncu_toolkit.model.program import (
     AccountPart,
@@ -48,6 +48,7 @@ from ncu_toolkit.pages.page_view import NOT_FOUND, considered_table, evidence_ta
 from ncu_toolkit.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.choice import LaunchGroup, groups
 from ncu_toolkit.program.classes import kernel_class
+from ncu_toolkit.program.step import range_name
 from ncu_toolkit.render.html import program_page
 
 #: Tiles narrower than this part of the step are shown as one: a pixel of a wide screen.
@@ -118,7 +119,8 @@ def program_view(found: ProgramDiagnosis, known: program.Known | None = None) ->
     first, *facts = program.headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book, saved[0])
-    card = program.program_answer(found, known).cards[0]
+    answer = program.program_answer(found, known)
+    card = answer.cards[0]
     whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
     return ProgramView(
         first[:1].upper() + first[1:] if not trace.program else first,
@@ -136,7 +138,7 @@ def program_view(found: ProgramDiagnosis, known: program.Known | None = None) ->
         launches,
         _order(found, rows, linked),
         tuple(_folds(found)),
-        (*map(visible, found.notes), program.lacking(trace)),
+        (*answer.points, program.lacking(trace)),
         tuple(map(visible, trace.notes)),
         tuple(page_view(book, profile) for profile in book.run.profiles),
     )
@@ -350,7 +352,7 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
         held = bisect_right(own, mark.end) - bisect_left(own, mark.start)
         open_ = outer.setdefault(key, [])
         if 0 < held < _WHOLE * many and not (open_ and mark.start < open_[-1][1]):
-            name = trace.names[mark.name]
+            name = range_name(trace.names[mark.name])
             if kind == "operator":  # without the shapes of its inputs
                 name = name.removeprefix(_BACKWARD).partition(" [")[0]
             open_.append((mark.start, mark.end, visible(name, _NAME)))
@@ -373,7 +375,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
     def share(line: str) -> Cell:
         return number(times[line] / wall if wall and line in times else None, "fraction", none)
 
-    none = "it launches nothing of this"
+    none = "it launches nothing of this, or the cost is idle time"
     specs: list[Spec[str]] = [
         spec("Line", lambda line: text(line, code=True), words=True),
         spec("Time", lambda line: number(times.get(line), "us", none)),
@@ -384,7 +386,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         visible(each.summary),
         each.confidence,
         each.good,
-        Cell(program.saving(each, wall, interval=False), each.ceiling_us, bar=part),
+        Cell(program.saving(each, wall), each.ceiling_us, bar=part),
         tuple(map(visible, each.arithmetic)),
         program.steps_of(each),
         "",
@@ -486,24 +488,15 @@ def _launches(
         which, us = max(times.items(), key=lambda item: item[1], default=(-1, 0.0))
         return (program.title_of(found, costly[which]), us) if us else ("", 0.0)
 
-    def none(why: str) -> Cell:
-        return Cell("–", None, why, tone="muted")
-
-    unreported = none("no report of this kernel")
-
     def verdict(group: LaunchGroup) -> Cell:
-        return (
-            verdict_cell(book.card(known[group.shape][0])) if group.shape in known else unreported
-        )
-
-    def gain(group: LaunchGroup) -> Cell:
-        return gain_cell(known[group.shape][1].primary) if group.shape in known else unreported
+        told = known.get(group.shape)
+        return verdict_cell(book.card(told[0])) if told else Cell("not profiled", tone="muted")
 
     causes = {id(group): cause(group) for group in rows[:GROUPS_SHOWN]}
 
     def us(group: LaunchGroup) -> Cell:
-        us = causes[id(group)][1]
-        return number(us, "us") if us else none("nothing found that would save some of it")
+        us, why = causes[id(group)][1], "nothing found that would save some of it"
+        return number(us, "us") if us else Cell("–", None, why, tone="muted")
 
     specs: list[Spec[LaunchGroup]] = [
         Spec("kernel", "Kernel", numeric=False, cell=name),
@@ -515,7 +508,6 @@ def _launches(
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
         Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
         Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(causes[id(group)][0])),
-        Spec("predicted", "Predicted", "estimated speedup if the bottleneck were removed", cell=gain),
         Spec("grid", "Grid", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).grid)))),
         Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block)))),
     ]  # fmt: skip
@@ -526,14 +518,8 @@ def _launches(
         f"Kernels of the {found.step.word}", specs, rows[:GROUPS_SHOWN], note, key="launches"
     )
     lacks = {"grid", "block"} if "shapes" in trace.lacks else set()
-    lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck", "predicted"}
-    told = {
-        column.key
-        for at, column in enumerate(made.columns)
-        if any(row[at].text for row in made.rows)
-    }
-    lacks |= set() if "cause" in told else {"saves"}
-    shown = made.only(lambda _, column: column.key in told - lacks)
+    lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck"}
+    shown = without_empty(made).only(lambda _, column: column.key not in lacks)
     return replace(shown, sortable=True)
 
 

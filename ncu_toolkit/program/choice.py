@@ -32,10 +32,6 @@ class ChosenLaunch:
     """Its place in `Step.ops`: of median time in its group."""
     number: int
     """Its number among all kernels of the process."""
-    of_function: int
-    """Its number among the process's launches of the same function."""
-    in_graph: bool
-    """Whether it is launched as part of a CUDA graph, which ncu must take apart to see it."""
 
 
 def groups(step: Step, account: Account) -> tuple[LaunchGroup, ...]:
@@ -85,25 +81,18 @@ def choose(
         sorted(group.ops, key=lambda place: ops[place].us)[(len(group.ops) - 1) // 2]
         for group in taken
     ]
-    numbers = _numbers(step, {id(ops[place]) for place in typical})
+    numbers = _numbers(step)
     return tuple(
-        ChosenLaunch(group, place, *numbers[id(ops[place])], ops[place].node > 0)
+        ChosenLaunch(group, place, numbers[id(ops[place])])
         for group, place in zip(taken, typical, strict=True)
     )
 
 
-def _numbers(step: Step, wanted: set[int]) -> dict[int, tuple[int, int]]:
-    """Numbers of launches, by `id`, in the process and of their function."""
+def _numbers(step: Step) -> dict[int, int]:
+    """Numbers of launches in the process, by `id`."""
     process = step.ops[0].process
     kernels = [op for op in step.trace.ops if op.kind == "kernel" and op.process == process]
     known = sum(op.call >= 0 for op in kernels)
     if known > KNOWN * len(kernels):  # as the host queued them; nodes of a graph by start
         kernels.sort(key=lambda op: op.call)
-    found: dict[int, tuple[int, int]] = {}
-    counts: dict[str, int] = {}
-    for number, op in enumerate(kernels):
-        function = step.trace.shapes[op.shape].function
-        if id(op) in wanted:
-            found[id(op)] = number, counts.get(function, 0)
-        counts[function] = counts.get(function, 0) + 1
-    return found
+    return {id(op): number for number, op in enumerate(kernels)}

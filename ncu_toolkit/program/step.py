@@ -138,7 +138,7 @@ class _Run:
     def step(self) -> Step:
         steps = self._groups("step")
         if steps:
-            return self._of_marks(steps[0], "The program marks its steps")
+            return self._of_marks(steps[0], "Step: as the program marks it")
         ranges = self._groups("range")
         repeat = self._repeats() or self._between_loads()
         for marks in ranges:
@@ -148,7 +148,7 @@ class _Run:
                 if len(names) > 1 and _PARTS.search(min(names)):
                     return self._whole()  # layer 0, layer 1, ...: of one pass
                 name = min(names) if len(names) == 1 else _NUMBER.sub("N", min(names))
-                return self._of_marks(marks, f'The program marks it by the NVTX range "{name}"')
+                return self._of_marks(marks, f'Step: the NVTX range "{range_name(name)}"')
         if repeat is None:
             return self._whole()
         period, times, stop = repeat
@@ -157,16 +157,27 @@ class _Run:
             if len(passes) < REPEATS or held < MOST:
                 return self._whole()
             name = self.trace.names[passes[0].name].removeprefix(MODULE)
-            return self._of_marks(passes, f"The program calls its module {name} for each step")
+            return self._of_marks(passes, f"Step: a call of the module {name}")
         if self._goes_on(int(times[0]), stop):
             return self._whole()
         graphs = self._graphs(int(times[0]))
         if graphs and len(graphs) < 0.6 * len(times):  # what repeats are nodes of a graph
-            return self._of_marks(graphs, "The program launches a CUDA graph for each step")
-        alike = "operation" if period == 1 else units.counted(period, "operation")
-        said = f"The program does the same {alike} {len(times)} times"
+            return self._of_marks(graphs, "Step: a launch of a CUDA graph")
+        said = self._repeat(period, int(times[-2]), int(times[-1]))
         step = self._step(times, stop, "repeats", said)
         return step if len(step.windows) >= 5 or step.spread <= 1 else self._whole()
+
+    def _repeat(self, period: int, begin: int, end: int) -> str:
+        """What repeats, and what repeats in it from `begin` to `end`: frames of a batch, layers."""
+        at = (self.start >= begin) & (self.start < end)
+        many = "launches" if self.kernel[at].all() else "launches and copies"
+        said = f"Step: {units.counted(period, 'launch', many)} that repeat{'s' * (period == 1)}"
+        code, time = self.code[at], self.time[at]
+        inner = _stretch(self.np, code, time)
+        if inner and time[inner[1] : inner[2]].sum() >= ALIKE * time.sum():
+            times = units.count((inner[2] - inner[1]) // inner[0])
+            said += f"; it holds {times} repeats of {units.counted(inner[0], 'launch', many)}"
+        return said
 
     # ---- marks
 
@@ -510,6 +521,11 @@ class _Run:
         if first:
             said += f" after the first {units.counted(first, 'operation')}, among which modules were loaded"
         return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)
+
+
+def range_name(name: str) -> str:
+    """`jit_f` for XLA's `XlaModule:#hlo_module=jit_f,program_id=7#`."""
+    return re.sub(r"^\w*:?#(?:\w+=)?([^,#]+).*", r"\1", name)
 
 
 def _mean(np: Any, took: Array) -> float:

@@ -121,9 +121,8 @@ def brief(shown: Answer) -> str:
 
 
 def _brief_card(rank: int, card: Card) -> Iterator[str]:
-    found = (
-        f"{card.title} ({card.bottleneck}): {', '.join(filter(None, (card.gain, card.sureness)))}"
-    )
+    cause = f" ({card.bottleneck})" * (card.bottleneck != "none")
+    found = f"{card.title}{cause}: {', '.join(filter(None, (card.gain, card.sureness)))}"
     yield f"{rank}. {' · '.join(card.head) or found}"
     if card.head:
         yield f"   {found}"

@@ -250,7 +250,7 @@ class Fitted:
             """The width once all is cut that is cut before the next column is left out."""
             last = self._columns[going[0]].shortest if going else 0
             cut = [
-                least
+                (least if last or not going else max(least, min(size, 2 * SHORTEST)))
                 if i == 0
                 else min(size, self._columns[i].shortest or size)
                 if last or (self._columns[i].gives_way and self._columns[i].code)
@@ -331,8 +331,10 @@ def card_lines(
         yield from _place("where" if at == 0 else "and", place, width, links)
     if card.called:
         yield from _labelled("called", Text(card.called), width)
+    several = len(card.do) > 1
     for number, step in enumerate(card.do, 1):
-        yield from _labelled("do" if number == 1 else "", Text(f"{number}. {step}"), width, 3)
+        text = Text(f"{number}. {step}" if several else step)
+        yield from _labelled("do" if number == 1 else "", text, width, 3 * several)
     for at, line in enumerate(_columns(card.then, width - _LABEL)):
         yield from _labelled("" if at else "then", line, width)
     for label, said in card.said:

@@ -175,11 +175,8 @@ def test_where_the_step_goes_is_said_as_elsewhere() -> None:
     ):
         parts = tuple(AccountPart(f"k{at}", f"k{at}", us, 1) for at, us in enumerate(busy))
         bars = explain.program_answer(gpt(account=replaced(gpt().account, parts))).cards[0].bars
-        assert all(
-            abs(bar.busy - us / 100) <= 0.00501 for bar, us in zip(bars[:5], busy, strict=False)
-        )
+        assert 0.995 < sum(bar.busy for bar in bars) < 1.000001
         assert len(bars) <= 6
-        assert all(round(bar.busy * 100, 6).is_integer() for bar in bars)
 
 
 def replaced(account: Account, parts: tuple[AccountPart, ...]) -> Account:
@@ -230,7 +227,11 @@ def test_a_report_gives_its_kernel_a_verdict() -> None:
     known = {1: (profile, diagnose(profile))}
     table = explain.program_answer(gpt(), known).tables[0]
     at = [column.key for column in table.columns].index("verdict")
-    assert [bool(row[at].text) for row in table.rows] == [False, True, False, False]
+    none = "not profiled"
+    assert [row[at].text == none for row in table.rows] == [True, False, True, True]
+    assert plain(table.note) == "Kernels with 15 % of the kernel time were profiled."
+    kernel = [column.key for column in explain.program_answer(gpt()).tables[0].columns]
+    assert "verdict" not in kernel, "a trace alone has no verdicts"
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "brief", "html"])
@@ -279,10 +280,7 @@ def test_a_healthy_step_says_so() -> None:
     )
     text = shown(explain.program_answer(healthy(considered=ruled)))
     assert "Nothing stands out" in text
-    assert (
-        '2 known causes of lost time are ruled out; the trace holds too little for "Copies between host and device".'
-        in " ".join(text.split())
-    )
+    assert "No known cause of lost time shows." in text
     assert "saves" not in text
     assert "then" not in text
     bare = explain.program_answer(healthy())
@@ -459,10 +457,9 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is
     found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
     card = explain.program_answer(found).cards[0]
     assert plain(card.title) == "mine takes 95 % of the run"
+    assert plain(card.summary).startswith("Longest: mine (95 %)")
     assert card.gain == "a trace does not show why"
-    assert card.do == (
-        "Profile this kernel with counters: ncu-toolkit profile --kernel mine -- PROGRAM",
-    )
+    assert card.do == ("Profile them with counters: ncu-toolkit profile --kernel mine -- PROGRAM",)
     (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
     torch = Launch("void at::native::gather<4>(int)", "at::native::gather", (64, 1, 1), (256, 1, 1))
     slow = "Blocks are short."
@@ -485,9 +482,65 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is
         part = ProgramDiagnosis(step=part, account=account_of(part), findings=())
         card = explain.program_answer(part, {0: (profile, Diagnosis((finding,)))}).cards[0]
         assert plain(card.title) == title
+        assert title != "Nothing stands out" or plain(card.gain) == "only 32 % was profiled"
     assert "mid (34 %)" in plain(card.summary)
     assert "--kernel 'mid|at::native::gather'" in card.do[0]
     library = Launch("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn", (64, 1, 1), (256, 1, 1))
     step = msgspec.structs.replace(step, trace=msgspec.structs.replace(trace, shapes=(library,)))
     found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
     assert explain.program_answer(found).cards[0].title == "Nothing stands out"
+
+
+def test_what_most_of_the_step_goes_into_leads_where_findings_are_small() -> None:
+    """Products at their roof, or kernels without counters, come before a finding of 5 %."""
+    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
+    small = gpt(findings=(OPTIMIZER,), together_us=2_400.0)
+    roof = Finding("tensor-pipe", "Busy.", "medium", (), None, (), (), good=True)
+    answer = explain.program_answer(small, {0: (profile, Diagnosis((roof,)))})
+    first, second = answer.cards
+    assert plain(first.title) == "67 % of the step is at or near a roof of the GPU"
+    assert first.sureness == "if all work is needed"
+    assert first.then[0][0] == OPTIMIZER.title
+    assert second.title == OPTIMIZER.title
+    slow = Finding("tail-effect", "Uneven.", "low", (), None, (), ())
+    first, _ = explain.program_answer(small, {1: (profile, Diagnosis((slow,)))}).cards
+    assert plain(first.title) == "80 % of the step is in kernels that were not profiled"
+    (large, *_) = explain.program_answer(gpt(), {1: (profile, Diagnosis((slow,)))}).cards
+    assert large.title == FP32.title
+
+
+def test_a_speedup_is_told_of_ones_own_kernels_that_matter() -> None:
+    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
+    finding = Finding("tail-effect", "Uneven.", "low", (), 2.0, (), ())
+    known = {at: (profile, Diagnosis((finding,))) for at in range(4)}
+    found = gpt()
+    names = ("nvjet_sm90_hsh", "own", "own2", "own3")
+    shapes = tuple(Launch(name, name, (4, 1, 1), (256, 1, 1)) for name in names)
+    trace = msgspec.structs.replace(found.step.trace, shapes=shapes)
+    times = (31_200.0, 6_500.0, 500.0, 100.0)
+    step = msgspec.structs.replace(found.step, trace=trace)
+    account = msgspec.structs.replace(found.account, exclusive_us=times)
+    found = msgspec.structs.replace(found, step=step, account=account)
+    table = explain.program_answer(found, known).tables[0]
+    assert [row[-1].text for row in table.rows] == ["Tail effect", "Tail effect, 2.0×", "Tail effect", "Tail effect"]  # fmt: skip
+
+
+def test_a_step_that_the_host_holds_up_is_said_to_be_slowed_by_tracing() -> None:
+    idle = msgspec.structs.replace(gpt().account, exclusive_us=(9_000.0, 1.0, 1.0, 1.0))
+    assert "Tracing slows" in shown(explain.program_answer(gpt(account=idle)))
+    assert "Tracing slows" not in shown(explain.program_answer(gpt()))
+
+
+def test_the_share_of_a_line_is_of_what_the_finding_is_about() -> None:
+    """A finding of idle time has no share of the GPU's time beside its lines."""
+    late = msgspec.structs.replace(FP32, gaps=(0,), ops=(3,))
+    first = explain.program_answer(gpt(findings=(late,))).cards[0]
+    assert [line.cost for line in first.where] == ["", ""]
+
+
+def test_a_name_that_no_demangler_reads_is_its_functions() -> None:
+    mangled = (
+        "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblockE"
+    )
+    launch = Launch(mangled, mangled, (1, 1, 1), (1, 1, 1))
+    assert explain.kernel_label(launch) == "ImplicitGemmConvolution"

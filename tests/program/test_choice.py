@@ -59,9 +59,6 @@ def test_numbers_find_the_launch_in_another_run() -> None:
         for launch in chosen(step):
             op = step.ops[launch.op]
             assert kernels[launch.number] is op, name
-            function = trace.shapes[op.shape].function
-            same = [each for each in kernels if trace.shapes[each.shape].function == function]
-            assert same[launch.of_function] is op
             assert launch.op in launch.group.ops
 
 
@@ -87,11 +84,6 @@ def test_a_collective_is_never_chosen() -> None:
         step.trace.shapes[group.shape].kernel == programs.ALL_REDUCE
         for group in groups(step, account_of(step))
     )
-
-
-def test_work_in_a_graph_is_marked() -> None:
-    assert all(launch.in_graph for launch in chosen(find_step(programs.graphs())))
-    assert not any(launch.in_graph for launch in chosen(find_step(programs.loader())))
 
 
 def test_the_typical_launch_has_the_median_time() -> None:

@@ -13,7 +13,7 @@ from program_traces import Machine
 
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.model.program import Op, Step, Trace
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.program.step import find_step, range_name
 
 
 def check(step: Step) -> Step:
@@ -188,8 +188,8 @@ def test_marks_come_first(name: str) -> None:
     assert step.launches == 985
     ending = " 1 step that loaded modules left out."
     said = {
-        "step marks": "The program marks its steps;",
-        "iteration": 'The program marks it by the NVTX range "iteration";',
+        "step marks": "Step: as the program marks it;",
+        "iteration": 'Step: the NVTX range "iteration";',
     }
     assert step.said == said[name] + ending
 
@@ -274,7 +274,7 @@ def test_other_work_between_steps_is_left_out_and_said() -> None:
                 machine.launch(letter, 30)
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 7
-    assert step.said == "The program marks its steps; 1 stretch with other work left out."
+    assert step.said == "Step: as the program marks it; 1 stretch with other work left out."
 
 
 def test_of_two_processes_the_busier() -> None:
@@ -384,7 +384,7 @@ def test_ranges_with_numbers_are_one_range() -> None:
                 machine.launch("k", 50, machine.random.randrange(1, 900))
     step = check(find_step(machine.trace()))
     assert step.how == "marked"
-    assert step.said.startswith('The program marks it by the NVTX range "iteration N"')
+    assert step.said.startswith('Step: the NVTX range "iteration N"')
 
 
 def test_the_layers_of_one_pass_are_no_steps() -> None:
@@ -476,7 +476,7 @@ def test_layers_within_a_call_of_a_module_are_no_steps(passes: int) -> None:
     assert step.how == ("marked" if passes == 5 else "whole")
     if passes == 5:
         assert step.launches == 84
-        assert step.said == "The program calls its module Transformer_0 for each step."
+        assert step.said == "Step: a call of the module Transformer_0."
 
 
 def test_layers_before_a_head_are_no_steps_where_one_pass_was_recorded() -> None:
@@ -533,3 +533,18 @@ def test_batches_that_come_four_at_once(regular: bool) -> None:
         assert "4 are taken together" in step.said
     else:
         assert step.wall_us < 5000
+
+
+def test_what_repeats_in_a_step_is_said() -> None:
+    frames = sequence(("abc" * 10 + "Z") * 6)
+    assert (
+        find_step(frames).said
+        == "Step: 31 launches that repeat; it holds 10 repeats of 3 launches."
+    )
+    assert find_step(sequence("abcdef" * 6)).said == "Step: 6 launches that repeat."
+    assert find_step(programs.gpt()).said.startswith("Step: 987 launches and copies that repeat")
+
+
+def test_a_range_is_named_without_what_a_compiler_adds() -> None:
+    assert range_name("XlaModule:#hlo_module=jit_f,program_id=7#") == "jit_f"
+    assert range_name("train step #3") == "train step #3"
