@@ -23,7 +23,7 @@ from ncu_toolkit.diagnosis.engine import call_of
 from ncu_toolkit.diagnosis.kernel import CALL, made_by
 from ncu_toolkit.diagnosis.program_rules import _double, _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
-from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID
+from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID, SMALL
 from ncu_toolkit.diagnosis.rules import step_rules, title
 from ncu_toolkit.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.diagnosis.switches import switches_for
@@ -378,7 +378,7 @@ def _kernels(
 def _promises(launch: Launch, finding: Finding) -> bool:
     """Whether who calls a kernel can have what its finding saves, not only its author. Many small calls
     of a library that could be one are a cause of the step."""
-    made, small = made_by(launch.kernel), finding.bottleneck in (GRID, "launch-overhead")
+    made, small = made_by(launch.kernel), finding.bottleneck in SMALL
     return made not in CALL or (made in call_of(finding) and not (made == "library" and small))
 
 

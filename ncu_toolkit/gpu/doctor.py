@@ -344,5 +344,5 @@ def works(checks: tuple[MachineCheck, ...]) -> dict[str, bool]:
         "bench": gpu,
         "profile a ladder": gpu and counters,
         "profile a program": reading and counters and there("driver"),
-        "probe": state.get("CUPTI") == "ok" and there("driver"),
+        "probe": state.get("recorder") == "ok" and there("driver"),
     }

@@ -200,8 +200,8 @@ def test_a_unit_that_keeps_most_of_its_work_is_still_a_roof() -> None:
 
 NUMBER = re.compile(r"(?<![\w.×-])(\d[\d\u2009]*(?:\.\d+)?)(\u2009?%)?(?![\w])")
 #: Figures of a sentence that are no measurement: lanes of a warp, bytes of the widest access and
-#: bits of a half, what the best kernels reach, and the rate at which blocks start.
-STATED = (32.0, 16.0, fp32_pipe.BEST.value, tensor_pipe.BEST.value, time_model.BLOCK_STARTS)
+#: bits of a half, and what the best kernels reach.
+STATED = (32.0, 16.0, fp32_pipe.BEST.value, tensor_pipe.BEST.value)
 #: A part of a warp's time: some of what was measured, by the instructions that are its cause.
 OF_TIME = re.compile(r"^[^.;]*\b(time|waiting for the data|in the queue)")
 
@@ -234,6 +234,7 @@ def unmeasured(finding: Finding, profile: Profile) -> list[float]:
     if active and duration:
         values += [min(1.0, active / (1 - min(0.9, time_model.FLOOR_US / duration)))]
     launches = [float(profile.context.launch_count)] if profile.context else []
+    launches += [float(profile.launch.blocks), float(profile.launch.threads_per_block)]
     known = [*values, *STATED, *launches, float(profile.device.sm_count)]
     known += [1 - a for a in values] + [1 / (1 - a) for a in values if a < 1]
     known += [a * b for a, b in product(values, values)] + [

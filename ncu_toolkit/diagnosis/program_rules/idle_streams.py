@@ -38,6 +38,8 @@ from ncu_toolkit.diagnosis.thresholds import Threshold
 
 #: The cause of a step of one launch, or of the author's own kernels: what counters call it.
 GRID: Final = "grid-too-small"
+#: Causes that many small calls of a library have, of which it could make one.
+SMALL: Final = (GRID, "launch-overhead")
 TITLE: Final = "Grids that do not fill the GPU"
 FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
 LONG: Final = Threshold(

@@ -45,8 +45,8 @@ CONFIRMED_BY: Final = ()
 CODE_RANK: Final = 9
 #: What the kernel's author does, and then what its caller does.
 SPLIT: Final = (
-    "Split each block's loop (over K, elements, candidates) over more blocks, by a second dimension of the grid: at least one block "
-    "per SM, better several. A second pass combines the parts, or carries from chunk to chunk of a scan.",
+    "Split each block's loop (over K, elements, candidates) over more blocks, by a second dimension of the grid. "
+    "There should be several blocks per SM. A second pass combines the parts, or carries from chunk to chunk of a scan.",
     "Or give each thread fewer results. One that a thread computes in a loop of its own, such as a row, goes to a warp or a block.",
     "If nothing can be split, run independent kernels beside it in streams.",
 )

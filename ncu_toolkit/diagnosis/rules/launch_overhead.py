@@ -36,7 +36,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, may_be_cupys, percent
 from ncu_toolkit.diagnosis.rules._launch import shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
-from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, FLOOR_US, RESOURCES
+from ncu_toolkit.diagnosis.time_model import FLOOR_US, RESOURCES
 from ncu_toolkit.model import Finding
 
 TITLE: Final = "Launch or block overhead"
@@ -143,8 +143,8 @@ def find(k: Kernel) -> Outcome:
             f"{ratio} if only this is fixed, {percent(saved)} of the time saved.",
         ),
         (
-            "Merge it with the launches beside it: fuse their work, so that intermediate results stay in registers, or loop inside one kernel "
-            "where it is launched again and again.",
+            "Fuse it with the launches beside it, so that intermediate results stay in registers. "
+            "Where it is launched again and again, loop inside one kernel.",
             "Or capture the sequence in a CUDA graph.",
         ),
         "Fewer and longer launches for the same result.",
@@ -180,7 +180,7 @@ def _short_blocks(k: Kernel) -> Outcome:
     blocks = f"{units.counted(k.launch.blocks, 'block')} of {units.counted(k.launch.threads_per_block, 'thread')}"
     pace = f"The {blocks} are so short that the SMs wait for new ones ({starts} start in a cycle). No unit is busy, and SMs"
     if k.model.busy("blocks") >= SATURATED.value:
-        pace = f"The {blocks} end as fast as the GPU can start new ones ({starts} in a cycle, of at most {BLOCK_STARTS:g}). SMs"
+        pace = f"The {blocks} end as fast as the GPU starts new ones, {starts} a cycle. SMs"
     return k.finding(
         f"{pace} hold only {percent(fill)} of the warps they could.",
         Removal(

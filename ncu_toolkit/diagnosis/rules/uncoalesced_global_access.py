@@ -228,10 +228,10 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
         wide = "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once."
         return first, wide
     axis, column = _SWAP.get(k.language, _SWAP["cuda"])
-    slow = f"Neighbouring lanes are {LINE} bytes or more apart, as where their index runs along the slow axis: let"
+    slow = f"Neighbouring lanes are {LINE} bytes or more apart, as where their index runs along the slow axis. "
     fields = "If each lane reads a structure of its own, store each field in its own array."
     return (
-        f"{slow if stride >= LINE else 'Let'} {axis}{where}.",
+        f"{slow * (stride >= LINE)}Let {axis}{where}.",
         column,
         *(fields,) * (k.language != "triton"),
     )

@@ -100,7 +100,7 @@ def find(k: Kernel) -> Outcome:
         removal,
         (measured, uniform, "lanes_predicated_on issue_active kind_share:control"),
         (
-            "Sort or bin the items before, by the path that they take or by the length of their loops, so that lanes of a warp have the same. "
+            "Sort or bin the items by the path that they take, or by the length of their loops, so that lanes of a warp agree. "
             "Or compact the active ones.",
             "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
             "Compute both sides of short branches, and select.",
