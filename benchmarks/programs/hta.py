@@ -1,7 +1,7 @@
-"""python -m benchmarks.programs.hta VENV [--sealed]: what HolisticTraceAnalysis says of the same traces.
+"""python -m benchmarks.programs.hta VENV: what HolisticTraceAnalysis says of the same traces.
 
 HTA reads PyTorch's traces, so each recording is written as one. VENV is made, with HTA in it, where it
-is not there (an index of packages is needed). Writes recordings/hta.json: for each program parts (0-1)
+is not there (an index of packages is needed). Adds to recordings/hta.json what is not there: for each program parts (0-1)
 of its time, {"host wait", "kernel wait", "other": idle time by HTA's causes, "memory", "communication",
 "computation": of the busy time by HTA's kinds, "largest": its largest kernel}. score.py has the rule by
 which that names a cause.
@@ -99,11 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.programs.hta")
     parser.add_argument("venv", type=Path)
     parser.add_argument("--recordings", type=Path, default=score.FOLDER / "recordings")
-    parser.add_argument(
-        "--sealed", action="store_true", help="the sealed half, whose rows are added"
-    )
     given = parser.parse_args()
-    which = "sealed" if given.sealed else "development"
     to = given.recordings / "hta.json"
     known = json.loads(to.read_text()) if to.is_file() else {}
     with tempfile.TemporaryDirectory() as made:
@@ -111,7 +107,7 @@ def main() -> int:
         folder.mkdir()
         for path in sorted(given.recordings.glob("*.before.ncu-trace")):
             name = path.name.partition(".")[0]
-            if score.half(name) == which:
+            if name not in known:
                 (folder / f"{name}.json").write_text(json.dumps(kineto(read_trace(path))))
         command = [str(_python(given.venv)), "-c", ANALYSE, str(folder), str(said)]
         exact = {**os.environ, "HTA_DISABLE_NS_ROUNDING": "1"}  # kernels of a microsecond

@@ -328,6 +328,11 @@ def _ncu(program: RecordedProgram) -> Said:
     return named, saved * _biggest(program)[1], None
 
 
+def _asked(says: Callable[[RecordedProgram], Said], program: RecordedProgram) -> bool:
+    """Whether a rival was asked about a program."""
+    return bool({_ncu: program.stock, _hta: program.hta}.get(says, True))
+
+
 def _hta(program: RecordedProgram) -> Said:
     """HolisticTraceAnalysis: the largest part of the program's time."""
     parts = program.hta
@@ -440,7 +445,7 @@ def document(
         *(
             row(who, given)
             for who, says in RIVALS.items()
-            if (given := cases([p for p in programs if says is not _ncu or p.stock], says))
+            if (given := cases([p for p in programs if _asked(says, p)], says))
         ),
         row("best constant", constant(mine)),
         row("ncu-toolkit, with the ceiling for what is expected", cases(programs, ceilings)),
