@@ -65,10 +65,10 @@ _PATTERNS: Final[Mapping[Language, str]] = {
     "library": r"^(void )?(cub|thrust|cudnn|cublas|cublasLt|cusparse|cufft|cutensor_internal_namespace|\w+__5x_cudnn)::|^_ZN17cutlass__5x_cudnn"
                r"|^(void )?cutlass::Kernel2?<cutlass_\d+_|^cutlass(3x_sm)?_?(\d+_)?(tensorop|simt|wmma)_|^cudnn_generated_|^nvjet_"
                r"|^sm\d+_xmma_|^nccl(Dev)?Kernel_|^(maxwell|volta|turing|ampere)_((fp16|bf16|int8)_)?[a-z0-9]*(gemm|scudnn|cudnn)_"
-               r"|\bloadstore_modifier_t\b|\bcublas[A-Z]\w+(Params|Tensor)\w*<|\bcudnnKernelDataType_t\b|\bgetrf_params_<"
+               r"|\bloadstore_modifier_t\b|\bcublas[A-Z]\w+(Params|Tensor)\w*<|\bcudnnKernelDataType_t\b|\bgetrf_(wo_pivot_)?params_<"
                r"|^(void )?((sgemm_largek_lds64|transpose_readWrite_alignment_kernel|scal_kernel_val|epilogue::impl::globalKernel|elemWiseRNNcell"
                r"|((im|ex)plicit|precomputed)_convolve_sgemm|convolve_common_engine_\w+|ipiv_lower_(diag|small))<"
-               r"|(batch_trsm_left_kernel|kernel_trsm_l_mul32|[dw]grad_(alg\d_)?engine|scal_kernel<\w+,)[< ]\w+, [(int)]*\d"
+               r"|((batch_)?trsm_left_kernel|kernel_trsm_l_mul32|[dw]grad_(alg\d_)?engine|scal_kernel<\w+,)[< ]\w+, [(int)]*\d"
                r"|potrf_alg2_|xxtrf4_set_info_ker|ipiv_64_to_32_ker)",
 }  # fmt: skip
 _NAMES: Final = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}

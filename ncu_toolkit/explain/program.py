@@ -147,7 +147,9 @@ def kernel_label(launch: Launch, longest: int = NAME) -> str:
         name = _mangled(name)
     short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
     short = short.partition("(")[0].rpartition("::")[2] or name
-    if short == "kernel" and (inside := re.search(r"\w+::kernel\b", launch.kernel)):
+    if short == "kernel" and (
+        inside := re.search(r"\w+::kernel\b|(?<=\bkernel<)\w+(?=<)", launch.kernel)
+    ):
         return in_the_middle(inside[0], longest)
     if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", launch.kernel)):
         return in_the_middle(visible(inside[1]), longest)

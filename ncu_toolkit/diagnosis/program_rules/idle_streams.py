@@ -109,6 +109,9 @@ def find(s: StepFacts) -> StepOutcome:
                 "Launch what does not need each other side by side: on streams (torch.cuda.Stream), or in one batched call.",
                 "Or give each launch more to do: a larger batch.",
             ),
+            xla=(
+                "Do more in one call: jax.vmap over what does not need each other's results, or more right-hand sides in one solve.",
+            ),
         ),
     )
     if not grid:

@@ -45,7 +45,9 @@ _CUDA: Final = (
     "Capture the step in a CUDA graph, and launch that.",
     "Merge small kernels, or give each more work.",
 )
-_LARGER: Final = "Or give each launch more work: a larger batch."
+_LARGER: Final = (
+    "Or give each launch more work: a larger batch, or all items of a loop in one call."
+)
 _ADVICE: Final = {
     "torch": ('Compile the model, or what launches: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.', _LARGER),
     "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
@@ -54,10 +56,11 @@ _ADVICE: Final = {
     "numba": ("Merge small kernels, or give each more work.",
               "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
 }  # fmt: skip
+_LOOP: Final = "Where a loop makes the same calls for each item: one call for all, over an array with a dimension more."
 #: For steps that do not wait for the GPU, and for those that do.
 _CUPY: Final = (
-    ("Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture.",),
-    ("Fuse calls by cupy.fuse or a RawKernel.",
+    (_LOOP, "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture."),
+    (_LOOP, "Fuse calls by cupy.fuse or a RawKernel.",
      "What waits for a value or a size (boolean masks, nonzero, float()) cannot be captured in a CUDA graph: replace it first."),
 )  # fmt: skip
 
