@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final, Literal, Self, TypeVar
 
 from ncu_toolkit.core import units
@@ -92,6 +93,12 @@ CALL: Final[Mapping[Language, tuple[str, ...]]] = {
              "Fuse it with its neighbours by cupy.fuse or an ElementwiseKernel."),
     "library": ("The kernel is a library's. Change the call: another routine, data type or layout.",),
 }  # fmt: skip
+#: Headers of the CUDA toolkit, in which no line is one to change.
+TOOLKIT: Final = re.compile(
+    r"(_functions\.h(pp)?|_intrinsics\.hpp|_helpers\.h|cuda_(fp|bf)16\.hpp|mma\.hpp)$|[/\\]cooperative_groups[/\\]"
+    r"|[/\\](local[/\\]cuda[^/\\]*|targets[/\\][^/\\]+|CUDA[/\\]v[\d.]+|nvidia[/\\]cu\w+)[/\\]include[/\\]"
+    r"|[/\\](cub|thrust)[/\\](agent|block|detail|device|grid|system|thread|warp)[/\\]"
+)
 #: How a kernel gets line information. Triton's always has it.
 _LINES: Final[Mapping[Language, str]] = {
     "cuda": "compile with -lineinfo",
@@ -485,9 +492,9 @@ class Kernel:
     def locate(
         self, weight: Callable[[Instruction], float], what: str, count: int = 3
     ) -> tuple[Location, ...]:
-        """The instructions that hold most of `what`, with their shares, heaviest first."""
-        rows = self.instructions
-        return _locations(rows, {i: weight(row) for i, row in enumerate(rows)}, what, count)
+        """The lines that hold most of `what`, with their shares, heaviest first (`_locations`)."""
+        weights = {i: weight(row) for i, row in enumerate(self.instructions)}
+        return _locations(self.profile, weights, what, count)
 
     def locate_executed(
         self, wanted: str | Callable[[str], bool], what: str, count: int = 3
@@ -519,7 +526,7 @@ class Kernel:
         what = f"the {figures.reason_name(reason)} samples{late}"
         if reason == "wait":
             what = "the samples that wait for the instruction before"
-        return _locations(rows, weights, what, 3)
+        return _locations(self.profile, weights, what, 3)
 
     # What several rules ask of a launch
 
@@ -577,17 +584,40 @@ def by_cause(rows: Sequence[Instruction], weights: Sequence[Weight]) -> list[Wei
 
 
 def _locations(
-    rows: Sequence[Instruction], weights: Mapping[int, float], what: str, count: int
+    profile: Profile, weights: Mapping[int, float], what: str, count: int
 ) -> tuple[Location, ...]:
-    total = sum(weights.values())
+    """The lines with most weight, each with its heaviest instruction; instructions where lines are
+    not known. The toolkit's header gives way to the line before it in the code, which calls it, and
+    a line with nothing but a closing brace is left out."""
+    rows, total, caller = profile.instructions, sum(weights.values()), None
     if total <= 0:
         return ()
-    told = by_cause(rows, [weights.get(i, 0.0) for i in range(len(rows))])
-    some = [(i, w) for i, w in enumerate(told) if w > 0]
-    return tuple(
-        Location(rows[i].file, rows[i].line, rows[i].address, rows[i].sass, w / total, what)
-        for i, w in sorted(some, key=lambda item: -item[1])[:count]
+    headers = {file for file in {row.file for row in rows} if TOOLKIT.search(file)}
+    lines: dict[tuple[str, int], dict[int, float]] = {}
+    for i, w in enumerate(by_cause(rows, [weights.get(i, 0.0) for i in range(len(rows))])):
+        row = rows[i]
+        if row.file in headers:
+            row = caller or row
+        elif row.file:
+            caller = row
+        if w > 0:
+            lines.setdefault((row.file, row.line if row.file else i), {})[i] = w
+    ranked = sorted(lines.items(), key=lambda item: -sum(item[1].values()))
+    told = (
+        (file, line if file else 0, rows[max(own, key=own.__getitem__)], sum(own.values()) / total)
+        for (file, line), own in ranked
+        if not closing(profile.sources, file, line)
     )
+    return tuple(
+        Location(file, line, row.address, row.sass, share, what)
+        for file, line, row, share in islice(told, count)
+    )
+
+
+def closing(sources: Mapping[str, str], file: str, line: int) -> bool:
+    """Whether a line is known to hold nothing but a closing brace."""
+    text = sources.get(file, "").splitlines()[max(0, line - 1) : line]
+    return bool(text) and not text[0].partition("//")[0].strip("}; \t")
 
 
 def keep(share: float, left: float) -> float:

@@ -10,7 +10,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import shortlist
-from ncu_toolkit.diagnosis.kernel import CALL, authored, line_information, made_by
+from ncu_toolkit.diagnosis.kernel import CALL, TOOLKIT, authored, line_information, made_by
 from ncu_toolkit.diagnosis.program import DOMINANT
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.rules.unknown import ID as UNKNOWN
@@ -48,6 +48,8 @@ _LINES: Final = 2
 _MOST_OF: Final = 0.9
 #: Part of the step (0-1) from which idle time and copies of a step without a finding are told.
 _MUCH_IDLE: Final = 0.05
+#: Part (0-1) of what a line is named for, below which it is no place to look, or its share no news.
+_PLACE: Final = 0.1
 #: Spread of the steps' times above which the shortest and the longest are told.
 _STEADY: Final = 0.2
 _IDLE: Final = "idle: "
@@ -427,21 +429,23 @@ def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[Co
     wall, times = found.account.wall_us, line_times(found, finding)
     lines = []
     for place in finding.where[:most]:
-        share = times.get(place, 0.0) / wall if wall else 0.0
+        us = times.get(place, 0.0)
+        share = us / wall if us >= _PLACE * sum(times.values()) and wall else 0.0
         of = f"the {found.step.word}" if share else ""
         path, _, line = visible(place).rpartition(":")
-        if path and line.isdecimal():
-            lines.append(CodeLine(path, int(line), "", "", share, of))
-        else:
-            lines.append(CodeLine("", 0, "", visible(place), share, of))
+        known = (
+            (path, int(line), "", "") if path and line.isdecimal() else ("", 0, "", visible(place))
+        )
+        lines.append(CodeLine(*known, share, of))
     return tuple(lines)
 
 
 def _hottest(found: ProgramDiagnosis, finding: StepFinding, known: Judged) -> Iterator[CodeLine]:
-    """The line inside a kernel that costs most, where a report tells it."""
+    """The line inside a kernel that costs most, where a report tells one that holds enough."""
     for profile, verdict in (known[at] for at in _shapes(found, finding) if at in known):
         if profile and verdict.primary.bottleneck == finding.rule:
             own = [x for x in lines_of(profile, verdict.primary) if own_code(x.path)]
+            own = [x for x in own if x.share >= _PLACE and not TOOLKIT.search(x.path)]
             yield from (replace(x, sass="") for x in own[:1])
             return
 

@@ -13,7 +13,7 @@ from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import engine, figures, kernel, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
-from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, missing
+from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, closing, missing
 from ncu_toolkit.diagnosis.rules import load_rules, title, unknown
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
 from ncu_toolkit.document.card import (
@@ -50,11 +50,6 @@ CODE: Final = 160
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
 #: Callers above the user's line that a card names.
 _CALLERS: Final = 3
-#: Endings of the CUDA toolkit's own headers that wrap single instructions.
-WRAPPERS: Final = (
-    "_functions.hpp", "_functions.h", "_intrinsics.hpp", "_helpers.h", "cuda_fp16.hpp",
-    "cuda_bf16.hpp", "mma.hpp",
-)  # fmt: skip
 #: What of a report its figures come from, in words; keys are those of SECTIONS in rules/_support.py.
 _INPUTS: Final[Mapping[str, str]] = {
     "stalls": "stall reasons", "issue_active": "issue slots", "opcodes": "instruction counts",
@@ -346,7 +341,9 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
     for at, (row, weight) in enumerate(zip(rows, weights, strict=True)):
         if weight:
             lines.setdefault(_place(row), {})[at] = weight
-    own = max(lines.values(), key=lambda found: sum(found.values()))
+    ranked = sorted(lines.values(), key=lambda found: -sum(found.values()))
+    code = (x for x in ranked if not closing(profile.sources, *_place(rows[min(x)])))
+    own = next(code, ranked[0])
     shown = heaviest = max(own, key=lambda at: own[at])
     parts: list[Part] = [(weight, {at}) for at, weight in own.items()]
     enough = sum(own.values())
@@ -445,7 +442,7 @@ def _late(
     ]
     if sum(n for n, _ in parts) < LATE * sum(own.values()):
         return None
-    if not rows[best].file.endswith(WRAPPERS):
+    if not kernel.TOOLKIT.search(rows[best].file):
         return best, parts
     # A wrapper in a header of the CUDA toolkit is no line to change; the wait for it may be.
     wait = index - 1 if index else index

@@ -10,7 +10,7 @@ import diagnosis_cases as cases
 import pytest
 
 from ncu_toolkit.diagnosis.engine import diagnose, nearest
-from ncu_toolkit.diagnosis.kernel import Kernel, language
+from ncu_toolkit.diagnosis.kernel import TOOLKIT, Kernel, language
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules._launch import loads_in_flight
 from ncu_toolkit.diagnosis.rules.shared_instruction_pressure import patch_side
@@ -491,3 +491,35 @@ def test_lanes_that_combine_already_are_not_told_to() -> None:
     advice = " ".join(found("atomic-contention", case).advice)
     assert "each warp reduces its values already." in advice
     assert "__reduce_add_sync" not in advice
+
+
+def test_places_are_lines_of_ones_own_that_hold_code() -> None:
+    """The instructions of a line count together. A header of the CUDA toolkit gives way to the line
+    that calls it, and a closing brace to the next line."""
+    own, header = "/src/app/a.cu", "/usr/local/cuda/include/device_atomic_functions.hpp"
+    rows = [
+        {**SCATTERED, "file": file, "line": line}
+        for file, line in ((own, 3), (own, 1), (own, 1), (own, 2), (header, 112), (header, 112))
+    ]
+    stalls = {"selected": 1.0, "wait": 1.0, "lg_throttle": 6.0}
+    profile = cases.build({"stalls": stalls, "instructions": [*rows, rows[0], rows[0], rows[0]]})
+    profile = replace(profile, sources={own: "x = y[i];\nadd(x, i);\n}  // end\n"})
+    finding = cases.outcome("uncoalesced-global-access", profile)
+    assert isinstance(finding, Finding)
+    assert [(place.file, place.line) for place in finding.locations] == [(own, 2), (own, 1)]
+    assert [round(9 * place.share) for place in finding.locations] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("file", "known"),
+    [
+        ("cuda_fp16.hpp", True),
+        ("/usr/local/cuda-12.8/targets/x86_64-linux/include/mma.h", True),
+        ("/opt/venv/nvidia/cu13/include/cccl/cub/block/block_reduce.cuh", True),
+        ("C:\\CUDA\\v12.8\\include\\crt\\sm_90_rt.hpp", True),
+        ("/src/cuda/include/kernels.cuh", False),
+        ("/src/thrust/engine.cu", False),
+    ],
+)
+def test_headers_of_the_toolkit_are_known(file: str, known: bool) -> None:
+    assert bool(TOOLKIT.search(file)) == known
