@@ -20,8 +20,8 @@ from ncu_toolkit.document.card import (
     CodeLine,
     State,
     UnitBar,
+    about,
     cut_apart,
-    factor_text,
     in_the_middle,
     whole_percent,
 )
@@ -62,7 +62,7 @@ _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
-_SLOWED: Final = "Tracing slows a step in which the GPU idles, by 18 % (median of 20 programs) and up to 63 %: compare shares, not milliseconds."
+_SLOWED: Final = "Tracing slows such a step, by 18 % (median of 20 programs) and up to 63 %."
 #: Functions of which each instance does something else, which the name of a functor tells.
 _GENERIC: Final = re.compile(
     r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
@@ -117,9 +117,8 @@ def step_kernels(
         for at in group.ops:
             times[line_of(trace, ops[at].call)] += ops[at].end - ops[at].start
         line = max(times, key=times.__getitem__, default="")
-        verdict = (known or {}).get(group.shape)
+        said = (known or {}).get(group.shape, (None, None))[1]
         share, kind = group.us / (account.wall_us or 1.0), kernel_class(launch).label
-        said = verdict[1] if verdict else None
         found.append(StepKernel(launch, kind, len(group.ops), group.us, share, line, said))
     return tuple(found)
 
@@ -207,7 +206,7 @@ def program_answer(
         missing=lacking(step.trace),
         next=next_command,
     )
-    slowed = (_SLOWED,) if step.trace.timed and account.busy < _IDLING else ()
+    slowed = (_SLOWED,) * _idling(found)
     points = (*found.notes, step.said, *slowed, *_without_lines(found, known or {}))
     return Answer(
         headline(found),
@@ -288,34 +287,48 @@ def headline(found: ProgramDiagnosis) -> str:
     return " · ".join(visible(part) for part in parts if part)
 
 
-def saving(found: StepFinding, wall_us: float, *, whole: bool = True) -> str:
-    """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`; without the `whole`,
-    `saves at most 31 ms`. Of the first, where cases tell (diagnosis/achieved.py): `saves about 30 of
-    46.6 ms (21 to 35)`; `(21 or more)` where that reaches the whole."""
-    if found.good:
+def _idling(found: ProgramDiagnosis) -> bool:
+    """Whether tracing slows the step, so that gains are told as shares of it."""
+    return found.step.trace.timed and found.account.busy < _IDLING
+
+
+def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True) -> str:
+    """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`, of an idling one `66 %
+    of the step`; without the `whole`, `31 ms`, `66 %`. Of the first, where cases tell
+    (diagnosis/achieved.py): `about 30 of 46.6 ms (21 to 35)`; `(21 or more)` where that is the whole."""
+    if finding.good:
         return "nothing to gain"
-    wall = units.duration(wall_us)
-    unit = units.THIN_SPACE + wall.rpartition(units.THIN_SPACE)[2]
-    of = f" of {wall}" if whole else unit
-    if found.measured_us is not None:
-        if not found.measured_us:
+    wall_us, shares, (unit, of) = found.account.wall_us, _idling(found), _whole(found)
+    of = of if whole else unit
+    if finding.measured_us is not None:
+        if not finding.measured_us:
             return "no gain when tried"
-        if whole:
-            return f"measured {_in_unit(wall_us, wall_us)} → {_in_unit(wall_us - found.measured_us, wall_us, 3)}{unit}"
-        return f"saves {_in_unit(found.measured_us, wall_us)}{of}, measured"
-    if found.expected_us is not None:
-        low, likely, high = (_in_unit(each, wall_us, rough=True) for each in found.expected_us)
-        to = f"to {high}" if found.expected_us[2] < _MOST_OF * wall_us else "or more"
-        return f"saves about {likely}{of}{f' ({low} {to})' if whole else ''}"
-    return f"saves at most {_in_unit(found.ceiling_us, wall_us)}{of}"
+        if whole and not shares:
+            return f"measured {_in_unit(wall_us, found)} → {_in_unit(wall_us - finding.measured_us, found, 3)}{unit}"
+        return f"saves {_in_unit(finding.measured_us, found)}{of}, measured"
+    if finding.expected_us is not None:
+        low, likely, high = (_in_unit(each, found, rough=True) for each in finding.expected_us)
+        most, percent = finding.expected_us[2] >= _MOST_OF * wall_us, unit * shares
+        between = f"{low}{percent} or more" if most else f"{low} to {high}{percent}"
+        return f"saves about {likely}{of}{f' ({between})' * whole}"
+    return f"saves at most {_in_unit(finding.ceiling_us, found)}{of}"
 
 
-def _in_unit(part_us: float, wall_us: float, digits: int = 2, rough: bool = False) -> str:
-    """A time without its unit, in that of the whole: two `digits`, three where two would make it the
+def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
+    """What follows a gain: its unit, and what it is of."""
+    wall, shares = units.duration(found.account.wall_us), _idling(found)
+    unit = units.THIN_SPACE + ("%" if shares else wall.rpartition(units.THIN_SPACE)[2])
+    return unit, f"{unit} of the {found.step.word}" if shares else f" of {wall}"
+
+
+def _in_unit(us: float, found: ProgramDiagnosis, digits: int = 2, rough: bool = False) -> str:
+    """A time without its unit, in that of `_whole`: two `digits`, three where two would make it the
     whole, and all before the point unless it is `rough`."""
-    scale = next((scale for scale in (1e6, 1e3, 1.0) if wall_us >= scale * 0.9995), 1e-3)
-    value = part_us / scale
-    if float(f"{value:.{digits}g}") >= wall_us / scale:  # 12.8 of 12.9 s, not 13
+    wall = found.account.wall_us
+    scale = next((scale for scale in (1e6, 1e3, 1.0) if wall >= scale * 0.9995), 1e-3)
+    scale = wall / 100 if _idling(found) and wall else scale
+    value = us / scale
+    if float(f"{value:.{digits}g}") >= wall / scale:  # 12.8 of 12.9 s, not 13
         digits = 3
     return units.count(value) if value >= 100 and not rough else units.significant(value, digits)
 
@@ -328,7 +341,7 @@ def _card(
         state="roof" if finding.good else "slow",
         bottleneck=visible(finding.rule),
         title=title_of(found, finding),
-        gain=saving(finding, found.account.wall_us),
+        gain=saving(finding, found),
         confidence=finding.confidence,
         summary=visible(finding.summary),
         where=(*_where(found, finding, lines), *_hottest(found, finding, known or {})),
@@ -364,11 +377,8 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
     told_of = longest.verdict.primary if longest and longest.verdict else None
     judged = sum(each.share for each in kernels if each.verdict)
     name = longest.launch.kernel if longest and longest.share >= most else ""
-    takes = (
-        f"{kernel_label(longest.launch)} takes {units.percent(longest.share, 2)} of the {word}"
-        if longest
-        else ""
-    )
+    label = kernel_label(longest.launch) if longest else ""
+    takes = f"{label} takes {units.percent(longest.share if longest else 0.0, 2)} of the {word}"
     other = longest and kernel_class(longest.launch).id == "other" and made_by(name) not in CALL
     own = name and (authored(name) or other)
     if hidden >= most and (judged or (own and not found.costly)):
@@ -401,7 +411,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
             gain = "only another call avoids it"
     elif wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {word}"
-        gain = f"at most {_in_unit(idle, wall)} of {units.duration(wall)}"
+        gain = f"at most {_in_unit(idle, found)}{_whole(found)[1]}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     elif 0 < judged < most:
         gain = f"only {units.percent(judged, 2)} was profiled"
@@ -454,24 +464,24 @@ def _then(
     found: ProgramDiagnosis, costly: Sequence[StepFinding], start: int
 ) -> tuple[tuple[str, ...], ...]:
     """The causes after the first card's, and what all of them save together."""
-    wall, rows = found.account.wall_us, []
+    wall, rows, unit = found.account.wall_us, [], _whole(found)[0]
     for x in costly[start:CARDS]:
         place = visible("".join(x.where[:1]))
-        rows.append((title_of(found, x), saving(x, wall, whole=False), place))
+        rows.append((title_of(found, x), saving(x, found, whole=False), place))
     if len(costly) > 1 and found.together_us > 0:
-        left = _in_unit(max(0.0, wall - found.together_us), wall)
+        left = f"{_in_unit(max(0.0, wall - found.together_us), found)}{unit}"
         more = f"these and {len(costly) - CARDS} more"
         every = {2: "both", 3: "all three"}.get(len(costly), more)
-        now, space, unit = units.duration(wall).rpartition(units.THIN_SPACE)
-        rows.append((every, f"{now} → {left}{space}{unit} at best", ""))
+        now = f"{units.duration(wall).removesuffix(unit)} → {left}"
+        said = f"{left} of the {found.step.word} left" if _idling(found) else now
+        rows.append((every, f"{said} at best", ""))
     return tuple(rows)
 
 
 def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...]:
     """The parts of the step, at most _BARS. Idle time is one; kernels of no class have names."""
     wall = account.wall_us or 1.0
-    times: dict[str, float] = {}
-    labels = {}
+    times, labels = dict[str, float](), dict[str, str]()
     parts = [(x.key, visible(x.label), x.us) for x in account.parts if x.key != "other"]
     own = [each for each in kernels if kernel_class(each.launch).id == "other"]
     parts += [(f"other: {x.launch.kernel}", kernel_label(x.launch), x.us) for x in own]
@@ -525,15 +535,6 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
     names = dict(zip(map(id, rows), cut_apart(labels, NAME), strict=True))
     profiled = sum(each.us for each in kernels if each.verdict)
 
-    def grid(row: Sequence[StepKernel]) -> str:
-        return extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids"
-
-    def kind(row: Sequence[StepKernel]) -> str:
-        return "" if kernel_class(row[0].launch).id == "other" else visible(row[0].kind)
-
-    def line(row: Sequence[StepKernel]) -> str:
-        return visible(row[0].line) if len(lines) > 1 or len(rows) == 1 else ""
-
     def verdict(row: Sequence[StepKernel]) -> str:
         """Of the grid with most time that a report tells of."""
         first = next((each.verdict.primary for each in row if each.verdict), None)
@@ -543,18 +544,18 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
             return "no finding"
         own = made_by(row[0].launch.kernel) not in CALL or not step.trace.timed
         told = not first.good and own and sum(x.share for x in row) >= _WORTH
-        gain = f", {factor_text(first.speedup)}" if told and first.speedup else ""
+        gain = f", {about(first.speedup)}" if told and first.speedup else ""
         return f"{title(first.bottleneck)}{gain}"
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
         Spec("kernel", cell=lambda row: names[id(row)], numeric=False, code=True, name=True, shortest=24),
-        Spec("grid", cell=grid, numeric=False, gives_way=2),
-        Spec("class", cell=kind, numeric=False, gives_way=1),
+        Spec("grid", cell=lambda row: extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids", numeric=False, gives_way=2),
+        Spec("class", cell=lambda row: visible(row[0].kind) * (kernel_class(row[0].launch).id != "other"), numeric=False, gives_way=1),
         Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row))),
         Spec("time", cell=lambda row: units.duration(_time(row))),
         Spec("share", cell=lambda row: Cell(whole_percent(sum(x.share for x in row)), tone="strong")),
-        Spec("line", cell=line, numeric=False, code=True, gives_way=4, shortest=16),
-        Spec("verdict", "verdict, at best", "the speedup is of the kernel alone, at best", cell=verdict, numeric=False, gives_way=5, shortest=12),
+        Spec("line", cell=lambda row: visible(row[0].line) * (len(lines) > 1 or len(rows) == 1), numeric=False, code=True, gives_way=4, shortest=16),
+        Spec("verdict", "verdict", "how much faster the kernel alone would be", cell=verdict, numeric=False, gives_way=5, shortest=12),
     )  # fmt: skip
     notes = []
     if left:

@@ -474,7 +474,7 @@ class Location:
 class Finding:
     """One bottleneck found in one profile.
 
-    `speedup` is the predicted factor without this cause alone (>= 1, a bound), derived in
+    `speedup` is the predicted factor without this cause alone (>= 1, an estimate), derived in
     `arithmetic`; None where only the direction is known. `saved` = 1 - 1/speedup is the fraction of
     time that would go, 0 without a figure. `good` marks a roof reached with useful work."""
 

@@ -288,8 +288,7 @@ def _laid(
 
 def _savings(found: ProgramDiagnosis) -> tuple[_Saved, _Saved]:
     """What each finding saves of operations, and of gaps."""
-    of_op: _Saved = {}
-    of_gap: _Saved = {}
+    of_op, of_gap = _Saved(), _Saved()
     for at, each in enumerate(found.costly):
         part = part_saved(each, found.account)
         for op in each.ops:
@@ -386,7 +385,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         visible(each.summary),
         each.confidence,
         each.good,
-        Cell(program.saving(each, wall), each.ceiling_us, bar=part),
+        Cell(program.saving(each, found), each.ceiling_us, bar=part),
         tuple(map(visible, each.arithmetic)),
         program.steps_of(each),
         "",

@@ -257,8 +257,10 @@ def test_every_writer_shows_the_same(form: str) -> None:
 
 
 def test_gains_of_three_kinds() -> None:
-    def said(wall_us: float = 46_600.0, **changes: object) -> str:
-        return plain(explain.saving(msgspec.structs.replace(FP32, **changes), wall_us))
+    def said(wall_us: float = 46_600.0, busy: float = 1.0, **changes: object) -> str:
+        account = Account(wall_us, (), (), (busy * wall_us,))
+        finding = msgspec.structs.replace(FP32, **changes)
+        return plain(explain.saving(finding, gpt(account=account)))
 
     assert said() == "saves at most 27 of 46.6 ms"
     assert said(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (20 to 30)"
@@ -270,6 +272,13 @@ def test_gains_of_three_kinds() -> None:
     assert said(2_500_000.0, ceiling_us=120_000.0) == "saves at most 0.12 of 2.50 s"
     assert said(12_900.0, ceiling_us=12_830.0) == "saves at most 12.8 of 12.9 ms"
     assert said(812.0, ceiling_us=3.26) == "saves at most 3.3 of 812 µs"
+    assert said(busy=0.4) == "saves at most 58 % of the step"
+    assert said(busy=0.4, ceiling_us=46.5e3) == "saves at most 99.8 % of the step"
+    likely = (20e3, 26e3, 30e3)
+    assert said(busy=0.4, expected_us=likely) == "saves about 56 % of the step (43 to 64 %)"
+    likely = (20e3, 40e3, 46.6e3)
+    assert said(busy=0.4, expected_us=likely) == "saves about 86 % of the step (43 % or more)"
+    assert said(busy=0.4, measured_us=28_700.0) == "saves 62 % of the step, measured"
 
 
 def test_a_healthy_step_says_so() -> None:
@@ -522,12 +531,16 @@ def test_a_speedup_is_told_of_ones_own_kernels_that_matter() -> None:
     account = msgspec.structs.replace(found.account, exclusive_us=times)
     found = msgspec.structs.replace(found, step=step, account=account)
     table = explain.program_answer(found, known).tables[0]
-    assert [row[-1].text for row in table.rows] == ["Tail effect", "Tail effect, 2.0×", "Tail effect", "Tail effect"]  # fmt: skip
+    assert [row[-1].text for row in table.rows] == ["Tail effect", "Tail effect, about 2.0×", "Tail effect", "Tail effect"]  # fmt: skip
 
 
 def test_a_step_that_the_host_holds_up_is_said_to_be_slowed_by_tracing() -> None:
     idle = msgspec.structs.replace(gpt().account, exclusive_us=(9_000.0, 1.0, 1.0, 1.0))
-    assert "Tracing slows" in shown(explain.program_answer(gpt(account=idle)))
+    text = shown(explain.program_answer(gpt(account=idle)))
+    assert "Tracing slows" in text
+    assert re.search(r"FP32 matrix products on CUDA cores +saves at most 58 % of the step", text)
+    assert re.search(r"then    Attention written out, 3 × 7 launches  saves at most 6.7 % ", text)
+    assert re.search(r"        all three +3\d % of the step left at best", text)
     assert "Tracing slows" not in shown(explain.program_answer(gpt()))
 
 

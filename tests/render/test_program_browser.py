@@ -59,7 +59,7 @@ def test_numbers_are_those_of_the_card(
         ".map(row => [row.querySelector('b').innerText, row.querySelector('span').innerText])"
     )
     assert [[title, plain(text)] for title, text in rows] == [
-        [each.title, plain(saving(each, wall))] for each in shown.findings
+        [each.title, plain(saving(each, shown))] for each in shown.findings
     ]
     # what is hatched of the step is as wide as what the finding saves of it
     for at, each in enumerate(shown.findings):

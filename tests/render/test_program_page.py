@@ -105,9 +105,8 @@ def test_the_account_adds_up(shown: ProgramDiagnosis) -> None:
 
 def test_findings_say_what_the_card_says(shown: ProgramDiagnosis) -> None:
     view = program_view(shown)
-    wall = shown.account.wall_us
     assert [each.predicted.text for each in view.findings] == [
-        saving(each, wall) for each in shown.findings
+        saving(each, shown) for each in shown.findings
     ]
     assert view.together == "Both: 4.48 → 2.2\u2009ms at best"
     where = view.findings[0].locations
