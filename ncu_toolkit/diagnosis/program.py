@@ -151,7 +151,12 @@ def _merged(
     if first is None or us < MOST_LATE.value * late.ceiling_us:
         return [*found]
     s.claimed = claimed
-    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}{' of that' * (claimed <= {*first.gaps})}."
+    within = s.idle_us(claimed.intersection(first.gaps))
+    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
+    if within > us / 2:
+        told = (
+            f" Of their time, {s.of_step(within)} is gaps in which the next was not launched yet."
+        )
     merged = msgspec.structs.replace(
         first,
         summary=first.summary + told,

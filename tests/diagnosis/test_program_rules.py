@@ -339,6 +339,22 @@ def test_late_launches_that_recording_made_are_not_sure() -> None:
     assert found.confidence == "high"
 
 
+def test_a_loop_that_waits_is_no_graph_yet() -> None:
+    """Each pass of a solver reads a value back. Two waits in a step of many launches end it."""
+    step, account = step_of(late_launches())
+    for waits, offered in ((2, "compile"), (0, "cuda-graphs")):
+        calls = tuple(
+            msgspec.structs.replace(call, kind="sync") if at < waits else call
+            for at, call in enumerate(step.trace.calls)
+        )
+        trace = msgspec.structs.replace(step.trace, calls=calls)
+        found = diagnose_program(msgspec.structs.replace(step, trace=trace), account)
+        finding = of_rule(found, "launch-bound")
+        assert finding is not None
+        assert finding.switch == offered
+        assert finding.advice[0].startswith("What waits for the GPU") == bool(waits)
+
+
 def test_compiled_code_is_not_to_be_compiled() -> None:
     late = late_launches()
     plain = of_rule(diagnose_program(*step_of(late)), "launch-bound")
