@@ -155,7 +155,7 @@ def _merged(
     told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
     if within > us / 2:
         told = (
-            f" Of their time, {s.of_step(within)} is gaps in which the next was not launched yet."
+            f" Of their time {s.of_step(within)} are gaps in which the next was not launched yet."
         )
     merged = msgspec.structs.replace(
         first,

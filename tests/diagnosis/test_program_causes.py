@@ -191,6 +191,7 @@ def test_a_step_of_one_small_launch_has_the_kernels_cause() -> None:
         made.launch("walk(float*)", 900.0, 4, line="walk.py:5")
     (finding,) = diagnosed(made.trace()).findings
     assert (finding.rule, finding.title) == ("grid-too-small", "Grid too small in walk")
+    assert finding.advice[0].startswith("Give each result to a block"), "few threads in all"
     assert finding.ceiling_us == pytest.approx(900 * (1 - 4 / 132), rel=0.05)
 
 

@@ -211,6 +211,9 @@ def test_grids_of_several_kernels_are_told_once() -> None:
     step, account = step_of(kernels("scan_kernel", "back(float*)", us=900.0), grids=[8, 16])
     found = diagnose_program(step, account)
     assert named(found) == ["grid-too-small"]
+    mixed = kernels("scan_kernel", programs.ADD, us=900.0)
+    (beside,) = diagnose_program(*step_of(mixed, grids=[8, 528])).findings
+    assert "program" in beside.advice[0], "a plain name beside PyTorch is Triton's"
     assert found.findings[0].title == "Grid too small in scan_kernel and 1 more"
     assert "2 launches of at most 16 blocks for 132 SMs: " in found.findings[0].summary
     unknown = replace(known(0, 0.9)[0][1].primary, bottleneck="unknown", speedup=None)

@@ -50,7 +50,7 @@ _LARGER: Final = (
 )
 _ADVICE: Final = {
     "": ("Capture the step in a CUDA graph, and launch that.", "Merge small kernels, or give each more work."),
-    "torch": ('Compile the model, or what launches: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.', _LARGER),
+    "torch": ('Compile the model, or the function that holds these lines: torch.compile(..., mode="reduce-overhead") makes CUDA graphs.', _LARGER),
     "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
                  "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.", _LARGER),
     "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
