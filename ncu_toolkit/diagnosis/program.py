@@ -175,7 +175,9 @@ def _merged(
     others = [merged if each is first else each for each in found if each is not late]
     if isinstance(rest, StepFinding):
         told = f' With those of "{first.title}", late launches take {s.of_step(late.ceiling_us)}: a CUDA graph of the {s.word} would save that alone.'
-        told = rest.summary + told * (s.framework != "numba")  # which has no graphs
+        # a graph holds no waits, and items of a loop may differ from step to step
+        able = first.rule != "small-ops-loop" and "cuda-graphs" not in s.useless
+        told = rest.summary + told * able
         others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title, summary=told))
     return others
 

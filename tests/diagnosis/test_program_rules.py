@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -415,6 +416,12 @@ def test_copies_are_named_by_what_makes_them() -> None:
         assert said in found.advice[0]
         assert found.switch == switch
         assert (found.confidence == "medium") == (kernel is turn)
+    masked = "void at::native::triu_tril_kernel<float, int, true>(int)"
+    step, account = step_of(kernels(*[masked, direct, masked, direct, masked]))
+    found = of_rule(diagnose_program(step, account), "layout-copies")
+    assert found is not None
+    assert re.search("mostly .*triu_tril_kernel .* and copies into another order", found.summary)
+    assert len(found.advice) == 1
 
 
 def test_copies_that_are_meant_are_left_alone() -> None:
