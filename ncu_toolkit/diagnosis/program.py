@@ -47,6 +47,7 @@ COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little beside those before it"
 )
 LATE: Final = "launch-bound"
+SYNC: Final = "host-sync"
 OPTIMIZER: Final = "optimizer-launches"
 #: Causes whose fix makes one launch of several.
 MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
@@ -174,11 +175,7 @@ def _merged(
         considered.append(replace(rest, bottleneck=LATE))
     others = [merged if each is first else each for each in found if each is not late]
     if isinstance(rest, StepFinding):
-        told = f' With those of "{first.title}", late launches take {s.of_step(late.ceiling_us)}: a CUDA graph of the {s.word} would save that alone.'
-        # a graph holds no waits, and items of a loop may differ from step to step
-        able = first.rule != "small-ops-loop" and "cuda-graphs" not in s.useless
-        told = rest.summary + told * able
-        others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title, summary=told))
+        others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title))
     return others
 
 
@@ -369,11 +366,14 @@ def _uncovered(
             both = together([*shown, finding], s.account, s.ops)
             if both - together(shown, s.account, s.ops) < (1 - COVERED.value) * finding.ceiling_us:
                 covered, by = whole, by or beside
-        said, few = "", not finding.good and not s.worth(finding.ceiling_us, TOLD)
+        # what is surer than the first, or stands in its way, is told whatever it saves
+        few = not finding.good and not s.worth(finding.ceiling_us, TOLD) and finding.rule != SYNC
+        few = few and bool(shown) and SURE[finding.confidence] <= SURE[shown[0].confidence]
+        said = ""
         if whole and covered >= COVERED.value * whole:
             names = units.listed([*dict.fromkeys(f'"{each.title}"' for each in by)])
             said = f"{finding.title}: its time is that of {names}, which can save more."
-        elif few and shown and finding.ceiling_us < NEXT.value * shown[0].ceiling_us:
+        elif few and finding.ceiling_us < NEXT.value * shown[0].ceiling_us:
             said = f"{finding.title}: it would save at most {s.of_step(finding.ceiling_us)}."
         if said:
             left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))

@@ -39,10 +39,7 @@ MANY: Final = Threshold(
 WAITING: Final = Threshold(
     0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
-CUT: Final = Threshold(
-    0.02,
-    "waits for each launch: a loop that reads a value back has tens of launches a pass; two waits in a step of hundreds end it",
-)
+CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
 #: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
 RECORDED_US: Final = 2.0
 _LARGER: Final = (

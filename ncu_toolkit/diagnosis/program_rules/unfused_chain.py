@@ -32,6 +32,7 @@ from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.thresholds import CHAIN
 
+_OWN: Final = "Or write them into your own kernel, where one is beside them."
 TITLE: Final = "Elementwise kernels one after another"
 _PASSES: Final = ("elementwise", "layout", "random")
 _ADVICE: Final = {
@@ -41,9 +42,6 @@ _ADVICE: Final = {
     "cupy": ("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
     "xla": ("Put the operations into one jax.jit function.",),
 }  # fmt: skip
-
-#: Where the program has kernels of its own.
-_BESIDE: Final = ("Or write them into your own kernel, where one is beside them.",)
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -68,7 +66,7 @@ def find(s: StepFacts) -> StepOutcome:
             f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "
             f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
         ),
-        advice=(*s.advice(**_ADVICE), *_BESIDE * own),
+        advice=(*s.advice(**_ADVICE), *[_OWN] * own),
     )
 
 

@@ -43,10 +43,7 @@ NCU: Final = (
 FROM_SHAPE: Final = True
 CONFIRMED_BY: Final = ()
 CODE_RANK: Final = 9
-FEW: Final = Threshold(
-    64.0,
-    "threads for each SM: two warps, with which an SM is as good as idle however they are dealt out",
-)
+FEW: Final = Threshold(64.0, "threads for each SM: two warps, of which none hides much")
 #: What the kernel's author does, and then what its caller does.
 SPLIT: Final = (
     "Split each block's loop over more blocks, by a second dimension of the grid. There should be several blocks per SM. "
@@ -55,7 +52,7 @@ SPLIT: Final = (
     "If nothing can be split, run independent kernels beside it in streams.",
 )
 _TRITON: Final = (
-    SPLIT[0].replace("block", "program"), "Or give each program a smaller part of the output (BLOCK), so that there are more.",
+    SPLIT[0].replace("block", "program"), "Or give each program a smaller part of the output (BLOCK), so that there are more.", SPLIT[2],
 )  # fmt: skip
 _SHARE: Final = "Give each result to a block instead of a thread: its threads share the loop, and add up in shared memory."
 CALL: Final = {
@@ -109,7 +106,7 @@ def find(k: Kernel) -> Outcome:
         else f"The grid is too small: {few} fill {percent(waves)} of the block slots of the SMs, which have room for more warps.",
         Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room),
         (measured, counted, "active_fraction achieved_occupancy theoretical_occupancy"),
-        k.advice(*split(k.launch, sms), triton=(*_TRITON, SPLIT[2])),
+        k.advice(*split(k.launch, sms), triton=_TRITON),
         "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one.",
         confidence="high" if idle else "medium",
     )
@@ -119,7 +116,7 @@ def split(launch: Launch, sms: int, triton: bool = False) -> tuple[str, ...]:
     """What the author does. Few threads that share nothing have a result each, of a loop of its own."""
     shared = launch.shared_static or launch.shared_dynamic
     if triton or shared or launch.blocks * launch.threads_per_block >= FEW.value * sms:
-        return (*_TRITON, SPLIT[2]) if triton else SPLIT
+        return _TRITON if triton else SPLIT
     return (_SHARE, f"Or {SPLIT[0][0].lower()}{SPLIT[0][1:]}", SPLIT[2])
 
 
