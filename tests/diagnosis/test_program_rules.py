@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -211,6 +212,9 @@ def test_grids_of_several_kernels_are_told_once() -> None:
     step, account = step_of(kernels("scan_kernel", "back(float*)", us=900.0), grids=[8, 16])
     found = diagnose_program(step, account)
     assert named(found) == ["grid-too-small"]
+    mixed = kernels("scan_kernel", programs.ADD, us=900.0)
+    (beside,) = diagnose_program(*step_of(mixed, grids=[8, 528])).findings
+    assert "program" in beside.advice[0], "a plain name beside PyTorch is Triton's"
     assert found.findings[0].title == "Grid too small in scan_kernel and 1 more"
     assert "2 launches of at most 16 blocks for 132 SMs: " in found.findings[0].summary
     unknown = replace(known(0, 0.9)[0][1].primary, bottleneck="unknown", speedup=None)
@@ -339,6 +343,22 @@ def test_late_launches_that_recording_made_are_not_sure() -> None:
     assert found.confidence == "high"
 
 
+def test_a_loop_that_waits_is_no_graph_yet() -> None:
+    """Each pass of a solver reads a value back. Two waits in a step of many launches end it."""
+    step, account = step_of(late_launches())
+    for waits, offered in ((2, "compile"), (0, "cuda-graphs")):
+        calls = tuple(
+            msgspec.structs.replace(call, kind="sync") if at < waits else call
+            for at, call in enumerate(step.trace.calls)
+        )
+        trace = msgspec.structs.replace(step.trace, calls=calls)
+        found = diagnose_program(msgspec.structs.replace(step, trace=trace), account)
+        finding = of_rule(found, "launch-bound")
+        assert finding is not None
+        assert finding.switch == offered
+        assert finding.advice[0].startswith("What waits for the GPU") == bool(waits)
+
+
 def test_compiled_code_is_not_to_be_compiled() -> None:
     late = late_launches()
     plain = of_rule(diagnose_program(*step_of(late)), "launch-bound")
@@ -396,6 +416,12 @@ def test_copies_are_named_by_what_makes_them() -> None:
         assert said in found.advice[0]
         assert found.switch == switch
         assert (found.confidence == "medium") == (kernel is turn)
+    masked = "void at::native::triu_tril_kernel<float, int, true>(int)"
+    step, account = step_of(kernels(*[masked, direct, masked, direct, masked]))
+    found = of_rule(diagnose_program(step, account), "layout-copies")
+    assert found is not None
+    assert re.search("mostly .*triu_tril_kernel .* and copies into another order", found.summary)
+    assert len(found.advice) == 1
 
 
 def test_copies_that_are_meant_are_left_alone() -> None:
@@ -554,6 +580,28 @@ def test_a_kernel_verdict_counts_by_its_share() -> None:
     assert found.findings[0].ceiling_us == pytest.approx(50.0)
     assert found.findings[0].title == "Tail effect in small"
     assert not diagnose_program(step, account, known(1, 0.2)).findings
+
+
+def test_kernels_of_one_cause_and_advice_are_one_finding() -> None:
+    step, account = step_of(
+        [*kernels("one(float*)", "two(float*)", us=300.0), *kernels("mine(float*)", us=400.0)]
+    )
+    for others, titles in (
+        (known(1, 0.5), ["Tail effect in one and two"]),
+        (known(1, 0.5, "low-occupancy"), ["Low occupancy in two", "Tail effect in one"]),
+    ):
+        found = diagnose_program(step, account, known(0, 0.6) | others).findings
+        assert sorted(each.title for each in found) == titles
+        assert sum(each.ceiling_us for each in found) == pytest.approx(330.0)
+
+
+def test_a_small_finding_beside_a_large_one_is_not_told() -> None:
+    step, account = step_of([*kernels("big(float*)", us=960.0), *kernels("small(float*)", us=40.0)])
+    alone = diagnose_program(step, account, known(1, 0.9))
+    assert named(alone) == ["tail-effect"]
+    found = diagnose_program(step, account, known(0, 0.5, "low-occupancy") | known(1, 0.9))
+    assert named(found) == ["low-occupancy"]
+    assert any("would save at most" in each.reason for each in found.considered)
 
 
 def test_a_kernel_verdict_of_products_gives_way() -> None:

@@ -43,7 +43,8 @@ _TRIED: Final = "convolution"
 #: What to do in place of a PyTorch operator that waits, by a part of its name.
 _INSTEAD: Final = (
     (("item", "_local_scalar_dense", "is_nonzero"),
-     "Do not read values back in each step (.item(), float(), print, if): sum them on the GPU, and read them every hundred steps."),
+     "Do not read values back in each step (.item(), float(), print, if): keep what the next lines need as tensors of the GPU, "
+     "such as x.addcmul_(p, alpha); sum what is printed on the GPU, and read it every hundred steps."),
     (("nonzero", "index", "masked_select", "unique"),
      "Replace boolean indexing and nonzero, whose size the host must know, by torch.where or a multiplication with the mask."),
     (("cudnn_convolution", "cudnn_convolution_backward_weight", "cudnn_convolution_backward_input", "convolution_backward"),

@@ -33,7 +33,7 @@ from ncu_toolkit.diagnosis.kernel import authored, made_by
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.diagnosis.rules.grid_too_small import CALL, SPLIT
+from ncu_toolkit.diagnosis.rules.grid_too_small import CALL, split
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
 #: The cause of a step of one launch, or of the author's own kernels: what counters call it.
@@ -92,6 +92,8 @@ def find(s: StepFacts) -> StepOutcome:
     blocks = {small[at].blocks for at in work}
     few = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
     work.sort(key=s.account.exclusive_us.__getitem__, reverse=True)
+    first = small[work[0]]
+    triton = s.framework == "torch" and first.kernel.isidentifier()
     found = s.finding(
         f"{units.counted(len(work), 'launch', 'launches')} of {few} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
         "medium" if grid else "low",
@@ -101,7 +103,7 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic=(
             f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
         ),
-        advice=CALL.get(made_by(small[work[0]].kernel) or "cuda", SPLIT)
+        advice=CALL.get(made_by(first.kernel) or "cuda", split(first, sms, triton))
         if grid
         else s.advice(
             "Split the work of each launch over more blocks, or launch independent work on several streams.",

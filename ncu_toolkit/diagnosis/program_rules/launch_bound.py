@@ -39,30 +39,29 @@ MANY: Final = Threshold(
 WAITING: Final = Threshold(
     0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
+CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
 #: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
 RECORDED_US: Final = 2.0
-_CUDA: Final = (
-    "Capture the step in a CUDA graph, and launch that.",
-    "Merge small kernels, or give each more work.",
-)
 _LARGER: Final = (
     "Or give each launch more work: a larger batch, or all items of a loop in one call."
 )
 _ADVICE: Final = {
-    "torch": ('Compile the model, or what launches: torch.compile(model, mode="reduce-overhead") fuses operators and uses CUDA graphs.', _LARGER),
+    "": ("Capture the step in a CUDA graph, and launch that.", "Merge small kernels, or give each more work."),
+    "torch": ('Compile the model, or the function that holds these lines: torch.compile(..., mode="reduce-overhead") makes CUDA graphs.', _LARGER),
     "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
                  "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.", _LARGER),
     "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
     "numba": ("Merge small kernels, or give each more work.",
               "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
+    "cupy": ("Where a loop makes the same calls for each item: one call for all, over an array with a dimension more.",
+             "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture."),
 }  # fmt: skip
-_LOOP: Final = "Where a loop makes the same calls for each item: one call for all, over an array with a dimension more."
-#: For steps that do not wait for the GPU, and for those that do.
-_CUPY: Final = (
-    (_LOOP, "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture."),
-    (_LOOP, "Fuse calls by cupy.fuse or a RawKernel.",
-     "What waits for a value or a size (boolean masks, nonzero, float()) cannot be captured in a CUDA graph: replace it first."),
-)  # fmt: skip
+#: Said first where the step waits for the GPU.
+_WAITS: Final = {
+    "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: mend that first.",),
+    "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: mend that first.",),
+    "cupy": ("What waits for a value or a size (float(), boolean masks, nonzero) cannot be in a CUDA graph: mend that first.",),
+}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -83,10 +82,10 @@ def find(s: StepFacts) -> StepOutcome:
     recorded = RECORDED_US * len(late)
     sure = s.worth(us - recorded, WAITING)
     each = us / len(late)
-    waits = sum(call.kind == "sync" for call in s.calls) > 1
-    first = (
-        "What waits for the GPU (a value read back) cannot be in a graph: mend that first.",
-    ) * waits
+    syncs = sum(call.kind == "sync" for call in s.calls)
+    waits = syncs > 1 and syncs >= CUT.value * s.step.launches
+    if waits:
+        s.useless.add("cuda-graphs")
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
@@ -98,5 +97,5 @@ def find(s: StepFacts) -> StepOutcome:
             f"{len(late)} gaps of {units.duration(each)} on average: {units.duration(us)}. They close if work is always queued.",
             f"Recording made about {units.duration(min(us, recorded))} of that.",
         ),
-        advice=s.advice(*(*_CUDA[:1], *first, *_CUDA[1:]), **_ADVICE | {"cupy": _CUPY[waits]}),
+        advice=(*s.advice(**_WAITS, xla=(), numba=()) * waits, *s.advice(**_ADVICE)),
     )

@@ -24,6 +24,7 @@ PyTorch documentation, "Channels Last Memory Format in PyTorch" and "Automatic M
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
@@ -68,12 +69,13 @@ def find(s: StepFacts) -> StepOutcome:
     places = [at for at in s.of_class("layout") if at not in taken]
     places += [at for at in range(len(s.ops)) if _patterns.moves(s, at) and at not in taken]
     us = s.us(places)
-    kinds = dict.fromkeys((*_KINDS, ""), 0.0)
+    kinds: dict[str, float] = defaultdict(float)
     for at in places:
-        name = getattr(s.launches[at], "kernel", "")
+        name, other = (launch.kernel, launch.function) if (launch := s.launches[at]) else ("", "")
         matching = (kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, name))
-        kinds[next(matching, "")] += s.account.exclusive_us[at]
-    large = [kind for kind in _KINDS if kinds[kind] >= _NAMED * us]
+        kind = next(matching, "" if "elementwise" in other else other)
+        kinds[kind] += s.account.exclusive_us[at]
+    large = sorted((x for x in kinds if x and kinds[x] >= _NAMED * us), key=lambda x: -kinds[x])
     evidence = (
         s.part("layout", "Copies and conversions", us, f"Part of the {s.word} in kernels and copies that only move data within the GPU's memory."),
     )  # fmt: skip
@@ -82,13 +84,15 @@ def find(s: StepFacts) -> StepOutcome:
             f"Copies and conversions on the GPU take little of the {s.word}.", *evidence
         )
     parts = [f"{kind} ({units.duration(kinds[kind])})" for kind in large]
-    said = f", mostly {units.listed(parts)}" if large else ""
+    mostly = "mostly" if sum(kinds[kind] for kind in large) > us / 2 else "of them"
+    said = f", {mostly} {units.listed(parts)}" if large else ""
     if large and kinds[large[0]] > 0.999 * us:
         said = f", all of them {large[0]}"
     if _IMAGES not in large:
         s.useless.add("channels-last")
     advice = "Keep arrays in the order and type that the next kernel reads, without copies."
-    told = (_FFT if kind == _ORDER and "fft" in s.classes else _KINDS[kind][1] for kind in large)
+    order = _FFT if "fft" in s.classes else _KINDS[_ORDER][1]
+    told = (order if kind == _ORDER else _KINDS[kind][1] for kind in large if kind in _KINDS)
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{said}: {s.of_step(us)}.",
         "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",

@@ -41,7 +41,8 @@ _ADVICE: Final = {
     "": ("If each pass needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
          "launch (grid.sync). A CUDA graph of the passes is less work.",
          "If none does: one launch with a grid dimension more, for the items."),
-    "torch": ("If no pass needs another's result: one call with a dimension more, such as torch.vmap, or torch.stack before the operator.",
+    "torch": ("If no pass needs another's result: one call for all items, with a dimension more (torch.stack before the operator, torch.vmap). Boxes "
+              "or sequences of different size: one call that takes all (F.grid_sample, torch.nested, index_select).",
               'If each needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
     "xla": ("If no pass needs another's result: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
     "cupy": ("If no pass needs another's result: one call over an array with a dimension more.",

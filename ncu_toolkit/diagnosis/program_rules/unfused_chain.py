@@ -27,15 +27,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from ncu_toolkit.core import units
+from ncu_toolkit.diagnosis.kernel import authored
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.thresholds import CHAIN
 
+_OWN: Final = "Or write them into your own kernel, where one is beside them."
 TITLE: Final = "Elementwise kernels one after another"
 _PASSES: Final = ("elementwise", "layout", "random")
 _ADVICE: Final = {
     "": ("Write one kernel for each chain.",),
-    "torch": ("Compile the model, or what launches: torch.compile fuses elementwise operators with each other and with reductions.",),
+    "torch": ("Compile the model, or the function that holds these lines: torch.compile fuses elementwise operators and reductions.",),
     "compiled": ("torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",),
     "cupy": ("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
     "xla": ("Put the operations into one jax.jit function.",),
@@ -52,6 +54,7 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not s.worth(us - stays):
         return s.ruled_out("Few elementwise launches of one size follow each other.", *evidence)
+    own = bool(s.framework) and any(launch and authored(launch.kernel) for launch in s.launches)
     return s.finding(
         f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "
         f"wrote, one fused kernel can replace a chain.",
@@ -63,7 +66,7 @@ def find(s: StepFacts) -> StepOutcome:
             f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "
             f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
         ),
-        advice=s.advice(**_ADVICE),
+        advice=(*s.advice(**_ADVICE), *[_OWN] * own),
     )
 
 

@@ -32,7 +32,7 @@ from ncu_toolkit.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Remov
 from ncu_toolkit.diagnosis.rules import KernelFacts, Specificity, StaticFinding, grid
 from ncu_toolkit.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.model import Finding
+from ncu_toolkit.model import Finding, Launch
 
 TITLE: Final = "Grid too small"
 REQUIRES: Final = ("waves",)
@@ -43,17 +43,18 @@ NCU: Final = (
 FROM_SHAPE: Final = True
 CONFIRMED_BY: Final = ()
 CODE_RANK: Final = 9
+FEW: Final = Threshold(64.0, "threads for each SM: two warps, of which none hides much")
 #: What the kernel's author does, and then what its caller does.
 SPLIT: Final = (
-    "Split each block's loop (over K, elements, candidates) over more blocks, by a second dimension of the grid. "
-    "There should be several blocks per SM. A second pass combines the parts, or carries from chunk to chunk of a scan.",
+    "Split each block's loop over more blocks, by a second dimension of the grid. There should be several blocks per SM. "
+    "A second pass combines the parts, or carries from chunk to chunk of a scan.",
     "Or give each thread fewer results. One that a thread computes in a loop of its own, such as a row, goes to a warp or a block.",
     "If nothing can be split, run independent kernels beside it in streams.",
 )
-
-_SMALLER: Final = (
-    "Or give each program a smaller part of the output (BLOCK), so that there are more."
-)
+_TRITON: Final = (
+    SPLIT[0].replace("block", "program"), "Or give each program a smaller part of the output (BLOCK), so that there are more.", SPLIT[2],
+)  # fmt: skip
+_SHARE: Final = "Give each result to a block instead of a thread: its threads share the loop, and add up in shared memory."
 CALL: Final = {
     "torch": ("Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
               "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph."),
@@ -105,10 +106,18 @@ def find(k: Kernel) -> Outcome:
         else f"The grid is too small: {few} fill {percent(waves)} of the block slots of the SMs, which have room for more warps.",
         Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room),
         (measured, counted, "active_fraction achieved_occupancy theoretical_occupancy"),
-        k.advice(*SPLIT, triton=(SPLIT[0].replace("block", "program"), _SMALLER, SPLIT[2])),
+        k.advice(*split(k.launch, sms), triton=_TRITON),
         "At least one wave, active SMs near 100 %, achieved occupancy near the theoretical one.",
         confidence="high" if idle else "medium",
     )
+
+
+def split(launch: Launch, sms: int, triton: bool = False) -> tuple[str, ...]:
+    """What the author does. Few threads that share nothing have a result each, of a loop of its own."""
+    shared = launch.shared_static or launch.shared_dynamic
+    if triton or shared or launch.blocks * launch.threads_per_block >= FEW.value * sms:
+        return _TRITON if triton else SPLIT
+    return (_SHARE, f"Or {SPLIT[0][0].lower()}{SPLIT[0][1:]}", SPLIT[2])
 
 
 def specificity(finding: Finding) -> Specificity:
