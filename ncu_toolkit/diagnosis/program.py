@@ -6,9 +6,8 @@ cause that may not hold reaches it less often: one called possible goes before a
 more than twice its ceiling.
 
 A finding nearly all of whose time goes with findings before it (COVERED) is not shown, since its fix
-would find nothing left to save; nor is one that is small beside the first (TOLD, NEXT). What all
-fixes save together counts each launch and each gap once, with the largest part that a fix takes of it:
-fixes of the same time do not add up."""
+would find nothing left to save. What all fixes save together counts each launch and each gap once,
+with the largest part that a fix takes of it: fixes of the same time do not add up."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,7 +46,6 @@ COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little beside those before it"
 )
 LATE: Final = "launch-bound"
-SYNC: Final = "host-sync"
 OPTIMIZER: Final = "optimizer-launches"
 #: Causes whose fix makes one launch of several.
 MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
@@ -65,10 +63,6 @@ SMALL_GRIDS: Final = "idle-streams"
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
-)
-NEXT: Final = Threshold(
-    0.1,
-    "of the first finding's saving: who mends that records again, and less can wait for what that shows",
 )
 BETWEEN: Final = Threshold(
     6.0, "us: the 95th percentile of the gaps between queued operations in published traces"
@@ -119,7 +113,7 @@ def diagnose_program(
     found += filter(None, (_double.find(s),))
     found = _merged(found, considered, s)
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
-    found = [_with_switch(each, s) for each in _alike(_joined(found, kernels, s, known), s)]
+    found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
     shown = _with_expected(shown, s)
     considered += covered
@@ -202,28 +196,6 @@ def _joined(
     if len(rest) < len(kernels):
         kept[at] = msgspec.structs.replace(kept[at], confidence="medium")
     return [*kept, *rest]
-
-
-def _alike(found: Iterable[StepFinding], s: StepFacts) -> Iterator[StepFinding]:
-    """Kernels of one cause, as sure and with one advice, as one finding."""
-    alike: dict[object, list[StepFinding]] = defaultdict(list)
-    for each in found:
-        alike[each.rule, each.confidence, each.advice, each.good and each.title].append(each)
-    for first, *others in alike.values():
-        head, summary = f"{title(first.rule)} in ", first.summary
-        names = [each.title.removeprefix(head) for each in (first, *others)]
-        for name, each in zip(names[1:], others, strict=True):
-            summary += f" The same in {name}: {each.summary.partition(':')[0]}."
-            first = msgspec.structs.replace(
-                first,
-                title=head + units.listed([*names[:2], f"{len(names) - 2} more"][: len(names)]),
-                summary=summary,
-                ceiling_us=first.ceiling_us + each.ceiling_us,
-                ops=tuple(sorted({*first.ops, *each.ops})),
-                arithmetic=(*first.arithmetic, *each.arithmetic),
-                where=s.where({*first.ops, *each.ops}),
-            )
-        yield first
 
 
 def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
@@ -366,16 +338,9 @@ def _uncovered(
             both = together([*shown, finding], s.account, s.ops)
             if both - together(shown, s.account, s.ops) < (1 - COVERED.value) * finding.ceiling_us:
                 covered, by = whole, by or beside
-        # what is surer than the first, or stands in its way, is told whatever it saves
-        few = not finding.good and not s.worth(finding.ceiling_us, TOLD) and finding.rule != SYNC
-        few = few and bool(shown) and SURE[finding.confidence] <= SURE[shown[0].confidence]
-        said = ""
         if whole and covered >= COVERED.value * whole:
             names = units.listed([*dict.fromkeys(f'"{each.title}"' for each in by)])
             said = f"{finding.title}: its time is that of {names}, which can save more."
-        elif few and finding.ceiling_us < NEXT.value * shown[0].ceiling_us:
-            said = f"{finding.title}: it would save at most {s.of_step(finding.ceiling_us)}."
-        if said:
             left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
             continue
         shown.append(finding)

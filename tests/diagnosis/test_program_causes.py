@@ -40,9 +40,7 @@ def test_the_gpt_of_the_design() -> None:
         if op.kind == "kernel" and "gemm" in found.step.trace.shapes[op.shape].kernel
     )
     assert first.ceiling_us == pytest.approx(products * 7 / 8)
-    assert {"unfused-attention", "optimizer-launches"} <= set(named(found))
-    (left,) = [each for each in found.considered if each.bottleneck == "spelled-out"]
-    assert "it would save at most" in left.reason, "little, beside the products"
+    assert {"unfused-attention", "optimizer-launches", "spelled-out"} <= set(named(found))
     attention = of_rule(found, "unfused-attention")
     assert attention is not None
     assert {"train.py:31", "model.py:29"} <= set(attention.where)

@@ -582,28 +582,6 @@ def test_a_kernel_verdict_counts_by_its_share() -> None:
     assert not diagnose_program(step, account, known(1, 0.2)).findings
 
 
-def test_kernels_of_one_cause_and_advice_are_one_finding() -> None:
-    step, account = step_of(
-        [*kernels("one(float*)", "two(float*)", us=300.0), *kernels("mine(float*)", us=400.0)]
-    )
-    for others, titles in (
-        (known(1, 0.5), ["Tail effect in one and two"]),
-        (known(1, 0.5, "low-occupancy"), ["Low occupancy in two", "Tail effect in one"]),
-    ):
-        found = diagnose_program(step, account, known(0, 0.6) | others).findings
-        assert sorted(each.title for each in found) == titles
-        assert sum(each.ceiling_us for each in found) == pytest.approx(330.0)
-
-
-def test_a_small_finding_beside_a_large_one_is_not_told() -> None:
-    step, account = step_of([*kernels("big(float*)", us=960.0), *kernels("small(float*)", us=40.0)])
-    alone = diagnose_program(step, account, known(1, 0.9))
-    assert named(alone) == ["tail-effect"]
-    found = diagnose_program(step, account, known(0, 0.5, "low-occupancy") | known(1, 0.9))
-    assert named(found) == ["low-occupancy"]
-    assert any("would save at most" in each.reason for each in found.considered)
-
-
 def test_a_kernel_verdict_of_products_gives_way() -> None:
     step, account = step_of(kernels(*[programs.sgemm()] * 4))
     found = diagnose_program(step, account, known(0, 0.1, "fp32-pipe"))
