@@ -241,6 +241,8 @@ def _around(name: str, alike: Sequence[str], longest: int) -> str:
     common = set.intersection(*({*_WORD.findall(each)} for each in alike))
     head = longest // 3
     own = [m for m in _WORD.finditer(name) if m.end() > head and m[0] not in common]
+    if not own:  # the others have more words
+        return in_the_middle(name, longest)
     cut = "…".join([name[:head], *(name[max(m.start(), head) : m.end()] for m in own)])
     return cut if len(cut) <= longest else f"{cut[: longest - 1]}…"
 
