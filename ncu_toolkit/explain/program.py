@@ -62,7 +62,7 @@ _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
-_SLOWED: Final = "Tracing slows such a step, by 18 % (median of 20 programs) and up to 63 %."
+_SLOWED: Final = "Tracing slows a step whose GPU idles: 18 % (median of 20 programs), 63 % at most."
 #: Functions of which each instance does something else, which the name of a functor tells.
 _GENERIC: Final = re.compile(
     r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
