@@ -282,8 +282,8 @@ class Kernel:
         return len(self.missing(*names)) == len(names)
 
     def advice(self, *cuda: str, **elsewhere: tuple[str, ...]) -> tuple[str, ...]:
-        """Advice for CUDA C++, or that for the language in which the kernel was written."""
-        return elsewhere.get(self.language, cuda)
+        """Advice for the kernel's language, else for CUDA C++ (in a table of them the key `cuda`)."""
+        return elsewhere.get(self.language, cuda or elsewhere.get("cuda", ()))
 
     def collect(self, why: str = "") -> str:
         """Advice to collect what the rules read."""

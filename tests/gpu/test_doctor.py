@@ -128,6 +128,13 @@ def test_a_check_that_breaks_is_told_and_the_others_go_on(monkeypatch: pytest.Mo
     assert (checks["compiler"].state, checks["compiler"].remedy) == ("missing", "Install it")
 
 
+def test_every_command_works_where_all_checks_are_ok() -> None:
+    checks = tuple(doctor.MachineCheck(name, "ok", "x") for name in doctor._CHECKS)
+    assert all(doctor.works(checks).values()), "it asks for checks that exist"
+    without = tuple(check for check in checks if check.name != "recorder")
+    assert [name for name, able in doctor.works(without).items() if not able] == ["probe"]
+
+
 def test_text_and_json_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         doctor,

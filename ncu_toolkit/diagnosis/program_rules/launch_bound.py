@@ -58,7 +58,7 @@ _ADVICE: Final = {
 }  # fmt: skip
 #: Said first where the step waits for the GPU.
 _WAITS: Final = {
-    "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: mend that first.",),
+    "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: mend that first.",),
     "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: mend that first.",),
     "cupy": ("What waits for a value or a size (float(), boolean masks, nonzero) cannot be in a CUDA graph: mend that first.",),
 }  # fmt: skip
@@ -97,5 +97,5 @@ def find(s: StepFacts) -> StepOutcome:
             f"{len(late)} gaps of {units.duration(each)} on average: {units.duration(us)}. They close if work is always queued.",
             f"Recording made about {units.duration(min(us, recorded))} of that.",
         ),
-        advice=(*s.advice(**_WAITS, xla=(), numba=()) * waits, *s.advice(**_ADVICE)),
+        advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
     )

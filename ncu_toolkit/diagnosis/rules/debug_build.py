@@ -98,7 +98,7 @@ def find(k: Kernel) -> Outcome:
             *(without.arithmetic if without else unknown),
             "The other findings apply only to this debug build.",
         ),
-        k.advice(*_ADVICE["cuda"], **_ADVICE),
+        k.advice(**_ADVICE),
         "Hardly any MOV and ERRBAR among the executed instructions.",
         relieves=without.relieves if without else {},
     )

@@ -114,7 +114,7 @@ def find(k: Kernel) -> Outcome:
         told.arithmetic
         if told
         else ("No estimate. The report does not show how much of the waiting is for the host.",),
-        k.advice(*_ADVICE["cuda"], **_ADVICE),
+        k.advice(**_ADVICE),
         "No sectors of system memory, and device memory busy instead.",
         k.locate_stall("long_scoreboard", ("global", "atomic")),
         # Without stall reasons only busy units tell what is left.

@@ -83,7 +83,7 @@ def find(k: Kernel) -> Outcome:
         "into the instruction cache.",
         Removal("with the code in the cache", stalls={"no_instruction": 0.0}),
         (measured, size if executed else None, "issue_active"),
-        k.advice(*_ADVICE["cuda"], **_ADVICE),
+        k.advice(**_ADVICE),
         "Fewer no-instruction stalls, and smaller code.",
         confidence="low" if small or not executed else "high",
         locations=k.locate_stall("no_instruction"),

@@ -183,7 +183,7 @@ def _advice(k: Kernel, where: Where | None) -> tuple[str, ...]:
     """Advice on what lies there. More registers are no advice where a thread has the most there
     is."""
     registers = k["registers_per_thread"] or 0.0
-    first, second = k.advice(*_ADVICE["cuda"], **_ADVICE)
+    first, second = k.advice(**_ADVICE)
     triton = k.language == "triton"
     if registers >= MOST_REGISTERS:
         smaller = "tile per thread, or more threads for the same tile"

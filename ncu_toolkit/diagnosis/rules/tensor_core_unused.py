@@ -117,7 +117,7 @@ def find(k: Kernel) -> Outcome:
         "The kernel multiplies 16-bit numbers on the ordinary pipes. The tensor cores are idle, and many times faster.",
         removal,
         evidence,
-        k.advice(*_ADVICE["cuda"], **_ADVICE),
+        k.advice(**_ADVICE),
         "HMMA (HGMMA on Hopper) instead of FFMA and HFMA2, and an active tensor pipe.",
         confidence="high"
         if k.profile.context and k.profile.context.dtype in TENSOR_TYPES
