@@ -129,7 +129,7 @@ programs-score: $(STAMP)  ## Score the recorded development half of the programs
 	$(RUN) -m benchmarks.programs.savings docs/program.md
 
 record: $(GPU_STAMP)  ## Record LADDERS (all) on this machine's GPU into RECORDINGS, a folder each; a folder that exists is kept.
-	@for ladder in $(LADDERS); do at=$(RECORDINGS)/$(GPU)-$$(echo $$ladder | tr _ -); test -e $$at/profiles.msgpack.xz || NCU_TOOLKIT_SOURCE_ROOT=/src $(RUN) -m ncu_toolkit record --family $$ladder --output $$at $(OPTIONS) || exit $$?; done
+	@for ladder in $(LADDERS); do at=$(RECORDINGS)/$(GPU)-$$(echo $$ladder | tr _ -); test -e $$at/profiles.msgpack.xz || NCU_TOOLKIT_SOURCE_ROOT=/src $(RUN) -m benchmarks.record --family $$ladder --output $$at $(OPTIONS) || exit $$?; done
 
 test-gpu: $(GPU_STAMP)  ## Verify every rung on this machine's GPU at round and odd sizes.
 	$(RUN) -m pytest -m gpu tests/gpu

@@ -41,12 +41,12 @@ import switch_tables
 import watch_session
 from heldout import fit
 
-from benchmarks import readings
+from benchmarks import calibrate, readings
 from ncu_toolkit.analysis import program as programs
 from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.diagnosis import calibrate, engine, glossary
+from ncu_toolkit.diagnosis import engine, glossary
 from ncu_toolkit.diagnosis.program import diagnose_program
 from ncu_toolkit.diagnosis.rules import load_rules, title
 from ncu_toolkit.diagnosis.time_model import NOISE
@@ -57,7 +57,6 @@ from ncu_toolkit.ladder.rung import Rung
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Diagnosis, Profile, Timing
 from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages import calibration as views
 from ncu_toolkit.pages.book import open_book
 from ncu_toolkit.pages.html import write_front
 from ncu_toolkit.pages.index_view import index_part
@@ -221,7 +220,7 @@ LED_TO_CHANGES = (
 def calibration_tables(runs: list[Run]) -> dict[str, str]:
     """The tables of the calibration by marker."""
     steps = [rung for family in load_families().values() for rung in family.rungs]
-    found = calibrate.calibrate(calibrate.pairs(runs, steps), diagnose)
+    found = calibrate.calibrate(calibrate.judging.pairs(runs, steps), diagnose)
     changed = [o for o in found.outcomes if o.largest and o.pair.before in LED_TO_CHANGES]
     others = [o for o in found.outcomes if o not in changed]
     smaller = [
@@ -236,13 +235,15 @@ def calibration_tables(runs: list[Run]) -> dict[str, str]:
     ]
     parts = fit.parts(fit.read())
     return {
-        "summary": views.markdown(views.SUMMARY, views.summary(views.scores(found))),
-        "halves": views.markdown(views.SUMMARY, views.summary(halves)),
-        "cases": views.markdown(views.HEADINGS, views.rows(found.outcomes), 5),
-        "intervals": views.markdown(fit.HEADINGS, fit.alternatives(fit.read())),
-        "coverage": views.markdown(fit.HEADINGS, parts),
+        "summary": calibrate.markdown(
+            calibrate.SUMMARY, calibrate.summary(calibrate.scores(found))
+        ),
+        "halves": calibrate.markdown(calibrate.SUMMARY, calibrate.summary(halves)),
+        "cases": calibrate.markdown(calibrate.HEADINGS, calibrate.rows(found.outcomes), 5),
+        "intervals": calibrate.markdown(fit.HEADINGS, fit.alternatives(fit.read())),
+        "coverage": calibrate.markdown(fit.HEADINGS, parts),
         "limits": interval_limits(parts),
-        "readings": views.markdown(readings.HEADINGS, readings.table(readings.read())),
+        "readings": calibrate.markdown(readings.HEADINGS, readings.table(readings.read())),
     }
 
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import field
+from benchmarks import calibrate, field
 from ncu_toolkit.analysis.analyze import FileResult, LaunchResult, Options, analyze
 from ncu_toolkit.core.files import write_atomic
-from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.rules import load_rules
 
 #: A fix that saves less of the time proves nothing about its cause.

@@ -24,10 +24,10 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.calibrate import covered
 from benchmarks.programs import score
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis import achieved
-from ncu_toolkit.diagnosis.calibrate import covered
 from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.model.program import ProgramTrial
 

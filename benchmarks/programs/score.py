@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import calibrate
 from benchmarks.field import half
 from benchmarks.field.scoring import VOID, Case, Said, gains, row, update
 from benchmarks.programs.run import close
@@ -32,7 +33,6 @@ from ncu_toolkit.analysis.analyze import Options, analyze
 from ncu_toolkit.analysis.program import TraceResult, analyze_programs
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.core.files import write_atomic
-from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.achieved import expected
 from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.explain.program import program_answer, step_kernels

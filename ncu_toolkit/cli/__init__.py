@@ -43,8 +43,6 @@ COMMANDS: Final = {
     "redact": "Copy a report without host names, users, addresses, command lines and paths.",
     "report": "Write the pages of the shipped recordings and of your own runs.",
     "build": "Compile kernels and show their registers, spills and shared memory.",
-    "record": "Profile and time ladders, and keep them as a recording that can be shipped.",
-    "calibrate": "Compare predicted gains with achieved ones, ours and Nsight Compute's.",
     "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks.",
     "tune": "Find a kernel's best parameters for this GPU and size.",
     "completion": "Print a script for completion in bash, zsh or fish.",
@@ -56,7 +54,7 @@ _DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
 #: Commands that keep what they finished before they were interrupted.
-_KEEPING: Final = ("bench", "build", "profile", "record", "try", "tune", "watch")
+_KEEPING: Final = ("bench", "build", "profile", "try", "tune", "watch")
 #: Options that take a file to write.
 _OUTPUT: Final = re.compile("-[qv]*o|--output|--log-file")
 #: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole
@@ -84,8 +82,8 @@ class Commands(click.Group):
         return [*COMMANDS]  # not list(): the command module of that name lies in this package
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
+        if cmd_name not in COMMANDS:  # one that another package has added
+            return super().get_command(ctx, cmd_name)
         command = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
@@ -109,7 +107,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(COMMANDS)}"
             raise click.UsageError(f"no command '{name}'; {hint}")

@@ -31,16 +31,13 @@ if TYPE_CHECKING:
     from ncu_toolkit.analysis.program import Programs
     from ncu_toolkit.diagnosis.needs import Needs
 
-#: Times alone, for services that keep them over commits (pages/exports.py).
-EXPORTS: Final = ("asv", "bencher", "github-action-benchmark")
-FORMATS: Final = ("text", "markdown", "json", "csv", "html", "brief", "sarif", *EXPORTS)
+FORMATS: Final = ("text", "markdown", "json", "csv", "html", "brief", "sarif")
 STANDALONE: Final = "ncu-report.html"
 
 
 @click.command("analyze")
 @options(
-    form=formats(FORMATS, "brief is at most one page; html writes pages; sarif puts findings on source lines; the last three write times "
-        "for those services."),
+    form=formats(FORMATS, "brief is at most one page; html writes pages; sarif puts findings on source lines."),
     top="Only the N kernels that take most time.",
     output="File to write. For html: a folder (default reports), or one file where the name ends in .html.",
     standalone=f"Write one self-contained HTML file (default {STANDALONE}).",
@@ -69,7 +66,6 @@ def command(
     Examples:
       ncu-toolkit analyze my.ncu-rep
       ncu-toolkit analyze reports/RUN --format sarif --output findings.sarif
-      ncu-toolkit analyze reports/RUN --format bencher
       ncu-toolkit analyze train.sqlite train.ncu-rep"""
     if standalone:
         if form != "html" and given("form"):
@@ -105,10 +101,7 @@ def command(
             progress=tell,
             meanwhile=lambda: import_module(views),
         )
-    if form in EXPORTS:
-        emit(_export(analysis, form, top, paths), output)
-    else:
-        _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
+    _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
     if form != "text" or output is not None or not sys.stdout.isatty():
         complain(lacking(analysis))  # on a terminal the text itself has said it
     return exit_code(analysis)
@@ -127,7 +120,7 @@ def _traces_inside(paths: tuple[Path, ...]) -> list[Path]:
 def _for_programs(paths: tuple[Path, ...], form: str, kernel: str, redacted: bool) -> bool:
     """Whether traces that only lie in folders are answered. What is for reports alone, and what
     machines read where there are reports, is of those."""
-    if kernel or redacted or form in ("sarif", *EXPORTS):
+    if kernel or redacted or form == "sarif":
         return False
     return form not in ("json", "csv") or not find_reports(paths)[0]
 
@@ -150,7 +143,7 @@ def refuse_for_traces(
     """Raise UsageProblem for options that no trace has, or none without a report beside it."""
     named, whole = "and a trace is named", "and a trace is answered as a whole"
     for asked, what, remedy in (
-        (form in ("sarif", *EXPORTS), f"--format {form} is of reports, {named}", "Use json, or leave the trace out"),
+        (form == "sarif", f"--format {form} is of reports, {named}", "Use json, or leave the trace out"),
         (kernel, f"--kernel chooses launches of reports, {whole}", "Leave --kernel out; --top N shows more kernels"),
         (needs and alone, "--needs is of a report's launches", "Name a report beside the trace"),
         (redacted, f"--redact is of reports, {named}", "Leave out --redact, or the trace"),
@@ -300,20 +293,6 @@ def render(analysis: Analysis, form: str, top: int | None) -> Any:
         return json.csv(chosen) if form == "csv" else json.analysis_document(chosen, left_out)
     found = answers.digest if form == "brief" else answers.of_analysis
     return shown_as(found(analysis, top), form)
-
-
-def _export(analysis: Analysis, form: str, top: int | None, paths: tuple[Path, ...]) -> str:
-    """Times for a service: unprofiled ones of a whole run where it has them, else profiled ones."""
-    from ncu_toolkit.analysis import gate
-    from ncu_toolkit.pages import exports
-    from ncu_toolkit.runs import baselines
-
-    timed: gate.Sides = {}
-    if not analysis.options.kernel and top is None:
-        for path in paths:
-            timed |= baselines.timings_of(path)
-    chosen, _ = limited(analysis, top)
-    return exports.FORMATS[form](exports.named(timed or gate.sides_of(chosen)))
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:

@@ -1,7 +1,7 @@
 """The calibration as tables: each pair, what the slow kernel's profile predicted, and what the fast
-one achieved. In text and Markdown for `ncu-toolkit calibrate`, and as a table and a chart of a run."""
+one achieved, as a table and a chart of a run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -24,108 +24,6 @@ from ncu_toolkit.explain.sections import cause, cause_cell, verdict_cell
 from ncu_toolkit.pages import charts
 from ncu_toolkit.pages.book import Book, Entry
 
-HEADINGS: Final = (
-    "family", "slow", "fast", "size", "cause that the step removes", "rank", "predicted %", "achieved %", "off by", "ncu rank", "ncu %", "ncu off by",
-)  # fmt: skip
-_LEFT: Final = 5
-
-
-def rows(outcomes: Iterable[calibrate.Judged]) -> list[tuple[str, ...]]:
-    """One row of HEADINGS a pair. Percentages are of time saved; what stands in parentheses is not
-    judged."""
-    return [
-        (
-            o.pair.family, o.pair.before, o.pair.after, o.pair.size, o.pair.cause, _rank(o, o.ours), _saved(o.ours), f"{o.pair.achieved * 100:.1f}",
-            _error(o, o.ours), _rank(o, o.ncu), _saved(o.ncu), _error(o, o.ncu),
-        )
-        for o in outcomes
-    ]  # fmt: skip
-
-
-def _rank(outcome: calibrate.Judged, guess: calibrate.Estimate | None) -> str:
-    if guess is None:
-        return ""
-    text = str(guess.rank) if guess.rank else "none"
-    return text if outcome.ranked else f"({text})"
-
-
-def _saved(guess: calibrate.Estimate | None) -> str:
-    return "" if guess is None else "none" if guess.saved is None else f"{guess.saved * 100:.1f}"
-
-
-def _error(outcome: calibrate.Judged, guess: calibrate.Estimate | None) -> str:
-    if guess is None:
-        return ""
-    text = f"{outcome.error(guess):.1f}"
-    return text if outcome.counts else f"({text})"
-
-
-SUMMARY: Final = (
-    "", "cases", "ranked", "cause first", "among first two", "median error, points",
-    "worst error, points", "skill", "Spearman", "in the 80% interval", "interval's width",
-)  # fmt: skip
-
-
-def summary(scores: Iterable[tuple[str, calibrate.Score]]) -> list[tuple[str, ...]]:
-    """One row of SUMMARY a score."""
-    return [
-        (
-            name, str(s.cases), str(s.ranked), _part(s.first, s.ranked), _part(s.first_two, s.ranked),
-            "" if s.median_error is None else f"{s.median_error:.1f}", "" if s.worst_error is None else f"{s.worst_error:.1f}",
-            _number(s.skill), _number(s.spearman), "" if s.coverage is None else f"{s.coverage:.0%}", "" if s.width is None else f"{s.width:.2f}×",
-        )
-        for name, s in scores
-    ]  # fmt: skip
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _part(number: int, of: int) -> str:
-    return f"{number} ({number / of:.0%})" if of else ""
-
-
-def scores(found: calibrate.Calibration) -> list[tuple[str, calibrate.Score]]:
-    return [
-        ("ncu-toolkit", found.ours),
-        ("Nsight Compute", found.ncu),
-        ("two thresholds", found.thresholds),
-        ("best constant", found.constant),
-    ]
-
-
-def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]], left: int = 1) -> str:
-    rule = "|" + "---|" * left + "---:|" * (len(headings) - left)
-    return "\n".join(
-        [f"| {' | '.join(headings)} |", rule, *(f"| {' | '.join(line)} |" for line in lines), ""]
-    )
-
-
-def as_text(found: calibrate.Calibration) -> str:
-    """Both tables in columns of spaces."""
-    return f"{_aligned(HEADINGS, rows(found.outcomes), _LEFT)}\n{_aligned(SUMMARY, summary(scores(found)), 1)}"
-
-
-def as_markdown(found: calibrate.Calibration) -> str:
-    """Both tables as Markdown."""
-    return f"{markdown(SUMMARY, summary(scores(found)))}\n{markdown(HEADINGS, rows(found.outcomes), _LEFT)}"
-
-
-def _aligned(headings: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> str:
-    widths = [max(len(line[i]) for line in (headings, *lines)) for i in range(len(headings))]
-    shown = (
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in (headings, *lines)
-    )
-    return "\n".join(shown) + "\n"
-
-
-# --- in a run --------------------------------------------------------------------------------
-
 #: Why a case stands in parentheses (calibrate.Judged).
 UNJUDGED: Final = "not scored: not the largest size of this ladder, or a step that saves no more time than the profiler's noise"
 UNRANKED: Final = "its rank is not scored, because another step from the same kernel gains more"
@@ -141,25 +39,22 @@ class _Case(NamedTuple):
 
 def calibration(book: Book) -> Table | None:
     """Each step that removes a bottleneck: what the slow rung's profile alone predicted, ours and
-    Nsight Compute's, and what was achieved. What is in parentheses is not judged.
-
-    Cases, judgement and errors are those of `ncu-toolkit calibrate` on this run, so that both count
-    the same."""
-    found = calibrate.calibrate(
+    Nsight Compute's, and what was achieved. What is in parentheses is not judged."""
+    outcomes = calibrate.judged(
         calibrate.pairs([book.run], list(book.rungs.values())), book.diagnosis
     )
-    if not found.outcomes:
+    if not outcomes:
         return None
     entries = {
         (e.family, e.rung, e.variant.size, e.variant.dtype): e for e in book.entries if e.main
     }
     cases = [
         _Case(each, entries[pair.family, pair.after, pair.size, pair.dtype])
-        for each in found.outcomes
+        for each in outcomes
         for pair in [each.pair]
     ]
     title = "Predicted gains and what the next rung achieved"
-    shown = table(title, _COLUMNS, cases, _judged(found), "calibration")
+    shown = table(title, _COLUMNS, cases, _judged(outcomes), "calibration")
     return replace(shown, sortable=True)
 
 
@@ -224,9 +119,9 @@ _COLUMNS: Final[tuple[Spec[_Case], ...]] = (
 )  # fmt: skip
 
 
-def _judged(found: calibrate.Calibration) -> str:
-    score = found.ours
-    note = f"{score.cases} of {len(found.outcomes)} steps are scored: those that save time at the largest size of their ladder"
+def _judged(outcomes: Sequence[calibrate.Judged]) -> str:
+    score = calibrate.score((outcome, outcome.ours) for outcome in outcomes)
+    note = f"{score.cases} of {len(outcomes)} steps are scored: those that save time at the largest size of their ladder"
     if score.cases:
         note += f". {score.ranked} of them are scored by rank: of several steps from one kernel, the one that gains most"
     note += ". Values in parentheses are not scored."

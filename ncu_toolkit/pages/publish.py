@@ -62,7 +62,7 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
     if not folders:
         raise EnvironmentProblem(
             "this installation has no recordings",
-            "Reinstall ncu-toolkit, or make one with `ncu-toolkit record`",
+            "Reinstall ncu-toolkit, or make one with `make record` in its repository",
         )
     stamp, key = reports / STAMP, _recorded(folders)
     pages = [reports / f"{RECORDED_PREFIX}{source.name}" / PAGE for source in folders]

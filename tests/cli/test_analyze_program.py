@@ -180,7 +180,6 @@ def test_top_and_output(run: Run, folder: Path) -> None:
     ("options", "said"),
     [
         (("--format", "sarif"), "--format sarif is of reports"),
-        (("--format", "bencher"), "--format bencher is of reports"),
         (("--kernel", "naive"), "--kernel chooses launches of reports"),
         (("--needs", "bytes=1MiB"), "--needs is of a report's launches"),
         (("--format", "html", "--redact"), "--redact is of reports"),

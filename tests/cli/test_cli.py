@@ -367,7 +367,7 @@ def test_a_folder_of_reports_that_is_a_file(run: Run, tmp_path: Path) -> None:
 def test_a_recording_has_a_curve_of_the_library_and_the_fastest_rungs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from ncu_toolkit.cli import record
+    from benchmarks import record
     from ncu_toolkit.gpu.runner import Session
 
     assert recorded.FP32 is not None
@@ -615,7 +615,7 @@ def test_closed_streams_that_are_not_needed_do_no_harm(tmp_path: Path) -> None:
     assert "gemm_fp32" in ended.stdout
     target = tmp_path / "kept.json"
     ladder = store.recordings_root() / "h200-transpose"
-    ended = in_shell(f"NT calibrate {ladder} --format json -o {target} >&- 2>&-")
+    ended = in_shell(f"NT analyze {ladder} --format json -o {target} >&- 2>&-")
     assert ended.returncode == EXIT_OK
     json.loads(target.read_text())
 

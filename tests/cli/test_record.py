@@ -9,7 +9,7 @@ import ladder_runs
 import pytest
 from ladder_runs import Ncu, Quiet, case_in, chosen, session_in
 
-from ncu_toolkit.cli import record
+from benchmarks import record
 from ncu_toolkit.gpu import runner
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.runs import store

@@ -10,13 +10,11 @@ from functools import cache, partial
 
 import pytest
 import recorded
-from click.testing import CliRunner
 from heldout import fit
 
-from ncu_toolkit.cli import cli
-from ncu_toolkit.core.errors import GateFailed
-from ncu_toolkit.diagnosis import calibrate
-from ncu_toolkit.diagnosis.calibrate import Calibration, CalibrationGoals, Estimate, Judged, Score
+from benchmarks import calibrate
+from benchmarks.calibrate import Accuracy, Calibration, CalibrationGoals
+from ncu_toolkit.diagnosis.calibrate import Estimate, Judged
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.runs import store
 
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.skipif(not recorded.FOLDERS, reason="no recording is sh
 def calibration() -> Calibration:
     steps = [rung for family in load_families().values() for rung in family.rungs]
     return calibrate.calibrate(
-        calibrate.pairs([recorded.run_of(folder) for folder in recorded.FOLDERS], steps),
+        calibrate.judging.pairs([recorded.run_of(folder) for folder in recorded.FOLDERS], steps),
         recorded.diagnosed,
     )
 
@@ -62,7 +60,7 @@ def test_every_ladder_by_itself_is_diagnosed() -> None:
 
 def test_ours_is_far_better_than_the_profilers_own() -> None:
     ours, theirs = (
-        calibrate.score([o for o in calibration().outcomes if o.ncu is not None], theirs=theirs)
+        calibrate.score([o for o in calibration().outcomes if o.pair.main.rules], theirs=theirs)
         for theirs in (False, True)
     )
     if not theirs.ranked:
@@ -112,7 +110,7 @@ def _outcome(
 ) -> Judged:
     pair = next(o.pair for o in calibration().outcomes)
     pair = replace(pair, before=before, before_us=1.0, after_us=1.0 - achieved)
-    return Judged(pair, Estimate(("x",), rank, saved), None)
+    return Judged(pair, Estimate(("x",), rank, saved))
 
 
 def test_scores_add_up() -> None:
@@ -163,13 +161,15 @@ def test_a_step_that_gains_nothing_proves_nothing() -> None:
 
 
 def test_shortfalls_are_named() -> None:
-    assert CalibrationGoals().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0, 0.6, 0.8, 0.8, 2.0)) == []
-    missed = CalibrationGoals().shortfalls(Score(20, 20, 17, 18, 11.0, 36.0, 0.4, 0.7, 0.7, 3.6))
+    assert (
+        CalibrationGoals().shortfalls(Accuracy(20, 20, 20, 20, 5.0, 30.0, 0.6, 0.8, 0.8, 2.0)) == []
+    )
+    missed = CalibrationGoals().shortfalls(Accuracy(20, 20, 17, 18, 11.0, 36.0, 0.4, 0.7, 0.7, 3.6))
     assert len(missed) == 7
-    assert CalibrationGoals().shortfalls(Score(20, 20, 20, 20, 5.0, 30.0)) == [
+    assert CalibrationGoals().shortfalls(Accuracy(20, 20, 20, 20, 5.0, 30.0)) == [
         "no case could be scored"
     ]
-    assert CalibrationGoals().shortfalls(Score(0, 0, 0, 0, None, None)) == [
+    assert CalibrationGoals().shortfalls(Accuracy(0, 0, 0, 0, None, None)) == [
         "no case could be scored"
     ]
 
@@ -183,16 +183,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_command_shows_both() -> None:
-    shown = CliRunner().invoke(cli, ["calibrate", "--format", "json"], catch_exceptions=False)
-    assert shown.exit_code == 0
-    data = json.loads(shown.output)
+def test_command_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
+    assert calibrate.main(["--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
     assert data["ours"]["ranked"] == calibration().ours.ranked
     assert {"rank", "predicted", "achieved", "ncu_rank"} <= data["cases"][0].keys()
 
 
 @pytest.mark.usefixtures("quick")
-def test_gate_fails_below_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gate_fails_below_what_is_held(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(calibrate.CalibrationGoals, "shortfalls", lambda self, found: ["made up"])
-    with pytest.raises(GateFailed, match="made up"):
-        CliRunner().invoke(cli, ["calibrate", "--gate"], catch_exceptions=False)
+    assert calibrate.main(["--gate"]) == 1
+    assert "made up" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import diagnosis_cases as cases
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis import calibrate
+from benchmarks import calibrate
 from ncu_toolkit.diagnosis.engine import IMPOSSIBLE, diagnose
 from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.time_model import NOISE
@@ -175,7 +175,7 @@ def test_calibration_of_the_fp32_ladder_holds() -> None:
     assert recorded.FP32 is not None
     steps = [load_rung(path) for path in rung_files() if path.parent.name == "gemm_fp32"]
     result = calibrate.calibrate(
-        calibrate.pairs([recorded.run_of(recorded.FP32)], steps), recorded.diagnosed
+        calibrate.judging.pairs([recorded.run_of(recorded.FP32)], steps), recorded.diagnosed
     )
     largest = [o for o in result.outcomes if o.counts and o.pair.size == LARGEST[o.pair.family]]
     assert len(largest) >= 10

@@ -15,7 +15,7 @@ import test_recordings
 from heldout import fit, score
 from heldout.score import RECORDINGS, SLOW, Case, Recording, Truth
 
-from ncu_toolkit.diagnosis import calibrate
+from benchmarks import calibrate
 from ncu_toolkit.diagnosis.calibrate import Score
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.ladder.catalogue import load_families
@@ -193,7 +193,7 @@ def test_ladders_on_another_gpu_are_held() -> None:
     steps = [rung for family in load_families().values() for rung in family.rungs]
     runs = [recorded.run_of(folder) for folder in LADDERS]
     assert {run.device.name for run in runs if run.device} == {"NVIDIA H100 80GB HBM3"}
-    calibration = calibrate.calibrate(calibrate.pairs(runs, steps), recorded.diagnosed)
+    calibration = calibrate.calibrate(calibrate.judging.pairs(runs, steps), recorded.diagnosed)
     found = calibration.ours
     kept = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == "h100"]
     assert fit.of_ladders("h100", calibration.outcomes) == kept, "run tests/heldout/fit.py"

@@ -215,7 +215,7 @@ def main(arguments: Sequence[str]) -> None:
         steps = [rung for family in load_families().values() for rung in family.rungs]
         for report, folders in LADDERS.items():
             pairs = calibrate.pairs(map(recorded.run_of, folders), steps)
-            cases += of_ladders(report, calibrate.calibrate(pairs).outcomes)
+            cases += of_ladders(report, calibrate.judged(pairs))
         cases += [each for recording in score.RECORDINGS for each in of_set(recording)]
         cases += [each for folder in sorted(RECORDINGS.iterdir()) for each in of_field(folder)]
         write(cases)

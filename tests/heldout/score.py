@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import calibrate
 from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
-from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.calibrate import Score
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.model import RuleMessage

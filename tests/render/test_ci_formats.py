@@ -1,9 +1,11 @@
-"""What CI takes: SARIF, times for services that keep them, and the comment of a pull request."""
+"""What CI takes: SARIF, times for benchmark services, and the comment of a pull request."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,12 +14,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+import recorded
 import report_files
 
 from ncu_toolkit.analysis import analyze, answers, gate
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import EXIT_GATE, EXIT_USAGE
-from ncu_toolkit.pages import exports, sarif
+from ncu_toolkit.pages import sarif
 from ncu_toolkit.render import markdown
 
 #: The part of the SARIF 2.1.0 schema that code hosts read; unknown properties are refused, as there.
@@ -177,49 +180,23 @@ def test_regressions_are_results(found: analyze.Analysis) -> None:
     assert same["runs"][0]["results"] == []
 
 
-SIDES = {
-    ("k", (1, 1, 1), (32, 1, 1)): side("k", 3.0, 1.0, 2.0),
-    ("k", (2, 1, 1), (32, 1, 1)): side("k", 5.0),
-    ("lost",): gate.Side("lost", "GPU", (1.0,), status="incomplete"),
-}
-
-
-def test_times_for_bencher() -> None:
-    document = json.loads(exports.bencher(exports.named(SIDES)))
-    jsonschema.validate(document, BENCHER)
-    assert document == {
-        "k grid 1x1x1 block 32x1x1": {
-            "latency": {"value": 2000.0, "lower_value": 1500.0, "upper_value": 2500.0}
-        },
-        "k grid 2x1x1 block 32x1x1": {"latency": {"value": 5000.0}},
-    }
-
-
-def test_times_for_github_action_benchmark() -> None:
-    document = json.loads(exports.benchmark_action(exports.named(SIDES)))
-    jsonschema.validate(document, ACTION)
-    assert document[0] == {
-        "name": "k grid 1x1x1 block 32x1x1", "unit": "us", "value": 2.0, "range": "± 1", "extra": "3 repeats on GPU"
-    }  # fmt: skip
-    assert "range" not in document[1]
-
-
-def test_times_for_asv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GITHUB_SHA", "0123abc")
-    document = json.loads(exports.asv(exports.named(SIDES)))
-    required = {
-        "version", "commit_hash", "env_name", "date", "params", "python", "requirements", "env_vars", "durations", "result_columns", "results"
-    }  # fmt: skip
-    assert set(document) == required
-    assert (document["version"], document["commit_hash"]) == (2, "0123abc")
-    rows = [
-        dict(zip(document["result_columns"], row, strict=True))
-        for row in document["results"].values()
-    ]
-    assert rows[0]["result"] == [pytest.approx(2e-6)]
-    assert rows[0]["samples"] == [pytest.approx([3e-6, 1e-6, 2e-6])]
-    assert [rows[0]["stats_repeat"], rows[0]["params"], len(rows)] == [[3], [], 2]
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_times_for_benchmark_services(report: Path, tmp_path: Path) -> None:
+    """The commands of docs/ci.md write what the services take."""
+    assert (
+        run("analyze", str(report), "--format", "json", "--output", f"{tmp_path}/launches.json")
+        == 0
+    )
+    text = (recorded.ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    written = []
+    for command in re.findall(r"```sh\n(jq .*?)```", text, re.DOTALL):
+        subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+        written.append(json.loads((tmp_path / "times.json").read_text()))
+    jsonschema.validate(written[0], ACTION)
+    jsonschema.validate(written[1], BENCHER)
+    launches = json.loads((tmp_path / "launches.json").read_text())["launches"]
+    assert {row["value"] for row in written[0]} == {row["duration_us"] for row in launches}
+    assert len(written[0]) == len(written[1]) == len(launches)
 
 
 def test_the_comment_names_what_moved_and_the_noise_last() -> None:
@@ -272,7 +249,7 @@ def test_a_baseline_by_name(
         assert run("compare", *wrong) == EXIT_USAGE
 
 
-@pytest.mark.parametrize("form", ["sarif", "asv", "bencher", "github-action-benchmark"])
+@pytest.mark.parametrize("form", ["sarif"])
 def test_analyze_writes_it(form: str, report: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("analyze", str(report), "--format", form) == 0
     assert json.loads(capsys.readouterr().out)

@@ -175,21 +175,22 @@ def test_predicted_and_achieved_claim_no_bound(books: list[Book]) -> None:
 
 def test_the_report_judges_the_cases_that_the_command_judges(books: list[Book]) -> None:
     steps = [rung for book in books for rung in book.rungs.values()]
-    whole = calibrate.calibrate(calibrate.pairs([book.run for book in books], steps), verdict)
+    whole = calibrate.judged(calibrate.pairs([book.run for book in books], steps), verdict)
     tables = [table for book in books if (table := calibration(book))]
-    assert sum(len(table.rows) for table in tables) == len(whole.outcomes)
+    assert sum(len(table.rows) for table in tables) == len(whole)
     cases, ranked = (
         sum(int(found[1]) for t in tables if (found := re.search(words, t.note)))
         for words in (r"^(\d+) of \d+ steps are scored", r"(\d+) of them are scored by rank")
     )
-    assert (cases, ranked) == (whole.ours.cases, whole.ours.ranked)
+    score = calibrate.score((judged, judged.ours) for judged in whole)
+    assert (cases, ranked) == (score.cases, score.ranked)
     hits = [
         found
         for table in tables
         if (found := re.search(r"ranks first in (\d+) of (\d+) cases", table.note))
     ]
-    assert sum(int(found[1]) for found in hits) == whole.ours.first
-    assert sum(int(found[2]) for found in hits) == whole.ours.ranked
+    assert sum(int(found[1]) for found in hits) == score.first
+    assert sum(int(found[2]) for found in hits) == score.ranked
 
 
 def test_what_is_not_judged_stands_in_parentheses(books: list[Book]) -> None:

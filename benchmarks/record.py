@@ -1,8 +1,13 @@
-"""`ncu-toolkit record`: make a recording that can be shipped."""
+"""Make a recording of ladders that can be shipped.
+
+    python -m benchmarks.record --family transpose --output recordings/h200-transpose
+
+Importing this module adds the command `record` to the command line of ncu-toolkit."""
 
 import contextlib
 import lzma
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +15,7 @@ from typing import Any, Final
 
 import click
 
+from ncu_toolkit.cli import cli, main
 from ncu_toolkit.cli._common import Progress, console
 from ncu_toolkit.cli._options import (
     Chosen,
@@ -79,7 +85,7 @@ def command(asked: Recording, where: Cluster, finish: bool) -> None:
     Host names, addresses and home folders are replaced, and machine code of libraries is blanked.
     Set NCU_TOOLKIT_SOURCE_ROOT=/src so that line information names a neutral folder. A wrong kernel
     ends the recording, and nothing is kept as finished. An interrupted recording keeps its data in
-    its folder, and `record --finish` finishes it."""
+    its folder, and `--finish` finishes it."""
     target = asked.target
     if finish:
         if asked.families:
@@ -303,3 +309,9 @@ def _pack(target: Path) -> None:
 def _neutral(command: str) -> str:
     """A command line whose absolute paths are reduced to their last part."""
     return " ".join(Path(word).name if word.startswith("/") else word for word in command.split())
+
+
+cli.add_command(command)
+
+if __name__ == "__main__":
+    main(["record", *sys.argv[1:]])
