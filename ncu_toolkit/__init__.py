@@ -1,7 +1,8 @@
 """ncu-toolkit: build a ladder of CUDA kernels, profile it with Nsight Compute, and explain each
 step's bottleneck."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ncu_toolkit.api import (
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     )
 
 __version__ = "0.1.0"
+#: Where the package is installed.
+PACKAGE: Final = Path(__file__).resolve().parent
 __all__ = [
     "KernelLaunch",
     "ProgramTrace",

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ncu_toolkit import PACKAGE
 from ncu_toolkit.core.safe import shell_word
 
 EXIT_OK = 0
@@ -95,7 +96,7 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 def extra(name: str) -> str:
     """The command that installs an extra of this package, from where the package came from."""
-    clone = Path(__file__).resolve().parents[2]
+    clone = PACKAGE.parent
     if (clone / "pyproject.toml").is_file():
         return f"Run `pip install -e {shell_word(f'{clone}[{name}]')}`"
     origin = _origin()

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from ncu_toolkit import PACKAGE
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import (
     EnvironmentProblem,
@@ -108,8 +109,7 @@ def _asked(path: str, changed: int) -> Ncu:
 def section_folder() -> Path:
     """Our section files: in the package (a wheel) or beside it (a checkout). Raises
     EnvironmentProblem: neither is there."""
-    package = Path(__file__).resolve().parents[1]
-    for candidate in (package / "sections_data", package.parent / "sections"):
+    for candidate in (PACKAGE / "sections_data", PACKAGE.parent / "sections"):
         if candidate.is_dir():
             return candidate
     missing = "the section files are missing from the installation"

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from ncu_toolkit import __version__
+from ncu_toolkit import PACKAGE, __version__
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.core.errors import (
     EnvironmentProblem,
@@ -489,7 +489,7 @@ def profile_part(
     """
     ncu = collect.find_ncu()
     folders = collect.section_folders(ncu, set_name)
-    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    paths = [str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     cuda.free_memory()
     with contextlib.ExitStack() as stack:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy
 
+from ncu_toolkit import PACKAGE
 from ncu_toolkit.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.diagnosis.static import KernelAnalysis, analyse_cubin
 from ncu_toolkit.gpu import pressure, recorder
@@ -72,7 +73,7 @@ def plan(folder: Path) -> dict[str, Any]:
         alone = press.speeds(press.usable(KINDS), _CALIBRATIONS)
     finally:
         press.close()
-    root = str(Path(__file__).parents[2])
+    root = str(PACKAGE.parent)
     asked = {"cubin": str(place), "kinds": [*KINDS], "sm_count": sm_count, "seed": 1, "root": root}
     return {"alone": alone, **asked}
 

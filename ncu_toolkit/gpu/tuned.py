@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from ncu_toolkit import PACKAGE
 from ncu_toolkit.build.nvcc import source_digest
 from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import cache_folder, keep
@@ -63,7 +64,7 @@ class TunedTable:
 
 
 def shipped_folder() -> Path:
-    return Path(__file__).resolve().parents[1] / "data" / "tuned"
+    return PACKAGE / "data" / "tuned"
 
 
 def own_folder() -> Path:

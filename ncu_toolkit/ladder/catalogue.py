@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
+from ncu_toolkit import PACKAGE
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, did_you_mean
 from ncu_toolkit.core.shares import grouped
 from ncu_toolkit.ladder.expressions import FUNCTIONS, check_syntax
@@ -263,8 +264,7 @@ def kernels_root() -> Path:
     """The folder of the ladders: $NCU_TOOLKIT_KERNELS, else `kernels` inside the package (a wheel),
     else beside it (a checkout). Raises EnvironmentProblem: no such folder."""
     chosen = os.environ.get(ROOT_VARIABLE)
-    package = Path(__file__).resolve().parents[1]
-    candidates = [Path(chosen)] if chosen else [package / "kernels", package.parent / "kernels"]
+    candidates = [Path(chosen)] if chosen else [PACKAGE / "kernels", PACKAGE.parent / "kernels"]
     for candidate in candidates:
         if (candidate / _COMMON).is_dir() or (chosen and candidate.is_dir()):
             return candidate.resolve()

@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
+from ncu_toolkit import PACKAGE
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
 from ncu_toolkit.core.workers import default_jobs, forked
@@ -190,8 +191,8 @@ _SHOWN: Final = frozenset({".py", ".html", ".js", ".css", ".json"})
 def _code() -> str:
     """A digest of what shows a run: the package's code, templates and tuned settings, and the
     kernels, whose headers are part of it."""
-    package, state = Path(__file__).resolve().parents[1], hashlib.sha256()
-    own = (path for path in package.rglob("*") if path.suffix in _SHOWN)
+    state = hashlib.sha256()
+    own = (path for path in PACKAGE.rglob("*") if path.suffix in _SHOWN)
     kernels = (path for path in kernels_root().rglob("*") if path.suffix in (".cu", ".cuh"))
     for path in sorted({*own, *kernels} - set(store.recordings_root().rglob("*"))):
         state.update(path.read_bytes())

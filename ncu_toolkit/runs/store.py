@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from ncu_toolkit import PACKAGE
 from ncu_toolkit.core import files
 from ncu_toolkit.core.cache import without_collector
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
@@ -402,7 +403,7 @@ def _with_needs(
 
 def recordings_root() -> Path:
     """The folder of recordings shipped in the package."""
-    return Path(__file__).resolve().parents[1] / "data" / "recordings"
+    return PACKAGE / "data" / "recordings"
 
 
 def recordings() -> tuple[Path, ...]:
