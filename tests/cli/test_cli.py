@@ -20,6 +20,7 @@ import recorded
 import report_files
 from fake_gpu import FakeCupy
 
+import benchmarks.record  # noqa: F401 (adds the command)
 from ncu_toolkit.build import toolchain
 from ncu_toolkit.cli import COMMANDS, main
 from ncu_toolkit.core.errors import (

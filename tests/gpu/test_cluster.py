@@ -29,6 +29,7 @@ import recorded
 from cluster_scaling import simulated
 from ladder_runs import Ncu, Quiet
 
+import benchmarks.record  # noqa: F401 (adds the command)
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import (
     EXIT_ENVIRONMENT,
