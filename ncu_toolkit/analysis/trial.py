@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ncu_toolkit.analysis import gate
 from ncu_toolkit.analysis.gate import SIGNIFICANT, difference
 from ncu_toolkit.core import files, units
 from ncu_toolkit.core.errors import InputProblem
@@ -274,3 +275,23 @@ def read_trial(path: Path) -> ProgramTrial:
             f"'{path}' does not hold the result of a try: {error}",
             "Name a file that `ncu-toolkit try` wrote, or try again",
         ) from None
+
+
+def steps_of(paths: Sequence[Path]) -> gate.Sides:
+    """The step as it is and with each switch that was timed; of several programs with their names.
+    Raises InputProblem."""
+    found: gate.Sides = {}
+    for path in paths:
+        tried = read_trial(path)
+        which = tried.word if len(paths) == 1 else f"{tried.word} of {tried.program}"
+        timed = {" + ".join(each.switches): each.after_us for each in tried.tried if each.after_us}
+        for switches, times in {"": tried.before_us, **timed}.items():
+            name = f"{which} with {switches}" if switches else which
+            if (name, "", "") in found:
+                raise InputProblem(
+                    f"several trials of '{visible(tried.program)}' are there",
+                    f"Name one, as '{path}'",
+                )
+            if times:
+                found[name, "", ""] = gate.Side(name, tried.gpu, times, what=tried.word)
+    return found

@@ -129,11 +129,11 @@ def _read(
     InputProblem where a file cannot be read, or one side alone is a trial. Both are read at once, and
     a file of both sides once."""
     paths = [baselines.resolve(text) for text in texts]
-    tried = [bool(trial.find_trials(path)) and not _reports(path) for path in paths]
+    tried = [[] if _reports(path) else trial.find_trials(path) for path in paths]
     if all(tried):
         if kernel:
             raise UsageProblem("a trial has steps and no kernels", "Leave --kernel out")
-        return (baselines.timings_of(paths[0]), baselines.timings_of(paths[1])), ({}, {}), ""
+        return (trial.steps_of(tried[0]), trial.steps_of(tried[1])), ({}, {}), ""
     if any(tried):
         one, other = texts if tried[0] else texts[::-1]
         raise InputProblem(

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit import __version__
-from ncu_toolkit.analysis import analyze, gate, trial
+from ncu_toolkit.analysis import analyze, gate
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem, refused
-from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.codec import from_plain
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.runs import store
@@ -159,31 +158,11 @@ def _is_there(folder: Path) -> bool:
 
 
 def timings_of(path: Path) -> gate.Sides:
-    """The unprofiled times of a run's folder, or the steps' of a trial; empty for anything else.
-    Raises InputProblem."""
+    """The unprofiled times of a run's folder; empty for anything else. Raises InputProblem."""
     if not (path / store.MANIFEST).is_file():
-        return _timings_of_trials(trial.find_trials(path))
+        return {}
     device = store.load_manifest(path).device.name
     return gate.sides_of_timings(store.load_timings(path), device)
-
-
-def _timings_of_trials(paths: Sequence[Path]) -> gate.Sides:
-    """The step as it is and with each switch that was timed; of several programs with their names."""
-    found: gate.Sides = {}
-    for path in paths:
-        tried = trial.read_trial(path)
-        which = tried.word if len(paths) == 1 else f"{tried.word} of {tried.program}"
-        timed = {" + ".join(each.switches): each.after_us for each in tried.tried if each.after_us}
-        for switches, times in {"": tried.before_us, **timed}.items():
-            name = f"{which} with {switches}" if switches else which
-            if (name, "", "") in found:
-                raise InputProblem(
-                    f"several trials of '{visible(tried.program)}' are there",
-                    f"Name one, as '{path}'",
-                )
-            if times:
-                found[name, "", ""] = gate.Side(name, tried.gpu, times, what=tried.word)
-    return found
 
 
 def resolve(text: str) -> Path:
