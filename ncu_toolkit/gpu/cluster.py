@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
@@ -29,14 +29,11 @@ from ncu_toolkit.core.cache import cache_folder
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import collect, cuda
-from ncu_toolkit.gpu.executor import SAME, Executor, Reporter, Tasks, machine
+from ncu_toolkit.gpu.executor import SAME, Executor, Reporter, Tasks, check_source, forget, machine
 from ncu_toolkit.gpu.selection import Cases, groups_of
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.model import Device
 from ncu_toolkit.model.run import RunCase
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 #: A GPU is left out where a part of its probe takes this many times the median of its model. Sinha
 #: et al., "Not All GPUs Are Created Equal" (SC 2022, arXiv:2208.11035): GPUs of one cluster differ by
@@ -163,22 +160,6 @@ def _answer(worker: str, function: str, task: tuple[Any, ...], gpu: bool, report
     return found
 
 
-_KEPT_HERE: Final[list[Callable[[], None]]] = []
-
-
-def kept_here(make: Callable[P, R]) -> Callable[P, R]:
-    """Keep what the last call made in this process, until `forget`."""
-    kept = lru_cache(maxsize=1)(make)
-    _KEPT_HERE.append(kept.cache_clear)
-    return kept  # type: ignore[return-value]  # called with hashable arguments only
-
-
-def forget() -> None:
-    """Give back what tasks before this one keep in this process."""
-    for clear in _KEPT_HERE:
-        clear()
-
-
 def introduce() -> Board:
     """Describe this worker's GPU, and time the probe on it."""
     from ncu_toolkit.gpu import timing
@@ -211,15 +192,6 @@ def compiled(
     cubin = nvcc.compile_rung(find_rung(name), arch, parameters, macros)
     folder = cubin.path.parent
     return Built(cubin, folder.name, {path.name: path.read_bytes() for path in folder.iterdir()})
-
-
-def check_source(name: str, source: str) -> None:
-    """Raise EnvironmentProblem where this machine's code of a rung differs from the client's."""
-    if source and nvcc.source_digest(find_rung(name)) != source:
-        raise EnvironmentProblem(
-            f"the code of {name} on {socket.gethostname()} differs from the client's",
-            "Install the same ncu-toolkit on both",
-        )
 
 
 def missing(keys: Sequence[str]) -> list[str]:

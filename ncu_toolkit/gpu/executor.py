@@ -2,11 +2,12 @@
 the same functions with the same tasks."""
 
 import os
+import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.build.toolchain import toolchain_description
@@ -14,8 +15,11 @@ from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.selection import Cases
+from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.model import Device
 
+P = ParamSpec("P")
+R = TypeVar("R")
 #: Labels of a run's environment that must not change within a run.
 SAME: Final = ("GPU", "Driver", "CUDA runtime", "CuPy", "Compiler", "ncu")
 
@@ -117,3 +121,28 @@ def own_temporary_folder() -> Path:
     if folder.stat().st_uid != os.getuid():
         raise EnvironmentProblem(f"'{folder}' belongs to another user", "Set TMPDIR on the worker")
     return folder
+
+
+_KEPT_HERE: Final[list[Callable[[], None]]] = []
+
+
+def kept_here(make: Callable[P, R]) -> Callable[P, R]:
+    """Keep what the last call made in this process, until `forget`."""
+    kept = lru_cache(maxsize=1)(make)
+    _KEPT_HERE.append(kept.cache_clear)
+    return kept  # type: ignore[return-value]  # called with hashable arguments only
+
+
+def forget() -> None:
+    """Give back what tasks before this one keep in this process."""
+    for clear in _KEPT_HERE:
+        clear()
+
+
+def check_source(name: str, source: str) -> None:
+    """Raise EnvironmentProblem where this machine's code of a rung differs from the client's."""
+    if source and nvcc.source_digest(find_rung(name)) != source:
+        raise EnvironmentProblem(
+            f"the code of {name} on {socket.gethostname()} differs from the client's",
+            "Install the same ncu-toolkit on both",
+        )

@@ -19,8 +19,7 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import cuda, halving, tuned
-from ncu_toolkit.gpu.cluster import check_source, kept_here
-from ncu_toolkit.gpu.executor import HERE, Executor, Reporter
+from ncu_toolkit.gpu.executor import HERE, Executor, Reporter, check_source, kept_here
 from ncu_toolkit.gpu.halving import Parameters, Round, Search, Searcher, Task, Trial
 from ncu_toolkit.gpu.launch import Runnable, Workspace, architecture_for, bind_verified
 from ncu_toolkit.gpu.runner import cache_of

@@ -40,7 +40,7 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
     extra,
 )
-from ncu_toolkit.gpu import cluster, halving, schedulers, selection, tune
+from ncu_toolkit.gpu import cluster, executor, halving, schedulers, selection, tune
 from ncu_toolkit.gpu.cluster import Board, slowness
 from ncu_toolkit.ladder.catalogue import find_rung
 from ncu_toolkit.ladder.problems import problem_for
@@ -71,7 +71,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def inside(monkeypatch: pytest.MonkeyPatch, here: Path) -> Path:
     """The stand-ins in this process, for workers that live in it."""
     cluster_worker.install(monkeypatch)
-    cluster.forget()
+    executor.forget()
     return here
 
 
@@ -533,9 +533,9 @@ def test_workers_run_only_this_projects_functions(inside: Path) -> None:
 def test_errors_of_tasks_come_back_as_they_were(inside: Path) -> None:
     with simulated(1) as made, opened(made.scheduler_address) as where:
         tasks = [("gemm_fp32/naive", "0123"), ("gemm_fp32/naive", "")]
-        found = {done.index: done for done in where.run(cluster.check_source, tasks)}
+        found = {done.index: done for done in where.run(executor.check_source, tasks)}
         with pytest.raises(RuntimeError, match=r"TypeError: .* \(on a worker\)"):
-            list(where.run(cluster.check_source, [("gemm_fp32/naive",)]))
+            list(where.run(executor.check_source, [("gemm_fp32/naive",)]))
     assert isinstance(found[0].error, EnvironmentProblem)
     assert "Install the same ncu-toolkit on both" in str(found[0].error)
     assert found[1].error is None
