@@ -300,8 +300,8 @@ def short_gain(shown: Card) -> str:
 def whole_percent(share: float) -> str:
     """A share (0-1) as a whole number of percent: `66 %`."""
     if 0 < share < 0.005:
-        return f"<{units.THIN_SPACE}1{units.THIN_SPACE}%"
-    return f"{round(share * 100)}{units.THIN_SPACE}%"
+        return "< 1 %"
+    return f"{round(share * 100)} %"
 
 
 #: What kind of cause holds a kernel up: the one map of colours (card.css `.k-…`), with its words.

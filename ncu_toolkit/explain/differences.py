@@ -265,7 +265,7 @@ def _times(factor: float) -> str:
     if _alike(factor, 1.0):
         return SAME
     number = units.ratio(max(factor, 1 / factor)).removesuffix("×")
-    return f"{'×' if factor > 1 else '÷'}{units.THIN_SPACE}{number}"
+    return f"{'×' if factor > 1 else '÷'} {number}"
 
 
 def _factor(cause: TimeCause) -> Cell:

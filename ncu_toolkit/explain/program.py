@@ -317,7 +317,7 @@ def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True)
 def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
     """What follows a gain: its unit, and what it is of."""
     wall, shares = units.duration(found.account.wall_us), _idling(found)
-    unit = units.THIN_SPACE + ("%" if shares else wall.rpartition(units.THIN_SPACE)[2])
+    unit = " " + ("%" if shares else wall.rpartition(" ")[2])
     return unit, f"{unit} of the {found.step.word}" if shares else f" of {wall}"
 
 

@@ -8,10 +8,11 @@ already, so it is escaped and nothing more."""
 import base64
 import hashlib
 import importlib.util
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from html import escape
+from html import escape as markup_safe
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -94,9 +95,7 @@ def _terms(known: Definitions) -> str:
     found = {
         key: (
             term.title,
-            f"{Markup.escape(term.text)}{term_note(known, term)}".replace(
-                units.THIN_SPACE, "\u202f"
-            ),
+            f"{Markup.escape(unbroken(term.text))}{term_note(known, term)}",
         )
         for key, term in known.terms.items()
     }
@@ -189,7 +188,21 @@ def _script(name: str) -> str:
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-NARROW_NO_BREAK: Final = "\u202f"
+#: The space between a number and its unit, `12.5 %`, or a sign and its number.
+_BETWEEN: Final = re.compile(
+    r"(?<=[\d×]) (?=(?:%|[nµm]?s|[µm]J|[kMGTPE]?(?:B|FLOP|Hz|J|W)(?:/s)?)(?!\w))|(?<=[×÷<>]) (?=-?\d)"
+)
+
+
+def unbroken(text: str) -> str:
+    """With a narrow space that breaks no line between a number and its unit."""
+    return _BETWEEN.sub("\u202f", text)
+
+
+def escape(text: str) -> str:
+    return markup_safe(unbroken(text))
+
+
 _VARIANT: Final = '<tr class="variant">'
 _MARKS: Final = frozenset({"planted", "regression", "baseline", "roof", "probe"})
 #: Columns that a screen of 1440 pixels holds.
@@ -228,7 +241,7 @@ class Writer:
     def value(self, cell: Cell, known: str = "", parted: bool = False) -> str:
         """A cell's content; `known` is the key of the glossary's entry on it. A name that is
         `parted` may break after its underscores."""
-        body = escape(cell.text)
+        body = markup_safe(cell.text) if cell.code else escape(cell.text)
         if parted:
             body = body.replace("_", "_<wbr>")
         if cell.code:
@@ -499,17 +512,10 @@ def _link(href: str) -> str:
     return "./" + quote(href)
 
 
-def unbroken(value: Any) -> Any:
-    """Thin spaces as ones that do not break a line between number and unit."""
-    if isinstance(value, Markup):
-        return Markup(value.replace(units.THIN_SPACE, NARROW_NO_BREAK))
-    return value.replace(units.THIN_SPACE, NARROW_NO_BREAK) if isinstance(value, str) else value
-
-
 def _finalize(value: Any) -> Any:
     """Last look at every text of a page: nothing in it is invisible."""
     plain = isinstance(value, str) and not isinstance(value, Markup)
-    return unbroken(visible(value, len(value), keep="\n\t") if plain else value)
+    return unbroken(visible(value, len(value), keep="\n\t")) if plain else value
 
 
 @cache

@@ -54,9 +54,9 @@ _MARKS: Final = {"+": "green", "-": "red", "@": "cyan", "*": "bold"}
 #: What a terminal without UTF-8 shows instead: of the text itself, and of what its layout adds.
 _ASCII: Final = str.maketrans(
     {"·": "-", "×": "x", "÷": "/", "µ": "u", "…": "...", "–": "-", "→": "->", "≥": ">=", "≤": "<=",
-     "’": "'", "±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_.-~=+*#", strict=True)), units.THIN_SPACE: " ", "\u202f": " ", "\u00a0": " "}
+     "’": "'", "±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_.-~=+*#", strict=True))}
 )  # fmt: skip
-_DRAWN: Final = str.maketrans("…·◀─│×µ\u2009▁▂▃▄▅▆▇█", "~-<-|xu _.-~=+*#")
+_DRAWN: Final = str.maketrans("…·◀─│×µ▁▂▃▄▅▆▇█", "~-<-|xu_.-~=+*#")
 
 
 class AnswerText:

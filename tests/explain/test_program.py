@@ -133,7 +133,7 @@ def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plain(text: str) -> str:
-    return text.replace("\u2009", " ").replace("\u202f", " ")
+    return text.replace("\u202f", " ")
 
 
 def shown(answer: Answer, width: int = 100) -> str:
