@@ -394,10 +394,12 @@ def _of_page(name: str) -> Callable[..., Markup]:
 
 
 def fragment(shown: Answer) -> str:
-    """An answer as HTML that needs nothing else, for notebooks: no script, no request."""
+    """An answer as HTML that needs nothing else, for notebooks: no script, no request. A notebook's
+    styles do not reach it, and its own reach nothing else. Where a host removes styles (GitHub), it is
+    still in order as plain HTML."""
     body = _environment().get_template("card.html").module.answer(shown)  # type: ignore[attr-defined]
-    style = files("ncu_toolkit.render").joinpath("assets", "card.css").read_text(encoding="utf-8")
-    return f'<div class="nc-alone"><style>{style}</style>{body}</div>'
+    style = b"".join(map(content, ("alone.css", *PARTS))).decode()
+    return f'<div class="nc-alone"><style>.nc-alone:not(#nc) {{ {style} }}</style>{body}</div>'
 
 
 def answer_page(
