@@ -212,6 +212,8 @@ class Definition:
     words: tuple[str, ...] = ()
     """Other spellings under which reports show it, the title aside."""
     unit: str = ""
+    page: tuple[tuple[str, str], ...] = ()
+    """Further headings with their text: a bottleneck's whole page."""
 
 
 @dataclass(frozen=True)
@@ -227,10 +229,27 @@ class Definitions:
     @property
     def groups(self) -> list[tuple[str, str, list[Definition]]]:
         """(group, heading, entries) of the page."""
-        return [
+        found = (
             (group, title, [term for term in self.terms.values() if term.group == group])
             for group, title in self.titles.items()
-        ]
+        )
+        return [each for each in found if each[2]]
+
+    @cached_property
+    def in_prose(self) -> re.Pattern[str]:
+        """Stall reasons of two words or more, which name nothing else in a sentence."""
+        names = {
+            word
+            for term in self.terms.values()
+            if term.group == "stall"
+            for word in term.words
+            if word.count(" ") and ":" not in word
+        }
+        return re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)) or r"(?!)")
+
+    def only(self, keys: Iterable[str]) -> "Definitions":
+        """With these entries alone."""
+        return Definitions({key: self.terms[key] for key in keys}, {}, self.titles)
 
     @cached_property
     def _index(self) -> Mapping[str, str]:

@@ -217,7 +217,8 @@ _PARAGRAPH, _LONG, _FOLDED = 60, 100, 300
 
 class Writer:
     """Writes for one page. `link` gives the address of a page, `csv` that of a table's CSV;
-    `glossary` is the address of the glossary's page, or a fragment in a single file."""
+    `glossary` is the address of the glossary's page, or a fragment in a single file; `asked` takes the
+    keys of the entries that are linked."""
 
     def __init__(
         self,
@@ -225,8 +226,9 @@ class Writer:
         csv: Callable[[Table], str],
         glossary: str,
         known: Definitions,
+        asked: set[str] | None = None,
     ) -> None:
-        self._link, self._csv, self._known = link, csv, known
+        self._link, self._csv, self._known, self._asked = link, csv, known, asked
         self._terms = f"{'' if glossary.startswith('#') else glossary}#term-"
 
     def term(self, words: str, body: str = "") -> str:
@@ -234,7 +236,15 @@ class Writer:
         shown, key = escape(body or words), self._known.shown(words)
         return self._opener(key, shown) if key else shown
 
+    def prose(self, text: str) -> str:
+        """A sentence, the stall reasons in it as links to their entries."""
+        return self._known.in_prose.sub(
+            lambda name: self._opener(self._known.find(name[0]), name[0]), escape(text)
+        )
+
     def _opener(self, key: str, body: str, tone: str = "") -> str:
+        if self._asked is not None:
+            self._asked.add(key)
         cls = f"term {tone}" if tone else "term"
         return f'<a class="{cls}" href="{self._terms}{key}">{body}</a>'
 
@@ -387,7 +397,7 @@ def _of_page(name: str) -> Callable[..., Markup]:
     @pass_context
     def call(context: Context, *args: Any, **named: Any) -> Markup:
         own = context["link"], context["csv"], context["glossary"], context["definitions"]
-        writer = Writer(*own)
+        writer = Writer(*own, context["asked"])
         return Markup(getattr(writer, name)(*args, **named))
 
     return call
@@ -411,7 +421,7 @@ def answer_page(
         "glossary": "#page-glossary",
     }
     values = {"shown": shown, "title": title, "crumbs": [*crumbs, (title, "")]}
-    return drawn("answer.html", known, **values, pack=lambda _, body: body, **parts)
+    return drawn("answer.html", known, **values, asked=set(), pack=lambda _, body: body, **parts)
 
 
 #: What the pages of a folder have in common, beside them.
@@ -546,14 +556,16 @@ def _environment() -> Environment:
         json_block=lambda data: Markup(script_json(data)),
         link=_link,
         csv=lambda table: f"./{slug(table.key)}.csv",
-        **{name: _of_page(name) for name in ("term", "value", "facts", "table")},
+        **{name: _of_page(name) for name in ("term", "prose", "value", "facts", "table")},
     )
     return made
 
 
 def drawn(template: str, known: Definitions, **values: Any) -> str:
     """A page. `link` and `csv` among the values replace the addresses of a page in a folder."""
-    return _environment().get_template(template).render(definitions=known, **values)
+    return (
+        _environment().get_template(template).render(definitions=known, **{"asked": None, **values})
+    )
 
 
 def standalone_page(view: RunView, known: Definitions) -> str:
@@ -568,14 +580,16 @@ def standalone_page(view: RunView, known: Definitions) -> str:
 
 def program_page(view: ProgramView, known: Definitions) -> str:
     """The page of a program's step, with those of its launches that a report tells of. Without any
-    it needs no glossary."""
+    its glossary has the causes that were found, and no more."""
     script, style = PROGRAM
     late = (script,) if view.pages else ("launches.js", script)
+    causes = dict.fromkeys(filter(None, map(known.find, (f.bottleneck for f in view.findings))))
+    parts = inlined(charts=False, pages=bool(view.pages), also=late, style=style)
     return drawn(
         "program.html",
-        known if view.pages else Definitions({}, {}, {}),
+        known if view.pages else known.only(causes),
         **_whole(view, [view.launches] if view.launches else []),
-        **inlined(charts=False, pages=bool(view.pages), also=late, style=style),
+        **{**parts, "glossary": "#page-glossary" if view.pages or causes else ""},
     )
 
 
@@ -596,5 +610,6 @@ def _whole(view: RunView | ProgramView, tables: Sequence[Table]) -> dict[str, An
         "pack": lambda _, body: body,
         "hot": lambda data: packed(msgspec.json.encode(data)),
         "leaf": Leaves(),
+        "asked": set(),
         "csvs": {table.key: table_csv(table) for table in tables},
     }

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from urllib.parse import unquote
 
 import history_rows
 import pytest
@@ -51,6 +52,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     run = render_fixture.run()
     book = open_book(run, render_fixture.diagnosis)
     ladder = write_run(run, root / "fixture", book=book)
+    for name in run.report_files:  # a run's pages lie beside its reports
+        (root / "fixture" / name).touch()
     found = analyze([HELDOUT], Options(profiles=True))
     sides = gate.sides_of(found)
     compared = gate.compare(sides, sides, ({}, {}), [], [("n02_a", "n02_b")])
@@ -62,7 +65,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "glossary": root / "glossary.html",
         "ladder": ladder,
         "launch": root / "fixture" / "gemm_fp32-vectorized-4096.html",
-        "one file": write_standalone(book, root / "one.html"),
+        "one file": write_standalone(book, root / "fixture" / "one.html"),
         "report": write_analysis(found, root / "report.html"),
         "step": write_program_page(small(), root / "step.html"),
         "comparison": write_answer(answers.of_comparison(compared), "C", root / "comparison.html"),
@@ -246,3 +249,54 @@ def test_a_notebook_s_styles_leave_the_card_alone(
     assert below < bottom
     for label, bar, figure in hosted["bars"]:
         assert label[2] <= bar[0] < bar[2] <= figure[0]
+
+
+#: Links of the page in view that lead nowhere: to no file beside it, or to no place in a file. What is
+#: packed counts by its name.
+DEAD = """(() => {
+  const bad = [], others = new Set();
+  for (const a of document.querySelectorAll('main a[href], .bar a[href]')) {
+    const url = new URL(a.href, location.href), place = decodeURIComponent(url.hash.slice(1));
+    if (url.protocol === 'blob:' || url.protocol === 'data:' || a.hasAttribute('data-csv')) continue;
+    const own = url.pathname === location.pathname;
+    const packed = document.querySelector(`script.packed[data-page="${CSS.escape(place)}"]`);
+    if (own && place && !packed && !document.getElementById(place)) bad.push(`${a.textContent.trim()} -> #${place}`);
+    if (!own) others.add(url.href);
+  }
+  return [bad, [...others], document.querySelectorAll('main a[href]').length];
+})()"""
+
+
+@pytest.mark.parametrize("kind", KINDS[:-2])
+def test_every_link_leads_somewhere(browser: Browser, pages: dict[str, Path], kind: str) -> None:
+    if kind not in pages:
+        pytest.skip("no nvcc or nvdisasm here")
+    opened(browser, pages[kind])
+    dead, others, links = browser.evaluate(DEAD)
+    assert links or kind in ("history", "tuning")
+    assert not dead
+    for address in others:
+        assert address.startswith("file:"), address
+        path, _, place = unquote(address.removeprefix("file://")).partition("#")
+        assert Path(path).is_file(), address
+        if place and path.endswith(".html"):
+            assert f'id="{place}"' in Path(path).read_text(encoding="utf-8"), address
+
+
+@pytest.mark.parametrize("kind", ["launch", "report", "step", "comparison", "code"])
+def test_a_card_explains_its_words(browser: Browser, pages: dict[str, Path], kind: str) -> None:
+    """The verdict links to the whole page of its bottleneck, and each unit and each wait to its entry."""
+    if kind not in pages:
+        pytest.skip("no nvcc or nvdisasm here")
+    opened(browser, pages[kind])
+    titles = "[...document.querySelectorAll('.nc-title, .program .first b')].filter(t => t.checkVisibility())"
+    found = browser.evaluate(f"{titles}.map(t => t.querySelector('a.term')?.href || t.textContent)")
+    assert found
+    for address in found:
+        assert address.startswith("file:"), f"{address} is not linked"
+        path, _, place = unquote(address.removeprefix("file://")).partition("#")
+        text = Path(path).read_text(encoding="utf-8")
+        entry = text.partition(f'id="{place}"')[2].partition("<dt")[0]
+        assert "<h3>What to change</h3>" in entry, address
+    named = "[...document.querySelectorAll('.nc-card :is(.nc-bars, .nc-waits) th')].filter(t => !t.querySelector('a.term')).map(t => t.textContent)"
+    assert browser.evaluate(named) == []
