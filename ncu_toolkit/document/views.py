@@ -167,6 +167,8 @@ class FindingView:
     look_for: str
     evidence: Table
     locations: Table | None = None
+    rule: str = ""
+    """Id of a cause of a step, which names its page."""
 
 
 @dataclass(frozen=True)

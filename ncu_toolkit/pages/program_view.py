@@ -83,26 +83,30 @@ _NOUNS: Final = {
 
 
 def write_program_page(
-    found: ProgramDiagnosis, output: Path, known: program.Known | None = None
+    found: ProgramDiagnosis, output: Path, known: program.Known | None = None, name: str = ""
 ) -> Path:
     """Write the page of a program's step as one file that needs nothing else; returns `output`.
 
     Args:
         known: the verdicts that reports give of its kernels, by place in `Trace.shapes`: the page
             holds a page of each.
+        name: the trace's file, by which the page is called where the program is not known.
 
     Raises:
         EnvironmentProblem: the disk cannot be written.
     """
     make_folder(output.parent)
     with without_collector():
-        page = program_page(program_view(found, known), definitions())
+        page = program_page(program_view(found, known, name), definitions())
     write_atomic(output, page.encode("utf-8", "backslashreplace"))
     return output
 
 
-def program_view(found: ProgramDiagnosis, known: program.Known | None = None) -> ProgramView:
-    """What the page of a program's step shows."""
+def program_view(
+    found: ProgramDiagnosis, known: program.Known | None = None, name: str = ""
+) -> ProgramView:
+    """What the page of a program's step shows. It is called by the program, else by the trace's file
+    `name`."""
     step, account, trace = found.step, found.account, found.step.trace
     book = _book(found, known or {})
     linked = {at: book.page(profile) for at, (profile, _) in (known or {}).items()}
@@ -122,9 +126,11 @@ def program_view(found: ProgramDiagnosis, known: program.Known | None = None) ->
     answer = program.program_answer(found, known)
     card = answer.cards[0]
     whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
+    if name and not trace.program:
+        first, facts = visible(name), [first, *facts]
     return ProgramView(
-        first[:1].upper() + first[1:] if not trace.program else first,
-        tuple(facts),
+        first[:1].upper() + first[1:] if not (name or trace.program) else first,
+        tuple([*facts, visible(name)] if name and trace.program else facts),
         found.step.word,
         card,
         Icicle(
@@ -391,6 +397,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         "",
         evidence_table(each.evidence, "Evidence"),
         table("Where", specs, each.where, key="where") if each.where else None,
+        each.bottleneck,
     )
 
 

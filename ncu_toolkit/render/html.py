@@ -583,7 +583,7 @@ def program_page(view: ProgramView, known: Definitions) -> str:
     its glossary has the causes that were found, and no more."""
     script, style = PROGRAM
     late = (script,) if view.pages else ("launches.js", script)
-    causes = dict.fromkeys(filter(None, map(known.find, (f.bottleneck for f in view.findings))))
+    causes = dict.fromkeys(filter(None, map(known.find, (f.rule for f in view.findings))))
     parts = inlined(charts=False, pages=bool(view.pages), also=late, style=style)
     return drawn(
         "program.html",
