@@ -397,7 +397,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         "",
         evidence_table(each.evidence, "Evidence"),
         table("Where", specs, each.where, key="where") if each.where else None,
-        each.bottleneck,
+        each.rule,
     )
 
 
