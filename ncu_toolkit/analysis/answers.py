@@ -321,9 +321,9 @@ def _first_line(comparison: Comparison) -> str:
 def pair_name(pair: ComparedPair, longest: int = NAME) -> str:
     """The kernel of a pair, safe to show; both names where they differ."""
     sides = (pair.old, pair.new)
-    names = dict.fromkeys(kernel_name(side.name, longest) for side in sides)
+    names = dict.fromkeys(kernel_name(side.label, longest) for side in sides)
     if len(names) == 1 and longest < NAME:  # one name has the room of both
-        return kernel_name(pair.new.name)
+        return kernel_name(pair.new.label)
     return " → ".join(names)
 
 
@@ -484,7 +484,7 @@ def _alone(side: Side, new: bool, apart: str) -> _Row:
     time = units.duration(statistics.median(side.times_us)) if side.times_us else ""
     old, after = ("–", time) if new else (time, "–")
     return _Row(
-        kernel_name(side.name) + apart,
+        kernel_name(side.label) + apart,
         str(len(side.times_us)),
         old,
         after,
@@ -526,7 +526,7 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
         yield f"not comparable: {shortlist(names, _NAMED)}: {visible(problem)}"
     for which, found in (("old", comparison.alone_old), ("new", comparison.alone_new)):
         if found and alone:
-            shown = shortlist([kernel_name(side.name, 40) for side in found], 5)
+            shown = shortlist([kernel_name(side.label, 40) for side in found], 5)
             yield f"only in the {which}: {shown}"
     yield from (visible(remark) for remark in comparison.remarks)
 

@@ -82,6 +82,11 @@ class Side:
     what: str = "kernel"
     """What was timed, in a word."""
 
+    @property
+    def label(self) -> str:
+        """As tables name it."""
+        return (self.card and self.card.kernel) or self.name
+
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
         """The first pair of figures that do not fit together in each repeat that has one."""

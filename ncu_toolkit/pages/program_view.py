@@ -313,7 +313,7 @@ def _work(op: Op, trace: Trace, parts: Mapping[str, AccountPart]) -> tuple[_Part
     key = kernel_class(trace.shapes[op.shape]).id if op.kind == "kernel" else op.kind
     label = visible(parts[key].label) if key in parts else key
     if op.kind == "kernel":
-        name = program.kernel_label(trace.shapes[op.shape])
+        name = program.label_of(trace.shapes[op.shape])
     else:
         memory = {True: ", pinned", False: ", pageable", None: ""}[op.pinned]
         name = f"{visible(op.path) or op.kind}{memory}"
@@ -471,7 +471,7 @@ def _launches(
 
     def name(group: LaunchGroup) -> Cell:
         kernel = launch(group)
-        shown = program.kernel_label(kernel)
+        shown = program.label_of(kernel)
         return Cell(shown, shown, in_the_middle(visible(kernel.kernel), 160), linked.get(group.shape, ""), code=True)  # fmt: skip
 
     lines = [program.line_of(trace, op.call) for op in ops]

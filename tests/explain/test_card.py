@@ -706,3 +706,22 @@ def test_the_answer_is_on_the_first_screen(tmp_path: Path, width: int, height: i
         browser.open(f"{page.resolve().as_uri()}#page-launch-0-naive", width=width, height=height)
         assert browser.evaluate("document.querySelectorAll('.nc-card').length") >= 2
         assert browser.complaints() == []
+
+
+@pytest.mark.parametrize(
+    ("function", "kernel", "label"),
+    [
+        ("cw51c=]", "cudapy::__main__::fold_1_241[abi:v2,cw51cXTL=](Array<float, 1, C, mutable>)", "fold_1"),
+        ("gr_c3_b6_c3_9fe[abi:v3,cw51cX]", "__main__::gr_c3_b6_c3_9fe[abi:v3,cw51cX](int)", "größe"),
+        ("tagged[abi:v2,wide]", "tagged[abi:v2,wide](float *, int)", "tagged"),
+        ("Kernel2", "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4>(T1::Params)",
+         "cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4"),
+        ("Kernel", "void cutlass::Kernel<cutlass::gemm::kernel::B2bGemm<cutlass::A<(int)1>>>(T1)", "B2bGemm"),
+        ("for_each", "void lib::for_each<step(float *, int)::[lambda(int) (instance 3)]>(int, T1)", "step #3: for_each"),
+        ("_kernel_agent", "void thrust::core::_kernel_agent<A<w<step(int &, std::v<double>&)::[lambda(long) (instance 1)], void>>>(T2)",
+         "step: _kernel_agent"),
+        ("gemm", "void gemm<(int)4, float>(float *)", "gemm"),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_called_as_its_user_knows_it(function: str, kernel: str, label: str) -> None:
+    assert kernel_label(function, kernel) == label
