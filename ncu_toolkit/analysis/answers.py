@@ -246,6 +246,8 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
 
     pairs = comparison.ordered
     shown = next((pair for pair in pairs if not pair.problem and pair.profiled), None)
+    if _unchanged(comparison):
+        return _of_unchanged(comparison)
     headline = _first_line(comparison)
     kernels, rest = _kernels(comparison, shown)
     found = Answer(
@@ -301,6 +303,41 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
         ),
         tables=changed.tables,
         notes=found.notes,
+    )
+
+
+def _unchanged(comparison: Comparison) -> bool:
+    """Whether several kernels were compared, all of them, and each has its time, within its noise, and
+    its bottleneck as before."""
+    pairs = comparison.pairs
+    if (
+        len(pairs) < 2
+        or comparison.alone_old
+        or comparison.alone_new
+        or comparison.what != "kernel"
+    ):
+        return False
+    return all(
+        pair.profiled and not (pair.problem or pair.gpus) and pair.time is not None
+        and not pair.time.certain_change and pair.old.bottleneck == pair.new.bottleneck
+        for pair in pairs
+    )  # fmt: skip
+
+
+def _of_unchanged(comparison: Comparison) -> Answer:
+    """Where nothing changed: how many were compared, their time, and how to see one of them."""
+    total = comparison.total
+    times = "" if total is None else f": {' → '.join(map(units.duration, total.times_us))} in all"
+    kernel = comparison.ordered[0].old.name
+    name = f" --kernel {kernel}" if _PLAIN_NAME.fullmatch(kernel) else " --kernel NAME"
+    return Answer(
+        f"{counted(len(comparison.pairs), 'kernel')}, none changed",
+        points=(
+            f"Every time is within its noise of the old one, every bottleneck the same{times}.",
+            f"The counters of one kernel, old and new:{name}",
+        ),
+        notes=tuple(_remarks(comparison)),
+        verdict=_verdict(comparison) if comparison.gates else "",
     )
 
 
@@ -409,7 +446,7 @@ _COLUMNS: Final[tuple[Spec[_Row], ...]] = (
     Spec(
         "kernel", cell=lambda row: row.kernel, numeric=False, code=True, shortest=_SHORTEST, name=True
     ),
-    Spec("launches", cell=lambda row: row.launches, gives_way=2),
+    Spec("launches", cell=lambda row: row.launches),
     Spec("old", cell=lambda row: row.old),
     Spec("new", cell=lambda row: row.new),
     Spec("change", cell=lambda row: row.change),

@@ -91,6 +91,10 @@ class Spec(Column, Generic[Item]):
         return Column(**{each.name: getattr(self, each.name) for each in fields(Column)})
 
 
+#: What a cell without a figure shows.
+_NOTHING: Final = frozenset({"", "–", units.NOT_AVAILABLE})
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with its caption; the first column names the row. `sortable` tables get sorting,
@@ -107,6 +111,15 @@ class Table:
 
     def __post_init__(self) -> None:
         make_visible(self, "caption", "note")
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Places of the columns in which no row says anything: all are empty, or n/a."""
+        return frozenset(
+            at
+            for at in range(len(self.columns))
+            if self.rows and all(r[at].missing or r[at].text in _NOTHING for r in self.rows)
+        )
 
     def part(self, start: int, end: int | None = None) -> Self:
         """The table with some of its rows; only tables without variants have parts."""
@@ -162,13 +175,9 @@ def number(
 
 
 def without_empty(table: Table) -> Table:
-    """The table without columns in which no row says anything: all are empty, or n/a."""
-    rows = table.rows
-    return table.only(
-        lambda at, _: (
-            not rows or any(r[at].text not in ("", "–") and not r[at].missing for r in rows)
-        )
-    )
+    """The table without its silent columns."""
+    silent = table.silent
+    return table.only(lambda at, _: at not in silent)
 
 
 def plain_table(

@@ -15,11 +15,12 @@ from rich.console import Console
 
 import ncu_toolkit
 from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, analyze
 from ncu_toolkit.analysis.gate import Side
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.document.card import cut_apart
+from ncu_toolkit.document.tables import plain_table, text
 from ncu_toolkit.explain import differences
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages import html
@@ -73,6 +74,35 @@ def test_a_narrow_comparison_keeps_old_new_and_change(width: int) -> None:
     assert {"kernel", "old", "new", "change"} <= set(head.split())
     assert all(row.count("µs") == 2 for row in rows[:3]), rows
     assert len({row.split("  ")[0] for row in rows[:3]}) == 3
+
+
+@pytest.mark.parametrize("width", [40, 56, 64])
+def test_columns_that_say_nothing_go_before_launches(width: int) -> None:
+    launches = plain_table("k", "", ["kernel", "launches", "time", "gain"], [
+        [text("a_kernel_with_a_name_of_some_length"), text("13"), text("4.19 ms"), text("–")]
+    ])  # fmt: skip
+    wide = dataclasses.replace(
+        launches,
+        columns=(*launches.columns[:3], dataclasses.replace(launches.columns[3], label="gain" * 8)),
+    )
+    head, *rest = table(wide, width)
+    assert head.split() == ["kernel", "launches", "time"]
+    assert len(rest) == 1, "nothing is said to be left out"
+    assert "gain" in table(wide, 120)[0]
+
+
+def test_nothing_changed_is_said_in_three_lines() -> None:
+    report = gate.sides_of(
+        analyze([recorded.ROOT / "tests/heldout/three/h200.ncu-rep.xz"], Options(profiles=True))
+    )
+    found = plain_text(answers.of_comparison(gate.compare(report, report)), 120).splitlines()
+    assert found[0] == "34 kernels, none changed"
+    assert len([line for line in found if line]) == 3
+    slower = {
+        key: dataclasses.replace(side, times_us=tuple(2 * us for us in side.times_us))
+        for key, side in report.items()
+    }
+    assert answers.of_comparison(gate.compare(report, slower)).kernels is not None
 
 
 def test_names_are_cut_so_that_they_differ() -> None:

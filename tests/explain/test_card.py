@@ -26,7 +26,15 @@ from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.glossary import definitions
 from ncu_toolkit.diagnosis.kernel import COLLECT
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.document.card import NAME, Card, UnitBar, Wait, kernel_name, short_name
+from ncu_toolkit.document.card import (
+    NAME,
+    Card,
+    UnitBar,
+    Wait,
+    kernel_label,
+    kernel_name,
+    short_name,
+)
 from ncu_toolkit.document.views import Kind, answer
 from ncu_toolkit.explain import verdict
 from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
