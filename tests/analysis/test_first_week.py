@@ -134,9 +134,9 @@ def test_columns_of_a_pipe_are_those_of_the_environment(
 
 def test_python_names_no_option_of_the_command_line(report: ncu_toolkit.Report) -> None:
     shown = [str(report), str(report[0]), report._repr_html_()]
-    for text in shown:
-        assert "--top" not in text
-        assert "--format" not in text
+    for each in shown:
+        assert "--top" not in each
+        assert "--format" not in each
     assert "ncu_toolkit.compare('profile.ncu-rep.xz', 'after.ncu-rep')" in shown[0].replace(
         str(TRANSPOSE), "profile.ncu-rep.xz"
     )
