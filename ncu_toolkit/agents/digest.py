@@ -37,8 +37,6 @@ _TITLE: Final = 60
 _NAMED: Final = 10
 #: What lists cost beside their items.
 _KEYS: Final = '"points":[],"notes":[],"launches":[],"parts":[],'
-#: Thin and no-break spaces, which cost three bytes each.
-_SPACES: Final = {0x2009: " ", 0x202F: " ", 0xA0: " "}
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -137,7 +135,7 @@ def encoded(value: Any) -> bytes:
 
 def plain(text: str, longest: int = _TEXT) -> str:
     """Text on one line, with control characters spelled out and ordinary spaces."""
-    return visible(text.translate(_SPACES), longest)
+    return visible(text, longest)
 
 
 class _Room:

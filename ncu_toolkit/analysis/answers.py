@@ -246,6 +246,8 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
 
     pairs = comparison.ordered
     shown = next((pair for pair in pairs if not pair.problem and pair.profiled), None)
+    if _unchanged(comparison):
+        return _of_unchanged(comparison)
     headline = _first_line(comparison)
     kernels, rest = _kernels(comparison, shown)
     found = Answer(
@@ -304,6 +306,41 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     )
 
 
+def _unchanged(comparison: Comparison) -> bool:
+    """Whether several kernels were compared, all of them, and each has its time, within its noise, and
+    its bottleneck as before."""
+    pairs = comparison.pairs
+    if (
+        len(pairs) < 2
+        or comparison.alone_old
+        or comparison.alone_new
+        or comparison.what != "kernel"
+    ):
+        return False
+    return all(
+        pair.profiled and not (pair.problem or pair.gpus) and pair.time is not None
+        and not pair.time.certain_change and pair.old.bottleneck == pair.new.bottleneck
+        for pair in pairs
+    )  # fmt: skip
+
+
+def _of_unchanged(comparison: Comparison) -> Answer:
+    """Where nothing changed: how many were compared, their time, and how to see one of them."""
+    total = comparison.total
+    times = "" if total is None else f": {' → '.join(map(units.duration, total.times_us))} in all"
+    kernel = comparison.ordered[0].old.name
+    name = f" --kernel {kernel}" if _PLAIN_NAME.fullmatch(kernel) else " --kernel NAME"
+    return Answer(
+        f"{counted(len(comparison.pairs), 'kernel')}, none changed",
+        points=(
+            f"Every time is within its noise of the old one, every bottleneck the same{times}.",
+            f"The counters of one kernel, old and new:{name}",
+        ),
+        notes=tuple(_remarks(comparison)),
+        verdict=_verdict(comparison) if comparison.gates else "",
+    )
+
+
 def _first_line(comparison: Comparison) -> str:
     """What has to be known before any pair: that times are of different GPUs, or what became of the
     whole where much of it has no partner. Empty where the pairs say it."""
@@ -321,9 +358,9 @@ def _first_line(comparison: Comparison) -> str:
 def pair_name(pair: ComparedPair, longest: int = NAME) -> str:
     """The kernel of a pair, safe to show; both names where they differ."""
     sides = (pair.old, pair.new)
-    names = dict.fromkeys(kernel_name(side.name, longest) for side in sides)
+    names = dict.fromkeys(kernel_name(side.label, longest) for side in sides)
     if len(names) == 1 and longest < NAME:  # one name has the room of both
-        return kernel_name(pair.new.name)
+        return kernel_name(pair.new.label)
     return " → ".join(names)
 
 
@@ -409,7 +446,7 @@ _COLUMNS: Final[tuple[Spec[_Row], ...]] = (
     Spec(
         "kernel", cell=lambda row: row.kernel, numeric=False, code=True, shortest=_SHORTEST, name=True
     ),
-    Spec("launches", cell=lambda row: row.launches, gives_way=2),
+    Spec("launches", cell=lambda row: row.launches),
     Spec("old", cell=lambda row: row.old),
     Spec("new", cell=lambda row: row.new),
     Spec("change", cell=lambda row: row.change),
@@ -484,7 +521,7 @@ def _alone(side: Side, new: bool, apart: str) -> _Row:
     time = units.duration(statistics.median(side.times_us)) if side.times_us else ""
     old, after = ("–", time) if new else (time, "–")
     return _Row(
-        kernel_name(side.name) + apart,
+        kernel_name(side.label) + apart,
         str(len(side.times_us)),
         old,
         after,
@@ -526,7 +563,7 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
         yield f"not comparable: {shortlist(names, _NAMED)}: {visible(problem)}"
     for which, found in (("old", comparison.alone_old), ("new", comparison.alone_new)):
         if found and alone:
-            shown = shortlist([kernel_name(side.name, 40) for side in found], 5)
+            shown = shortlist([kernel_name(side.label, 40) for side in found], 5)
             yield f"only in the {which}: {shown}"
     yield from (visible(remark) for remark in comparison.remarks)
 

@@ -81,6 +81,13 @@ class Side:
     """Of the first launch in its report."""
     what: str = "kernel"
     """What was timed, in a word."""
+    shown: str = ""
+    """The kernel as its card names it, where that is not `name`."""
+
+    @property
+    def label(self) -> str:
+        """As tables name it."""
+        return self.shown or self.name
 
     @cached_property
     def contradictions(self) -> tuple[str, ...]:
@@ -397,6 +404,7 @@ def sides_of(analysis: Analysis) -> Sides:
             launch.card,
             tuple(each.tables for each in group.launches if each.tables),
             min(each.place for each in group.launches),
+            shown=launch.card.kernel,
         )
     return sides
 

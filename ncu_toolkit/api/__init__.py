@@ -278,7 +278,8 @@ class ProgramTrace(_Shown):
         """
         from ncu_toolkit.pages.program_view import write_program_page
 
-        return write_program_page(self.diagnosis, Path(path), self._result.known)
+        name = Path(self.path).name
+        return write_program_page(self.diagnosis, Path(path), self._result.known, name)
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table, one row a kernel of the step with one grid and block: `kernel`, `class`,

@@ -209,13 +209,18 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
 
     if len(programs.found) == 1 and (output is None or output.suffix.lower() in (".html", ".htm")):
         ((each, found),) = programs.found
-        return [write_program_page(found, output or Path(STANDALONE), each.known)]
+        name = Path(each.path).name
+        page = output or Path(f"{slug(name.partition('.')[0])}.html")
+        return [write_program_page(found, page, each.known, name)]
     folder = output or Path("reports")
     make_folder(folder)
     names = told_apart([each.path for each, _ in programs.found])
     return [
         write_program_page(
-            found, folder / f"{slug(names[each.path] or each.path)}.html", each.known
+            found,
+            folder / f"{slug(names[each.path] or each.path)}.html",
+            each.known,
+            Path(each.path).name,
         )
         for each, found in programs.found
     ]

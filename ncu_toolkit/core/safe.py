@@ -13,9 +13,7 @@ LONGEST: Final = 4000
 _INVISIBLE: Final = frozenset(
     "\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
 )
-#: Spaces that numbers are set with; Python does not count them as printable.
-_SPACES: Final = {0x2009: None, 0x202F: None, 0xA0: None}
-#: Category Zs: the spaces of all scripts.
+#: Category Zs: the spaces of all scripts. Shown as plain ones, which people can search for.
 _SEPARATORS: Final = frozenset(
     " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 )
@@ -26,18 +24,18 @@ _MARKDOWN_START: Final = re.compile(r"^(\s*(?:\d+(?=[.)]\s))?)([.)](?=\s)|[-+=])
 
 
 def visible(text: str, longest: int = LONGEST, keep: str = "") -> str:
-    """`text` with control and invisible characters but `keep` spelled out (`\\x1b`, `\\u202e`), cut
-    at `longest` with its true length stated."""
-    if len(text) <= longest and (text.isprintable() or text.translate(_SPACES).isprintable()):
+    """`text` with control and invisible characters but `keep` spelled out (`\\x1b`, `\\u202e`), every
+    space a plain one, cut at `longest` with its true length stated."""
+    if len(text) <= longest and text.isprintable():
         return text
-    cut = text[:longest]
+    cut = (" " if c in _SEPARATORS else c for c in text[:longest])
     shown = "".join(c if c in keep or not _hidden(c) else _spelled(c) for c in cut)
     return shown if len(text) <= longest else f"{shown}… ({len(text)} characters)"
 
 
 def _hidden(character: str) -> bool:
     """Categories Cc, Cs, Cf, Co and Cn, without `unicodedata`, which Nsight Compute may lack."""
-    return character in _INVISIBLE or not (character.isprintable() or character in _SEPARATORS)
+    return character in _INVISIBLE or not character.isprintable()
 
 
 def _spelled(character: str) -> str:

@@ -1,11 +1,11 @@
-"""Numbers as text: three significant digits, a unit, thin spaces in thousands."""
+"""Numbers as text: three significant digits, a unit, commas in thousands. Spaces are plain ones, since people copy
+and search what they see; only the HTML writer keeps a number and its unit on one line."""
 
 import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-THIN_SPACE: Final = "\u2009"
 NOT_AVAILABLE: Final = "n/a"
 #: A gain of less rounds to 1.00×: only a roof with useful work may have it.
 LEAST_GAIN: Final = 1.005
@@ -25,7 +25,7 @@ _SI: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` with `digits` significant digits, no exponent between 1e-4 and 1e15, thin spaces in
+    """`value` with `digits` significant digits, no exponent between 1e-4 and 1e15, commas in
     thousands; a whole number of that many digits without decimals: 4 bytes, not 4.00."""
     whole = float(value).is_integer() and abs(value) < 10.0**digits
     return f"{value:.0f}" if whole and value else _digits(value, digits)
@@ -46,7 +46,7 @@ def _digits(value: float, digits: int) -> str:
     if abs(rounded) >= 10.0 ** (magnitude + 1):
         magnitude += 1  # 9.996 rounds up to 10.0, which needs one decimal less
     decimals = max(0, digits - 1 - magnitude)
-    return f"{rounded:,.{decimals}f}".replace(",", THIN_SPACE)
+    return f"{rounded:,.{decimals}f}"
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -67,10 +67,10 @@ def listed(words: Sequence[str]) -> str:
 
 
 def count(value: float) -> str:
-    """A whole number with thin spaces in thousands: `1 048 576`."""
+    """A whole number with commas in thousands: `1,048,576`."""
     if not math.isfinite(value):
         return significant(value)
-    return f"{round(value):,}".replace(",", THIN_SPACE)
+    return f"{round(value):,}"
 
 
 def si(value: float, unit: str, digits: int = 3) -> str:
@@ -79,8 +79,8 @@ def si(value: float, unit: str, digits: int = 3) -> str:
         return NOT_AVAILABLE
     for factor, prefix in _SI:
         if abs(value) >= factor * 0.9995:
-            return f"{_digits(value / factor, digits)}{THIN_SPACE}{prefix}{unit}"
-    return f"{_digits(value, digits)}{THIN_SPACE}{unit}"
+            return f"{_digits(value / factor, digits)} {prefix}{unit}"
+    return f"{_digits(value, digits)} {unit}"
 
 
 def power_of_ten(power: int) -> str:
@@ -100,8 +100,8 @@ def duration(microseconds: float, digits: int = 3) -> str:
     seconds = microseconds * 1e-6
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if abs(seconds) >= factor * 0.9995:
-            return f"{_digits(seconds / factor, digits)}{THIN_SPACE}{unit}"
-    return f"{_digits(seconds * 1e9, digits)}{THIN_SPACE}ns"
+            return f"{_digits(seconds / factor, digits)} {unit}"
+    return f"{_digits(seconds * 1e9, digits)} ns"
 
 
 def percent(fraction: float, digits: int = 3) -> str:
@@ -109,15 +109,15 @@ def percent(fraction: float, digits: int = 3) -> str:
     if not math.isfinite(fraction):
         return NOT_AVAILABLE
     if fraction == 0:
-        return f"0{THIN_SPACE}%"
+        return "0 %"
     if abs(fraction) < _LEAST_FRACTION:
         return _below(fraction, _LEAST_FRACTION * 100, "%")
-    return f"{_digits(fraction * 100, digits)}{THIN_SPACE}%"
+    return f"{_digits(fraction * 100, digits)} %"
 
 
 def _below(value: float, bound: float, unit: str) -> str:
     """`< 0.1 ns`, and `> -0.1 ns` where it is negative."""
-    return f"{'>' if value < 0 else '<'}{THIN_SPACE}{'-' if value < 0 else ''}{bound:g}{THIN_SPACE}{unit}"
+    return f"{'>' if value < 0 else '<'} {'-' if value < 0 else ''}{bound:g} {unit}"
 
 
 def energy(joules: float, digits: int = 3) -> str:
@@ -126,7 +126,7 @@ def energy(joules: float, digits: int = 3) -> str:
         return NOT_AVAILABLE
     for factor, unit in ((1e-3, "mJ"), (1e-6, "µJ")):
         if 0 < abs(joules) < factor * 999.5 and abs(joules) >= factor * 0.9995:
-            return f"{_digits(joules / factor, digits)}{THIN_SPACE}{unit}"
+            return f"{_digits(joules / factor, digits)} {unit}"
     return si(joules, "J", digits)
 
 
@@ -174,8 +174,8 @@ def quantity(value: float | None, unit: str) -> str:
     if 0 < abs(value) < _LEAST:
         return _below(value, _LEAST, unit)
     if unit in _WHOLE and float(value).is_integer():
-        return f"{count(value)}{THIN_SPACE}{unit}"
-    return f"{significant(value)}{THIN_SPACE}{unit}"
+        return f"{count(value)} {unit}"
+    return f"{significant(value)} {unit}"
 
 
 def compact(value: float) -> str:

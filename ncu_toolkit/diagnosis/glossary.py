@@ -65,8 +65,13 @@ def _all() -> Iterator[Definition]:
         group = "bottleneck" if name in load_rules() else "cause"
         text = f"{about.summary} {' '.join(about.sections['What it is'].split())}"
         yield _entry(
-            group, name, about.title, text, " ".join(about.sections["Source"].split()), (name,)
-        )
+            group, name, about.title, text, " ".join(about.sections["Source"].split()), (name,),
+            page=tuple(
+                (heading, " ".join(body.split()))
+                for heading, body in about.sections.items()
+                if heading not in ("What it is", "Source")
+            ),
+        )  # fmt: skip
     for reason, meaning in registry.STALL_REASONS.items():
         name, shown = reason.replace("_", " "), figures.reason_name(reason)
         yield _entry(
@@ -102,8 +107,9 @@ def _entry(
     source: str,
     words: tuple[str, ...],
     unit: str = "",
+    page: tuple[tuple[str, str], ...] = (),
 ) -> Definition:
-    return Definition(_key(group, name), group, title, text, source, words, unit)
+    return Definition(_key(group, name), group, title, text, source, words, unit, page)
 
 
 def _title(words: str) -> str:

@@ -19,6 +19,29 @@ State = Literal["slow", "roof", "unknown", "incomplete", "together"]
 NAME: Final = 60
 #: Marks of the ABI in a name: Numba puts a hash of its compiler's flags there.
 _ABI: Final = re.compile(r"\[abi:[^\[\]]*\]")
+#: A name before marks of the ABI, and what tells that Numba wrote them.
+_TAGGED: Final = re.compile(r"(?:^|[:\s])(\w+)\[abi:")
+_NUMBA: Final = re.compile(r"\bcudapy::|\[abi:(?:[^\]]*,)?c[a-z]\d\d|, [ACF], (?:mutable|readonly)")
+_BYTES: Final = re.compile(r"(?:_[c-f][0-9a-f](?:_[89ab][0-9a-f]){1,3})+")
+#: Functions of which each instance does something else, which the name of a functor tells.
+_GENERIC: Final = re.compile(
+    r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
+)
+_FUNCTOR: Final = re.compile(
+    r"\bCUDAFunctor(?:On\w+?)?_(\w+)(?=<)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
+)
+#: A function around the lambda that a template runs, and which lambda of it.
+_LAMBDA: Final = re.compile(
+    r"[<>:\s](\w+)\([^()]*\)::[\[{]lambda(?:\([^()]*\) \(instance ([2-9]|\d\d+)\))?"
+)
+#: The length of a mangled name's next part, and of the first part of its first type.
+_PART: Final = re.compile(r"(\d+)")
+_INSIDE: Final = re.compile(r"IN(?:S\d*_)?(\d+)")
+#: CUTLASS's functions that run the kernel that their template names.
+_WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
+_NO_FUNCTOR: Final = re.compile(
+    r"(?:A?B?Unary|Binary|gpu|reduce|.*elementwise|multi_tensor_apply)$"
+)
 #: A cause's confidence in words.
 _CAUSE: Final = {"high": "clear cause", "medium": "likely cause", "low": "possible cause"}
 #: Two figures of one quantity that differ by less say the same.
@@ -207,6 +230,51 @@ def kernel_name(name: str, longest: int = NAME) -> str:
     return in_the_middle(visible(in_the_middle(short_name(name), longest)), longest)
 
 
+def kernel_label(function: str, kernel: str, longest: int = NAME) -> str:
+    """A kernel's name as a user would say it, from its function and its whole demangled name: of a
+    template that runs others, what this one runs (`tanh: vectorized_elementwise_kernel`,
+    `cutlass_80_simt_sgemm_256x128_8x4_nn_align1`), and of Numba's the Python function."""
+    if tagged := _TAGGED.search(kernel):
+        return in_the_middle(visible(_python_name(tagged[1], kernel)), longest)
+    name = visible(_ABI.sub("", function) or kernel, 400)
+    if name.startswith("_ZN"):  # no demangler reads it
+        name = _mangled(name)
+    short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
+    short = short.partition("(")[0].rpartition("::")[2] or name
+    if short == "kernel" and (inside := re.search(r"\w+::kernel\b|(?<=\bkernel<)\w+(?=<)", kernel)):
+        return in_the_middle(inside[0], longest)
+    if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", kernel)):
+        return in_the_middle(visible(inside[1]), longest)
+    told = ""
+    if _GENERIC.search(short):
+        found = (match[1] or match[2] for match in _FUNCTOR.finditer(kernel))
+        told = next((x for x in found if not short.startswith(x) and not _NO_FUNCTOR.match(x)), "")
+    if not told and (around := _LAMBDA.search(kernel)):
+        told = f"{around[1]} #{around[2]}" if around[2] else around[1]
+    short = f"{visible(told)}: {short}" if told else short
+    return in_the_middle(short, longest)
+
+
+def _python_name(name: str, kernel: str) -> str:
+    """Numba writes what C++ has no letter for as its bytes (`_c3_b6`), and a number that tells
+    specializations apart after a dollar (`_241`)."""
+    if not _NUMBA.search(kernel):
+        return name
+    name = re.sub(r"_24\d+$", "", name)
+    return _BYTES.sub(
+        lambda each: bytes.fromhex(each[0].replace("_", "")).decode(errors="replace"), name
+    )
+
+
+def _mangled(name: str) -> str:
+    """`Gemm` for `_ZN7cutlass6KernelINS_4conv4GemmI...`: a wrapper is called by what it runs."""
+    at, last = len("_ZN"), ""
+    while found := (_INSIDE if last in _WRAPPERS else _PART).match(name, at):
+        at = found.end() + int(found[1])
+        last = name[found.end() : at]
+    return last or name
+
+
 def in_the_middle(text: str, longest: int) -> str:
     """`text` with an ellipsis for its middle where it has more than `longest` characters."""
     tail = longest // 3
@@ -300,8 +368,8 @@ def short_gain(shown: Card) -> str:
 def whole_percent(share: float) -> str:
     """A share (0-1) as a whole number of percent: `66 %`."""
     if 0 < share < 0.005:
-        return f"<{units.THIN_SPACE}1{units.THIN_SPACE}%"
-    return f"{round(share * 100)}{units.THIN_SPACE}%"
+        return "< 1 %"
+    return f"{round(share * 100)} %"
 
 
 #: What kind of cause holds a kernel up: the one map of colours (card.css `.k-…`), with its words.

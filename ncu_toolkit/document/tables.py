@@ -91,6 +91,10 @@ class Spec(Column, Generic[Item]):
         return Column(**{each.name: getattr(self, each.name) for each in fields(Column)})
 
 
+#: What a cell without a figure shows.
+_NOTHING: Final = frozenset({"", "–", units.NOT_AVAILABLE})
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with its caption; the first column names the row. `sortable` tables get sorting,
@@ -107,6 +111,15 @@ class Table:
 
     def __post_init__(self) -> None:
         make_visible(self, "caption", "note")
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Places of the columns in which no row says anything: all are empty, or n/a."""
+        return frozenset(
+            at
+            for at in range(len(self.columns))
+            if self.rows and all(r[at].missing or r[at].text in _NOTHING for r in self.rows)
+        )
 
     def part(self, start: int, end: int | None = None) -> Self:
         """The table with some of its rows; only tables without variants have parts."""
@@ -162,13 +175,9 @@ def number(
 
 
 def without_empty(table: Table) -> Table:
-    """The table without columns in which no row says anything: all are empty, or n/a."""
-    rows = table.rows
-    return table.only(
-        lambda at, _: (
-            not rows or any(r[at].text not in ("", "–") and not r[at].missing for r in rows)
-        )
-    )
+    """The table without its silent columns."""
+    silent = table.silent
+    return table.only(lambda at, _: at not in silent)
 
 
 def plain_table(
@@ -212,6 +221,8 @@ class Definition:
     words: tuple[str, ...] = ()
     """Other spellings under which reports show it, the title aside."""
     unit: str = ""
+    page: tuple[tuple[str, str], ...] = ()
+    """Further headings with their text: a bottleneck's whole page."""
 
 
 @dataclass(frozen=True)
@@ -227,10 +238,27 @@ class Definitions:
     @property
     def groups(self) -> list[tuple[str, str, list[Definition]]]:
         """(group, heading, entries) of the page."""
-        return [
+        found = (
             (group, title, [term for term in self.terms.values() if term.group == group])
             for group, title in self.titles.items()
-        ]
+        )
+        return [each for each in found if each[2]]
+
+    @cached_property
+    def in_prose(self) -> re.Pattern[str]:
+        """Stall reasons of two words or more, which name nothing else in a sentence."""
+        names = {
+            word
+            for term in self.terms.values()
+            if term.group == "stall"
+            for word in term.words
+            if word.count(" ") and ":" not in word
+        }
+        return re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)) or r"(?!)")
+
+    def only(self, keys: Iterable[str]) -> "Definitions":
+        """With these entries alone."""
+        return Definitions({key: self.terms[key] for key in keys}, {}, self.titles)
 
     @cached_property
     def _index(self) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import slug, visible
+from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis import static
 from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.rules import Certainty, StaticFinding, title
@@ -35,19 +36,24 @@ _RESOURCES: Final = {
     "block": "threads a block",
 }
 _KINDS: Final = 6
+#: Kernels that a card names.
+_SEVERAL: Final = 5
 #: Longest listing.
 _LINES: Final = 400
 
 
 def of_code(found: static.StaticAnalysis, sources: Mapping[str, str] | None = None) -> Answer:
-    """A static analysis. `sources` are texts of source files by their last name, as far as they
-    are known."""
+    """A static analysis: of several kernels a table, a card for each first cause with the kernels that
+    have it, and loops and code of one kernel for each set of causes. `sources` are texts of source
+    files by their last name, as far as they are known."""
     texts = {name: text.splitlines() for name, text in (sources or {}).items()}
     tables: list[Table] = []
     code: list[Listing] = []
     charts: list[BarChart | StepChart] = []
-    for kernel in found.kernels:
-        of = f"{kernel_name(kernel.name)}: " if len(found.kernels) > 1 else ""
+    several = len(found.kernels) > 1
+    alike, shown = _alike(found.kernels, 1), _alike(found.kernels)
+    for kernel, *_ in shown:
+        of = f"{kernel_name(kernel.name)}: " if several else ""
         tables += [each for each in _tables(kernel, of) if each.rows]
         code += _listings(kernel, of, texts)
         charts += filter(None, [_costs(kernel, of), _registers(kernel, of)])
@@ -56,14 +62,54 @@ def of_code(found: static.StaticAnalysis, sources: Mapping[str, str] | None = No
     parts += [f"{name}={value}" for name, value in found.parameters.items()]
     if found.nothing:
         parts.append(f"{found.nothing}.")
+    left = len(found.kernels) - len(shown)
+    note = f"Loops and code of {counted(left, 'kernel')} with the same causes are in --format json."
     return Answer(
         headline=visible(", ".join(filter(None, parts))),
-        cards=tuple(_card(found, kernel, texts) for kernel in found.kernels),
+        kernels=_kernels(found.kernels) if several else None,
+        cards=tuple(_card(found, kernels, texts) for kernels in alike),
+        notes=(note,) if left else (),
         tables=tuple(tables),
         code=tuple(code),
         points=_open_questions(found),
         charts=tuple(charts),
     )
+
+
+def _alike(
+    kernels: Sequence[static.KernelAnalysis], most: int | None = None
+) -> list[list[static.KernelAnalysis]]:
+    """Kernels of which the first `most` findings say the same, in the order of the first of each."""
+    found: dict[tuple[object, ...], list[static.KernelAnalysis]] = {}
+    for kernel in kernels:
+        said = ((x.bottleneck, x.certainty, x.summary, x.advice) for x in kernel.findings[:most])
+        found.setdefault(tuple(said), []).append(kernel)
+    return [*found.values()]
+
+
+def _kernels(kernels: Sequence[static.KernelAnalysis]) -> Table:
+    def cause(kernel: static.KernelAnalysis) -> str:
+        return title(kernel.findings[0].bottleneck) if kernel.findings else "–"
+
+    columns: tuple[Spec[static.KernelAnalysis], ...] = (
+        spec("kernel", lambda each: text(kernel_name(each.name), code=True), words=True),
+        Spec("registers", cell=lambda each: units.count(each.registers)),
+        Spec("spilled", cell=_spilled, gives_way=2),
+        Spec(
+            "shared",
+            cell=lambda each: units.si(each.shared_static + each.shared_dynamic, "B"),
+            gives_way=3,
+        ),
+        Spec("instructions", cell=lambda each: units.count(each.instructions), gives_way=1),
+        Spec("first cause", cell=cause, numeric=False, shortest=16),
+    )
+    return table("", columns, kernels)
+
+
+def _spilled(kernel: static.KernelAnalysis) -> str:
+    if kernel.spill_stores is None:
+        return units.NOT_AVAILABLE
+    return units.si(kernel.spill_stores + (kernel.spill_loads or 0), "B")
 
 
 def _open_questions(found: static.StaticAnalysis) -> tuple[str, ...]:
@@ -76,13 +122,19 @@ def _open_questions(found: static.StaticAnalysis) -> tuple[str, ...]:
 
 
 def _card(
-    found: static.StaticAnalysis, kernel: static.KernelAnalysis, texts: Mapping[str, Sequence[str]]
+    found: static.StaticAnalysis,
+    kernels: Sequence[static.KernelAnalysis],
+    texts: Mapping[str, Sequence[str]],
 ) -> Card:
+    """The first cause of kernels that have the same, with its place in the first of them."""
+    kernel = kernels[0]
+    names = [kernel_name(each.name, NAME // min(len(kernels), 2)) for each in kernels]
+    shapes = {", ".join(_shape(each)) for each in kernels}
     first = next(iter(kernel.findings), None)
     return Card(
-        kernel=kernel_name(kernel.name),
+        kernel=shortlist(names, _SEVERAL),
         gpu=visible(found.target),
-        shape=", ".join(_shape(kernel)),
+        shape=shapes.pop() if len(shapes) == 1 else "",
         state="slow" if first else "unknown",
         bottleneck=first.bottleneck if first else "",
         title=title(first.bottleneck) if first else "Nothing found in the code",

@@ -265,7 +265,7 @@ def _times(factor: float) -> str:
     if _alike(factor, 1.0):
         return SAME
     number = units.ratio(max(factor, 1 / factor)).removesuffix("×")
-    return f"{'×' if factor > 1 else '÷'}{units.THIN_SPACE}{number}"
+    return f"{'×' if factor > 1 else '÷'} {number}"
 
 
 def _factor(cause: TimeCause) -> Cell:
@@ -450,7 +450,9 @@ def _difference(before: Profile, after: Profile) -> Listing | None:
     if not lines and before.launch.function != after.launch.function:
         own = [_own_lines(*each) for each in zip(sides, names, strict=True)]
         lines = diff(*own) if all(own) else ()
-        kernels = " → ".join(card.kernel_name(profile.launch.function) for profile in sides)
+        kernels = " → ".join(
+            card.kernel_label(each.launch.function, each.launch.kernel) for each in sides
+        )
         title = f"{kernels} in {title}"
     return Listing(f"Source: the difference of {title}", lines) if lines else None
 

@@ -10,7 +10,7 @@ from ncu_toolkit.diagnosis.figures import small
 from ncu_toolkit.diagnosis.regime import Told, agrees, fill_of, profile_of
 from ncu_toolkit.diagnosis.rules import StaticFinding, load_rules, title
 from ncu_toolkit.diagnosis.static import KernelAnalysis
-from ncu_toolkit.document.card import Card, kernel_name, whole_percent
+from ncu_toolkit.document.card import Card, kernel_label, kernel_name, whole_percent
 from ncu_toolkit.document.tables import Spec, Table, table
 from ncu_toolkit.document.views import Answer, Kind, Whole, answer
 from ncu_toolkit.explain.code import places
@@ -47,7 +47,7 @@ def card(kernel: KernelTrace, trace: KernelTimes, found: Probed, then: str = "")
         summary, advice = summary + sentences(named), (sentences(cause.advice),)
     return replace(
         shown,
-        kernel=kernel_name(kernel.launch.function),
+        kernel=kernel_label(kernel.launch.function, kernel.launch.kernel),
         shape=", ".join(filter(None, [shown.shape, *_fill(kernel, trace)])),
         summary=summary,
         where=tuple(places(found.code, cause, {})) if found.code is not None else (),

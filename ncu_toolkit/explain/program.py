@@ -1,7 +1,6 @@
 """What costs a program's step, as an answer: the first cause on a card with where the step goes, the
 next ones, and the step's kernels by time. Times are in microseconds."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from ncu_toolkit.document.card import (
     UnitBar,
     about,
     cut_apart,
-    in_the_middle,
+    kernel_label,
     whole_percent,
 )
 from ncu_toolkit.document.tables import Cell, Spec, Table, table
@@ -63,25 +62,8 @@ _MINOR: Final = 0.2
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
 _SLOWED: Final = "Tracing slows a step whose GPU idles: 18 % (median of 20 programs), 63 % at most."
-#: Functions of which each instance does something else, which the name of a functor tells.
-_GENERIC: Final = re.compile(
-    r"(?:elementwise|reduce|apply|for|scan|index)\w*_kernel|_kernel_agent$|^DeviceFor"
-)
-_FUNCTOR: Final = re.compile(
-    r"\bCUDAFunctor(?:On\w+?)?_(\w+)(?=<)|\b(\w+?)(?:_?[Ff]unctor(?=<)|Ops(?=<)|_?(?:cuda_)?kernel(?:_cuda|_impl)?(?=[<(]))"
-)
 #: What records what a report lacks.
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
-#: A function around the lambda that a template runs.
-_LAMBDA: Final = re.compile(r"<\s*(?:[\w:]*::)?(\w+)\([^()]*\)::[\[{]lambda")
-#: The length of a mangled name's next part, and of the first part of its first type.
-_PART: Final = re.compile(r"(\d+)")
-_INSIDE: Final = re.compile(r"IN(?:S\d*_)?(\d+)")
-#: CUTLASS's functions that run the kernel that their template names.
-_WRAPPERS: Final = ("Kernel", "Kernel2", "device_kernel")
-_NO_FUNCTOR: Final = re.compile(
-    r"(?:A?B?Unary|Binary|gpu|reduce|.*elementwise|multi_tensor_apply)$"
-)
 #: What is not known without it; what is not here changes no answer.
 _UNKNOWN: Final[Mapping[Lack, str]] = {
     "host calls": "why the GPU idles",
@@ -141,36 +123,9 @@ def line_times(found: ProgramDiagnosis, finding: StepFinding) -> dict[str, float
     return times if idle <= sum(times.values()) else {}
 
 
-def kernel_label(launch: Launch, longest: int = NAME) -> str:
-    """A kernel's name as short as tells it from others: `tanh: vectorized_elementwise_kernel`."""
-    name = visible(launch.function or launch.kernel, 400)
-    if name.startswith("_ZN"):  # no demangler reads it
-        name = _mangled(name)
-    short = re.sub(r"\(anonymous namespace\)::|<.*>", "", name).removeprefix("void ")
-    short = short.partition("(")[0].rpartition("::")[2] or name
-    if short == "kernel" and (
-        inside := re.search(r"\w+::kernel\b|(?<=\bkernel<)\w+(?=<)", launch.kernel)
-    ):
-        return in_the_middle(inside[0], longest)
-    if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", launch.kernel)):
-        return in_the_middle(visible(inside[1]), longest)
-    told = ""
-    if _GENERIC.search(short):
-        found = (match[1] or match[2] for match in _FUNCTOR.finditer(launch.kernel))
-        told = next((x for x in found if not short.startswith(x) and not _NO_FUNCTOR.match(x)), "")
-    elif around := _LAMBDA.search(launch.kernel):
-        told = around[1]
-    short = f"{visible(told)}: {short}" if told else short
-    return in_the_middle(short, longest)
-
-
-def _mangled(name: str) -> str:
-    """`Gemm` for `_ZN7cutlass6KernelINS_4conv4GemmI...`: a wrapper is called by what it runs."""
-    at, last = len("_ZN"), ""
-    while found := (_INSIDE if last in _WRAPPERS else _PART).match(name, at):
-        at = found.end() + int(found[1])
-        last = name[found.end() : at]
-    return last or name
+def label_of(launch: Launch, longest: int = NAME) -> str:
+    """A kernel of a step as tables name it."""
+    return kernel_label(launch.function, launch.kernel, longest)
 
 
 def program_answer(
@@ -229,10 +184,10 @@ def title_of(found: ProgramDiagnosis, finding: StepFinding) -> str:
     """A finding's title, with kernels named as the table names them."""
     launches = [found.step.trace.shapes[at] for at in _shapes(found, finding)]
     if launches and finding.good:
-        short = kernel_label(launches[0], 32)
+        short = label_of(launches[0], 32)
         return visible(finding.title).replace(visible(launches[0].function), short)
     if launches and finding.title.endswith(name := f" in {launches[0].function}"):
-        labels = list(dict.fromkeys(map(kernel_label, launches)))
+        labels = list(dict.fromkeys(map(label_of, launches)))
         return f"{visible(finding.title.removesuffix(name))} in {shortlist(labels, 1)}"
     return visible(finding.title)
 
@@ -317,7 +272,7 @@ def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True)
 def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
     """What follows a gain: its unit, and what it is of."""
     wall, shares = units.duration(found.account.wall_us), _idling(found)
-    unit = units.THIN_SPACE + ("%" if shares else wall.rpartition(units.THIN_SPACE)[2])
+    unit = " " + ("%" if shares else wall.rpartition(" ")[2])
     return unit, f"{unit} of the {found.step.word}" if shares else f" of {wall}"
 
 
@@ -377,7 +332,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
     told_of = longest.verdict.primary if longest and longest.verdict else None
     judged = sum(each.share for each in kernels if each.verdict)
     name = longest.launch.kernel if longest and longest.share >= most else ""
-    label = kernel_label(longest.launch) if longest else ""
+    label = label_of(longest.launch) if longest else ""
     takes = f"{label} takes {units.percent(longest.share if longest else 0.0, 2)} of the {word}"
     other = longest and kernel_class(longest.launch).id == "other" and made_by(name) not in CALL
     own = name and (authored(name) or other)
@@ -385,7 +340,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         unknown = f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled"
         head = takes if own else unknown
         gain = "a trace does not show why"
-        names = [f"{kernel_label(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
+        names = [f"{label_of(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
         summary = f"Longest: {units.listed(names)}."
         named = shell_word("|".join(dict.fromkeys(k.launch.function for k in unseen[:3])))
         command = f"ncu-toolkit profile --kernel {named} -- PROGRAM"
@@ -430,7 +385,7 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
         return f"{said}."
     op = ops[gap.before]
     line, other = line_of(trace, op.call), {"copy": "a copy", "set": "a memset"}.get(op.kind)
-    what = other or kernel_label(trace.shapes[op.shape])
+    what = other or label_of(trace.shapes[op.shape])
     return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
 
 
@@ -484,7 +439,7 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     times, labels = dict[str, float](), dict[str, str]()
     parts = [(x.key, visible(x.label), x.us) for x in account.parts if x.key != "other"]
     own = [each for each in kernels if kernel_class(each.launch).id == "other"]
-    parts += [(f"other: {x.launch.kernel}", kernel_label(x.launch), x.us) for x in own]
+    parts += [(f"other: {x.launch.kernel}", label_of(x.launch), x.us) for x in own]
     for key, label, us in parts:
         key = _IDLE if key.startswith(_IDLE) else key
         labels[key] = "GPU idle" if key == _IDLE else label
@@ -531,7 +486,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
     rows = sorted(alike.values(), key=lambda row: -_time(row))
     lines = {row[0].line for row in rows}
     left, rows = rows[top:], rows[:top]
-    labels = [kernel_label(row[0].launch, _LONGEST) for row in rows]
+    labels = [label_of(row[0].launch, _LONGEST) for row in rows]
     names = dict(zip(map(id, rows), cut_apart(labels, NAME), strict=True))
     profiled = sum(each.us for each in kernels if each.verdict)
 

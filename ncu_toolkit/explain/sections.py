@@ -275,8 +275,8 @@ def _of_total(saved: float, total: float) -> str:
     if not saved:
         return f"{units.duration(total)}, and no gain is known."
     part, whole = units.duration(saved), units.duration(total)
-    figure, _, unit = part.rpartition(units.THIN_SPACE)
-    if unit == whole.rpartition(units.THIN_SPACE)[2]:
+    figure, _, unit = part.rpartition(" ")
+    if unit == whole.rpartition(" ")[2]:
         part = figure
     return f"{part} of {whole} to save by fixing the first cause of each kernel."
 

@@ -72,8 +72,8 @@ def measured(tried: Tried) -> str:
     if not tried.after_us:
         return ""
     before, after = units.duration(tried.before), units.duration(tried.after)
-    same = before.rpartition(units.THIN_SPACE)[2] == after.rpartition(units.THIN_SPACE)[2]
-    return f"{before.rpartition(units.THIN_SPACE)[0] if same else before} → {after}"
+    figure, _, unit = before.rpartition(" ")
+    return f"{figure if unit == after.rpartition(' ')[2] else before} → {after}"
 
 
 def _card(trial: ProgramTrial) -> Card:

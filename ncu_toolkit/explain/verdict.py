@@ -26,7 +26,7 @@ from ncu_toolkit.document.card import (
     about,
     between,
     factor_text,
-    kernel_name,
+    kernel_label,
     range_text,
     whole_percent,
 )
@@ -79,7 +79,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     then = _next(state, bool(absent), file or profile.origin.file)
     slow, advised = state == "slow", state != "roof" or _on_condition(finite(finding.speedup))
     return Card(
-        kernel=kernel_name(launch.function or launch.kernel),
+        kernel=kernel_label(launch.function, launch.kernel),
         time_us=profile.duration_us,
         gpu=visible(profile.device.name, NAME),
         shape=_shape(profile),

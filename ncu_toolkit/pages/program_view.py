@@ -83,26 +83,30 @@ _NOUNS: Final = {
 
 
 def write_program_page(
-    found: ProgramDiagnosis, output: Path, known: program.Known | None = None
+    found: ProgramDiagnosis, output: Path, known: program.Known | None = None, name: str = ""
 ) -> Path:
     """Write the page of a program's step as one file that needs nothing else; returns `output`.
 
     Args:
         known: the verdicts that reports give of its kernels, by place in `Trace.shapes`: the page
             holds a page of each.
+        name: the trace's file, by which the page is called where the program is not known.
 
     Raises:
         EnvironmentProblem: the disk cannot be written.
     """
     make_folder(output.parent)
     with without_collector():
-        page = program_page(program_view(found, known), definitions())
+        page = program_page(program_view(found, known, name), definitions())
     write_atomic(output, page.encode("utf-8", "backslashreplace"))
     return output
 
 
-def program_view(found: ProgramDiagnosis, known: program.Known | None = None) -> ProgramView:
-    """What the page of a program's step shows."""
+def program_view(
+    found: ProgramDiagnosis, known: program.Known | None = None, name: str = ""
+) -> ProgramView:
+    """What the page of a program's step shows. It is called by the program, else by the trace's file
+    `name`."""
     step, account, trace = found.step, found.account, found.step.trace
     book = _book(found, known or {})
     linked = {at: book.page(profile) for at, (profile, _) in (known or {}).items()}
@@ -122,9 +126,11 @@ def program_view(found: ProgramDiagnosis, known: program.Known | None = None) ->
     answer = program.program_answer(found, known)
     card = answer.cards[0]
     whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
+    if name and not trace.program:
+        first, facts = visible(name), [first, *facts]
     return ProgramView(
-        first[:1].upper() + first[1:] if not trace.program else first,
-        tuple(facts),
+        first[:1].upper() + first[1:] if not (name or trace.program) else first,
+        tuple([*facts, visible(name)] if name and trace.program else facts),
         found.step.word,
         card,
         Icicle(
@@ -307,7 +313,7 @@ def _work(op: Op, trace: Trace, parts: Mapping[str, AccountPart]) -> tuple[_Part
     key = kernel_class(trace.shapes[op.shape]).id if op.kind == "kernel" else op.kind
     label = visible(parts[key].label) if key in parts else key
     if op.kind == "kernel":
-        name = program.kernel_label(trace.shapes[op.shape])
+        name = program.label_of(trace.shapes[op.shape])
     else:
         memory = {True: ", pinned", False: ", pageable", None: ""}[op.pinned]
         name = f"{visible(op.path) or op.kind}{memory}"
@@ -391,6 +397,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         "",
         evidence_table(each.evidence, "Evidence"),
         table("Where", specs, each.where, key="where") if each.where else None,
+        each.rule,
     )
 
 
@@ -464,7 +471,7 @@ def _launches(
 
     def name(group: LaunchGroup) -> Cell:
         kernel = launch(group)
-        shown = program.kernel_label(kernel)
+        shown = program.label_of(kernel)
         return Cell(shown, shown, in_the_middle(visible(kernel.kernel), 160), linked.get(group.shape, ""), code=True)  # fmt: skip
 
     lines = [program.line_of(trace, op.call) for op in ops]

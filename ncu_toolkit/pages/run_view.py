@@ -12,7 +12,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import chain
 from ncu_toolkit.diagnosis.chain import chained
-from ncu_toolkit.document.card import Card, kernel_name
+from ncu_toolkit.document.card import Card, kernel_label
 from ncu_toolkit.document.tables import Cell, Column, Table, missing, number, plain_table, text
 from ncu_toolkit.document.views import CARDS, MANY, Answer, Fact, Kind, RunView, answer, told_apart
 from ncu_toolkit.explain.program import program_answer
@@ -326,7 +326,7 @@ def _kind(
         f"{units.duration(times[0])} to {units.duration(times[-1])}" if times[1:] else "one launch"
     )
     why = "the report has no duration" if launch.complete else visible(launch.status)
-    name = kernel_name(launch.function, 120)
+    name = kernel_label(launch.function, launch.kernel, 120)
     page = linked.get(id(profile), "")
     yield Cell(name, visible(launch.function), visible(launch.kernel, 1000), page, code=True)
     yield number(whole if times else None, "us", why, title=f"each {spread}")

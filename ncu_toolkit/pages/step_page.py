@@ -9,7 +9,7 @@ from ncu_toolkit.analysis.analyze import Analysis, Options, analyze
 from ncu_toolkit.analysis.program import TraceResult, judged
 from ncu_toolkit.core.units import counted, shortlist
 from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.explain.program import kernel_label
+from ncu_toolkit.explain.program import label_of
 from ncu_toolkit.gpu import program_run, step_run
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.program_view import write_program_page
@@ -40,7 +40,7 @@ def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] =
     result = judged(done.step.trace, str(done.trace), known)
     other = [each for each in done.chosen if done.session and each not in result.known]
     if other:
-        names = [kernel_label(done.step.trace.shapes[each]) for each in other]
+        names = [label_of(done.step.trace.shapes[each]) for each in other]
         notes.append(
             f"{len(other)} of {counted(len(done.chosen), 'kernel')} had no launch under ncu, or none as recorded: {shortlist(names, 3)}"
         )

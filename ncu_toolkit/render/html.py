@@ -8,10 +8,11 @@ already, so it is escaped and nothing more."""
 import base64
 import hashlib
 import importlib.util
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from html import escape
+from html import escape as markup_safe
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -94,9 +95,7 @@ def _terms(known: Definitions) -> str:
     found = {
         key: (
             term.title,
-            f"{Markup.escape(term.text)}{term_note(known, term)}".replace(
-                units.THIN_SPACE, "\u202f"
-            ),
+            f"{Markup.escape(unbroken(term.text))}{term_note(known, term)}",
         )
         for key, term in known.terms.items()
     }
@@ -189,7 +188,21 @@ def _script(name: str) -> str:
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-NARROW_NO_BREAK: Final = "\u202f"
+#: The space between a number and its unit, `12.5 %`, or a sign and its number.
+_BETWEEN: Final = re.compile(
+    r"(?<=[\d×]) (?=(?:%|[nµm]?s|[µm]J|[kMGTPE]?(?:B|FLOP|Hz|J|W)(?:/s)?)(?!\w))|(?<=[×÷<>]) (?=-?\d)"
+)
+
+
+def unbroken(text: str) -> str:
+    """With a narrow space that breaks no line between a number and its unit."""
+    return _BETWEEN.sub("\u202f", text)
+
+
+def escape(text: str) -> str:
+    return markup_safe(unbroken(text))
+
+
 _VARIANT: Final = '<tr class="variant">'
 _MARKS: Final = frozenset({"planted", "regression", "baseline", "roof", "probe"})
 #: Columns that a screen of 1440 pixels holds.
@@ -204,7 +217,8 @@ _PARAGRAPH, _LONG, _FOLDED = 60, 100, 300
 
 class Writer:
     """Writes for one page. `link` gives the address of a page, `csv` that of a table's CSV;
-    `glossary` is the address of the glossary's page, or a fragment in a single file."""
+    `glossary` is the address of the glossary's page, or a fragment in a single file; `asked` takes the
+    keys of the entries that are linked."""
 
     def __init__(
         self,
@@ -212,8 +226,9 @@ class Writer:
         csv: Callable[[Table], str],
         glossary: str,
         known: Definitions,
+        asked: set[str] | None = None,
     ) -> None:
-        self._link, self._csv, self._known = link, csv, known
+        self._link, self._csv, self._known, self._asked = link, csv, known, asked
         self._terms = f"{'' if glossary.startswith('#') else glossary}#term-"
 
     def term(self, words: str, body: str = "") -> str:
@@ -221,14 +236,22 @@ class Writer:
         shown, key = escape(body or words), self._known.shown(words)
         return self._opener(key, shown) if key else shown
 
+    def prose(self, text: str) -> str:
+        """A sentence, the stall reasons in it as links to their entries."""
+        return self._known.in_prose.sub(
+            lambda name: self._opener(self._known.find(name[0]), name[0]), escape(text)
+        )
+
     def _opener(self, key: str, body: str, tone: str = "") -> str:
+        if self._asked is not None:
+            self._asked.add(key)
         cls = f"term {tone}" if tone else "term"
         return f'<a class="{cls}" href="{self._terms}{key}">{body}</a>'
 
     def value(self, cell: Cell, known: str = "", parted: bool = False) -> str:
         """A cell's content; `known` is the key of the glossary's entry on it. A name that is
         `parted` may break after its underscores."""
-        body = escape(cell.text)
+        body = markup_safe(cell.text) if cell.code else escape(cell.text)
         if parted:
             body = body.replace("_", "_<wbr>")
         if cell.code:
@@ -374,17 +397,19 @@ def _of_page(name: str) -> Callable[..., Markup]:
     @pass_context
     def call(context: Context, *args: Any, **named: Any) -> Markup:
         own = context["link"], context["csv"], context["glossary"], context["definitions"]
-        writer = Writer(*own)
+        writer = Writer(*own, context["asked"])
         return Markup(getattr(writer, name)(*args, **named))
 
     return call
 
 
 def fragment(shown: Answer) -> str:
-    """An answer as HTML that needs nothing else, for notebooks: no script, no request."""
+    """An answer as HTML that needs nothing else, for notebooks: no script, no request. A notebook's
+    styles do not reach it, and its own reach nothing else. Where a host removes styles (GitHub), it is
+    still in order as plain HTML."""
     body = _environment().get_template("card.html").module.answer(shown)  # type: ignore[attr-defined]
-    style = files("ncu_toolkit.render").joinpath("assets", "card.css").read_text(encoding="utf-8")
-    return f'<div class="nc-alone"><style>{style}</style>{body}</div>'
+    style = b"".join(map(content, ("alone.css", *PARTS))).decode()
+    return f'<div class="nc-alone"><style>.nc-alone:not(#nc) {{ {style} }}</style>{body}</div>'
 
 
 def answer_page(
@@ -396,7 +421,7 @@ def answer_page(
         "glossary": "#page-glossary",
     }
     values = {"shown": shown, "title": title, "crumbs": [*crumbs, (title, "")]}
-    return drawn("answer.html", known, **values, pack=lambda _, body: body, **parts)
+    return drawn("answer.html", known, **values, asked=set(), pack=lambda _, body: body, **parts)
 
 
 #: What the pages of a folder have in common, beside them.
@@ -499,17 +524,10 @@ def _link(href: str) -> str:
     return "./" + quote(href)
 
 
-def unbroken(value: Any) -> Any:
-    """Thin spaces as ones that do not break a line between number and unit."""
-    if isinstance(value, Markup):
-        return Markup(value.replace(units.THIN_SPACE, NARROW_NO_BREAK))
-    return value.replace(units.THIN_SPACE, NARROW_NO_BREAK) if isinstance(value, str) else value
-
-
 def _finalize(value: Any) -> Any:
     """Last look at every text of a page: nothing in it is invisible."""
     plain = isinstance(value, str) and not isinstance(value, Markup)
-    return unbroken(visible(value, len(value), keep="\n\t") if plain else value)
+    return unbroken(visible(value, len(value), keep="\n\t")) if plain else value
 
 
 @cache
@@ -538,14 +556,16 @@ def _environment() -> Environment:
         json_block=lambda data: Markup(script_json(data)),
         link=_link,
         csv=lambda table: f"./{slug(table.key)}.csv",
-        **{name: _of_page(name) for name in ("term", "value", "facts", "table")},
+        **{name: _of_page(name) for name in ("term", "prose", "value", "facts", "table")},
     )
     return made
 
 
 def drawn(template: str, known: Definitions, **values: Any) -> str:
     """A page. `link` and `csv` among the values replace the addresses of a page in a folder."""
-    return _environment().get_template(template).render(definitions=known, **values)
+    return (
+        _environment().get_template(template).render(definitions=known, **{"asked": None, **values})
+    )
 
 
 def standalone_page(view: RunView, known: Definitions) -> str:
@@ -560,14 +580,16 @@ def standalone_page(view: RunView, known: Definitions) -> str:
 
 def program_page(view: ProgramView, known: Definitions) -> str:
     """The page of a program's step, with those of its launches that a report tells of. Without any
-    it needs no glossary."""
+    its glossary has the causes that were found, and no more."""
     script, style = PROGRAM
     late = (script,) if view.pages else ("launches.js", script)
+    causes = dict.fromkeys(filter(None, map(known.find, (f.rule for f in view.findings))))
+    parts = inlined(charts=False, pages=bool(view.pages), also=late, style=style)
     return drawn(
         "program.html",
-        known if view.pages else Definitions({}, {}, {}),
+        known if view.pages else known.only(causes),
         **_whole(view, [view.launches] if view.launches else []),
-        **inlined(charts=False, pages=bool(view.pages), also=late, style=style),
+        **{**parts, "glossary": "#page-glossary" if view.pages or causes else ""},
     )
 
 
@@ -588,5 +610,6 @@ def _whole(view: RunView | ProgramView, tables: Sequence[Table]) -> dict[str, An
         "pack": lambda _, body: body,
         "hot": lambda data: packed(msgspec.json.encode(data)),
         "leaf": Leaves(),
+        "asked": set(),
         "csvs": {table.key: table_csv(table) for table in tables},
     }

@@ -54,9 +54,9 @@ _MARKS: Final = {"+": "green", "-": "red", "@": "cyan", "*": "bold"}
 #: What a terminal without UTF-8 shows instead: of the text itself, and of what its layout adds.
 _ASCII: Final = str.maketrans(
     {"·": "-", "×": "x", "÷": "/", "µ": "u", "…": "...", "–": "-", "→": "->", "≥": ">=", "≤": "<=",
-     "’": "'", "±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_.-~=+*#", strict=True)), units.THIN_SPACE: " ", "\u202f": " ", "\u00a0": " "}
+     "’": "'", "±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_.-~=+*#", strict=True))}
 )  # fmt: skip
-_DRAWN: Final = str.maketrans("…·◀─│×µ\u2009▁▂▃▄▅▆▇█", "~-<-|xu _.-~=+*#")
+_DRAWN: Final = str.maketrans("…·◀─│×µ▁▂▃▄▅▆▇█", "~-<-|xu_.-~=+*#")
 
 
 class AnswerText:
@@ -226,10 +226,11 @@ def _text(cell: Cell) -> Text:
 
 
 class Fitted:
-    """A table for whatever width it is printed at: names are cut and whole columns left out before
-    a figure loses a digit or its unit."""
+    """A table for whatever width it is printed at: columns that say nothing go first, then names are
+    cut and whole columns left out before a figure loses a digit or its unit."""
 
     def __init__(self, shown: Table) -> None:
+        self._silent = shown.silent - {0}
         self._title, self._note, self._columns = shown.caption, shown.note, shown.columns
         self._rows = [[_text(cell) for cell in row] for row in shown.rows]
 
@@ -259,6 +260,9 @@ class Fitted:
             ]
             return sum(cut) + _GAP * (len(shown) - 1)
 
+        if needed() > width:  # nothing is lost
+            going = [at for at in going if at not in self._silent]
+            shown = {at: size for at, size in shown.items() if at not in self._silent}
         while going and needed() > width:
             del shown[going.pop(0)]
         over = sum(shown.values()) + _GAP * (len(shown) - 1) - width
@@ -277,7 +281,11 @@ class Fitted:
         found = _wrapped(Text(self._title, style="italic"), width) if self._title else []
         headings = [Text(column.label, style="dim") for column in self._columns]
         found += [self._line(row, shown) for row in (headings, *self._cut(shown))]
-        left_out = [column.label for i, column in enumerate(self._columns) if i not in shown]
+        left_out = [
+            column.label
+            for i, column in enumerate(self._columns)
+            if i not in shown and i not in self._silent
+        ]
         if left_out:
             left = f"left out at this width: {', '.join(left_out)}"
             found += _wrapped(Text(left, style="dim"), width)

@@ -180,7 +180,7 @@ def test_a_launch_too_short_for_its_counters_is_named() -> None:
     found = report_files.read(str(path), Options())
     assert [launch.key for launch in found.launches if launch.above] == ["0.14"]
     (said,) = [each for each in Analysis((found,)).missed if each.startswith("Above 100 %")]
-    assert "L1 throughput (roll-up), 403\u2009%, of launch 0.14" in said
+    assert "L1 throughput (roll-up), 403 %, of launch 0.14" in said
     assert "this short" in said
 
 

@@ -15,11 +15,12 @@ from rich.console import Console
 
 import ncu_toolkit
 from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, analyze
 from ncu_toolkit.analysis.gate import Side
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
 from ncu_toolkit.document.card import cut_apart
+from ncu_toolkit.document.tables import plain_table, text
 from ncu_toolkit.explain import differences
 from ncu_toolkit.model import Profile
 from ncu_toolkit.pages import html
@@ -75,6 +76,35 @@ def test_a_narrow_comparison_keeps_old_new_and_change(width: int) -> None:
     assert len({row.split("  ")[0] for row in rows[:3]}) == 3
 
 
+@pytest.mark.parametrize("width", [40, 56, 64])
+def test_columns_that_say_nothing_go_before_launches(width: int) -> None:
+    launches = plain_table("k", "", ["kernel", "launches", "time", "gain"], [
+        [text("a_kernel_with_a_name_of_some_length"), text("13"), text("4.19 ms"), text("–")]
+    ])  # fmt: skip
+    wide = dataclasses.replace(
+        launches,
+        columns=(*launches.columns[:3], dataclasses.replace(launches.columns[3], label="gain" * 8)),
+    )
+    head, *rest = table(wide, width)
+    assert head.split() == ["kernel", "launches", "time"]
+    assert len(rest) == 1, "nothing is said to be left out"
+    assert "gain" in table(wide, 120)[0]
+
+
+def test_nothing_changed_is_said_in_three_lines() -> None:
+    report = gate.sides_of(
+        analyze([recorded.ROOT / "tests/heldout/three/h200.ncu-rep.xz"], Options(profiles=True))
+    )
+    found = plain_text(answers.of_comparison(gate.compare(report, report)), 120).splitlines()
+    assert found[0] == "34 kernels, none changed"
+    assert len([line for line in found if line]) == 3
+    slower = {
+        key: dataclasses.replace(side, times_us=tuple(2 * us for us in side.times_us))
+        for key, side in report.items()
+    }
+    assert answers.of_comparison(gate.compare(report, slower)).kernels is not None
+
+
 def test_names_are_cut_so_that_they_differ() -> None:
     names = [f"a_very_long_common_beginning_{at}_and_a_common_ending" for at in "xyz"]
     for longest in (12, 16, 24, 32):
@@ -104,9 +134,9 @@ def test_columns_of_a_pipe_are_those_of_the_environment(
 
 def test_python_names_no_option_of_the_command_line(report: ncu_toolkit.Report) -> None:
     shown = [str(report), str(report[0]), report._repr_html_()]
-    for text in shown:
-        assert "--top" not in text
-        assert "--format" not in text
+    for each in shown:
+        assert "--top" not in each
+        assert "--format" not in each
     assert "ncu_toolkit.compare('profile.ncu-rep.xz', 'after.ncu-rep')" in shown[0].replace(
         str(TRANSPOSE), "profile.ncu-rep.xz"
     )
@@ -243,6 +273,6 @@ def test_two_kernels_of_one_file_have_no_same_source() -> None:
 
 
 def test_a_large_change_has_no_more_digits_than_are_known() -> None:
-    assert answers.percent(0.1234) == "+12.3\u2009%"
+    assert answers.percent(0.1234) == "+12.3 %"
     assert answers.percent(122.456) == "123×"
-    assert answers.percent(-0.995) == "-99.5\u2009%"
+    assert answers.percent(-0.995) == "-99.5 %"

@@ -59,7 +59,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
         main(["history", *words])
     told = capsys.readouterr()
     assert "Traceback" not in told.err
-    return int(ended.value.code or 0), told.out.replace(units.THIN_SPACE, " "), told.err
+    return int(ended.value.code or 0), told.out, told.err
 
 
 @pytest.mark.usefixtures("kept")

@@ -431,7 +431,7 @@ def test_the_nearest_roof_names_the_kinds_of_instructions() -> None:
     profile = cases.build(case)
     finding = nearest(Kernel.of(profile))
     assert finding is not None
-    assert "integer, 30\u2009% FP32, 12\u2009% loads and stores" in finding.advice[0]
+    assert "integer, 30 % FP32, 12 % loads and stores" in finding.advice[0]
 
 
 def test_no_place_that_can_be_no_cause() -> None:

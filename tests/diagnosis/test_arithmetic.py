@@ -20,9 +20,7 @@ STALLS = {
     "barrier": 1.5,
     "lg_throttle": 0.5,
 }
-ITEM = re.compile(
-    r"([\d.]+)\u2009% of a warp's time, (?:which shrinks by ([\d.]+)\u2009%|unchanged)"
-)
+ITEM = re.compile(r"([\d.]+) % of a warp's time, (?:which shrinks by ([\d.]+) %|unchanged)")
 
 
 def told(removal: Removal, **metrics: float) -> tuple[str, ...]:
@@ -75,12 +73,12 @@ def test_each_item_says_why_it_goes() -> None:
     )
     queue = next(line for line in lines if line.startswith("long scoreboard"))
     assert "the queue for the data stage of L1 and shared memory" in queue
-    assert "gets 50.0\u2009% less work" in queue
+    assert "gets 50.0 % less work" in queue
     assert "which now waits less" in next(line for line in lines if line.startswith("barrier"))
-    assert "25.0\u2009% of them go" in next(
+    assert "25.0 % of them go" in next(
         line for line in lines if line.startswith("Issuing and per-instruction stalls")
     )
-    assert any("of work (50.0\u2009% less than now)" in line for line in lines)
+    assert any("of work (50.0 % less than now)" in line for line in lines)
 
 
 def test_the_gain_is_told_for_one_cause_and_not_as_a_bound() -> None:
@@ -93,7 +91,7 @@ def test_where_the_size_of_a_change_comes_from_is_told() -> None:
     assert told(Removal("x", stalls={"mio_throttle": 0.1}, basis="Because."))[1] == "Because."
     finding = diagnose(cases.build(cases.read("shared-instruction-pressure"))).primary
     assert finding.bottleneck == "shared-instruction-pressure"
-    fewer = re.search(r"With ([\d.]+\u2009%) fewer", " ".join(finding.arithmetic))
+    fewer = re.search(r"With ([\d.]+ %) fewer", " ".join(finding.arithmetic))
     assert fewer is not None
     assert any(
         fewer[1] in line and line.startswith(("Accesses move", "Doubling", "A thread computes"))
@@ -111,7 +109,7 @@ def test_a_chain_of_launches_is_divided_in_view() -> None:
     )
     assert isinstance(finding, Finding)
     line = next(line for line in finding.arithmetic if "/ 8 =" in line)
-    useful, each = re.search(r"\(([\d.]+)\u2009µs \+", line), re.search(r"/ 8 = ([\d.]+)", line)
+    useful, each = re.search(r"\(([\d.]+) µs \+", line), re.search(r"/ 8 = ([\d.]+)", line)
     assert useful is not None
     assert each is not None
     assert (float(useful[1]) + 1.2 + 2.2) / 8 == pytest.approx(float(each[1]), rel=0.01)

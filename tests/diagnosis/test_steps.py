@@ -224,7 +224,7 @@ def test_launches_of_a_rung_are_summed(books: dict[str, Book]) -> None:
     waiting = next(
         line for line in _explained(books, "gelu_fused") if line.startswith("Waiting that fell")
     )
-    found = re.search(r"long scoreboard \((\d+\.\d)\u2009µs → (\d+\.\d\d)\u2009µs", waiting)
+    found = re.search(r"long scoreboard \((\d+\.\d) µs → (\d+\.\d\d) µs", waiting)
     assert found is not None
     assert 6 < float(found[1]) / float(found[2]) < 12, (
         "eight launches, each of which waits about as long as the one that takes their place"

@@ -198,7 +198,7 @@ def test_a_unit_that_keeps_most_of_its_work_is_still_a_roof() -> None:
     assert bounded.factor == pytest.approx(room)
 
 
-NUMBER = re.compile(r"(?<![\w.×-])(\d[\d\u2009]*(?:\.\d+)?)(\u2009?%)?(?![\w])")
+NUMBER = re.compile(r"(?<![\w.×-])(\d+(?:,\d{3})*(?:\.\d+)?)( ?%)?(?![\w])")
 #: Figures of a sentence that are no measurement: lanes of a warp, bytes of the widest access and
 #: bits of a half, and what the best kernels reach.
 STATED = (32.0, 16.0, fp32_pipe.BEST.value, tensor_pipe.BEST.value)
@@ -214,7 +214,7 @@ def sentence_figures(text: str) -> Iterator[tuple[float, float, str]]:
     """The numbers of a sentence as (value, half of its last digit, what follows); percentages as
     fractions."""
     for found in NUMBER.finditer(text):
-        digits = found[1].replace("\u2009", "")
+        digits = found[1].replace(",", "")
         whole, _, decimals = digits.partition(".")
         zeros = 0 if decimals else len(whole) - len(whole.rstrip("0"))
         unit = 0.01 if found[2] else 1.0
@@ -271,7 +271,7 @@ def test_a_figure_that_was_not_measured_is_seen() -> None:
         profile = cases.build(cases.read(name))
         finding = diagnose(profile).primary
         assert unmeasured(finding, profile) == []
-        wrong = replace(finding, summary=f"{finding.summary} Device memory is 57.3\u2009% busy.")
+        wrong = replace(finding, summary=f"{finding.summary} Device memory is 57.3 % busy.")
         assert unmeasured(wrong, profile) == [pytest.approx(0.573)]
 
 

@@ -12,7 +12,6 @@ import pytest
 import recorded
 import render_fixture
 
-from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import ToolkitError
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.time_model import RESOURCES
@@ -93,7 +92,7 @@ def check(name: str, profile: Profile, shown: Card) -> str:
 
 def figures_in(text: str) -> Iterator[tuple[str, float]]:
     """Units with how busy a text calls them, in percent."""
-    text = text.replace(units.THIN_SPACE, " ").lower()
+    text = text.lower()
     taken: list[tuple[int, int]] = []
     for words, name in WORDS:
         for match in re.finditer(rf"{re.escape(words.lower())}{BETWEEN}([\d.]+) %", text):
@@ -190,13 +189,13 @@ def test_a_launch_too_short_for_a_counter_says_so() -> None:
     profile = with_readings(l1_throughput=4.03, issue_active=0.01)
     used = uses(profile, {})
     assert "l1" not in used
-    assert "403\u2009%, is left out: the launch is too short" in sections.basis(profile, used)
+    assert "403 %, is left out: the launch is too short" in sections.basis(profile, used)
 
 
 def test_sms_without_work_are_named() -> None:
     profile = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=400.0)
     said = sections.basis(profile, uses(profile, {}))
-    assert said == "Units in SMs: of the 40\u2009% of the time in which SMs had work."
+    assert said == "Units in SMs: of the 40 % of the time in which SMs had work."
     whole = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=990.0)
     assert sections.basis(whole, uses(whole, {})) == ""
 
@@ -205,7 +204,7 @@ def test_every_writer_shows_the_measured_figure() -> None:
     profile = with_readings(l2_throughput=0.94, l2_utilization=0.26, duration=100.0)
     finding = Finding("l2-bandwidth", "One.", "high", (), 1.6, (), ("Do.",), "Less.")
     shown = card(profile, Diagnosis((finding,), (), {"l2": 26.0}))
-    assert "L2 94\u2009% (the limit)" in shown.busy
+    assert "L2 94 % (the limit)" in shown.busy
     whole = answer([Kind(shown)])
     text = plain_text(whole, 100)
     assert re.search(r"L2 +█+▒+ +94.% +◀ limit", text)

@@ -144,3 +144,17 @@ def test_registers_are_drawn_over_the_code(source: Path) -> None:
     assert len(code.live) == len(code.lines) == len(kernel.regions[0].code)
     data = found.as_document()["data"]["kernels"][0]
     assert not {"code", "live"} & set(data)
+
+
+def test_a_cause_of_several_kernels_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "five.cu"
+    path.write_text("".join(SOURCE.replace("dots", f"dots{at}") for at in range(5)))
+    shown = of_code(analyse_source(path, "sm_90", block=128))
+    (card,) = shown.cards
+    assert card.kernel.count("dots") == 5
+    assert shown.kernels is not None
+    assert sorted(row[0].text for row in shown.kernels.rows) == [f"dots{at}" for at in range(5)]
+    text = plain_text(shown)
+    assert text.count(card.summary) == 1
+    assert text.count("Busiest loops") == 1
+    assert "4 kernels with the same causes" in text

@@ -67,8 +67,8 @@ def test_every_writer_shows_what_changed(compared: Answer) -> None:
         html.answer_page(compared, "C", definitions()),
     ]
     for text in texts:
-        plain = text.replace("\\", "").replace("\u202f", "\u2009")
-        assert compared.headline.replace("\u202f", "\u2009") in " ".join(plain.split("\n"))
+        plain = text.replace("\\", "").replace("\u202f", " ")
+        assert compared.headline.replace("\u202f", " ") in " ".join(plain.split("\n"))
         for table in compared.tables:
             for name in rows(table):
                 assert name[:12] in plain.replace("&lt;", "<").replace("&#39;", "'"), table.caption
@@ -149,9 +149,9 @@ def test_the_first_line_has_the_times_of_the_table(launches: tuple[Profile, Prof
         {(1,): replace(four, card=card_of_one)}, {(1,): replace(four, card=card_of_one)}
     )
     shown = answers.of_comparison(found)
-    assert shown.headline.endswith("no difference (72.7\u2009µs)")
+    assert shown.headline.endswith("no difference (72.7 µs)")
     assert shown.kernels
-    assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7\u2009µs"] * 2
+    assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7 µs"] * 2
     assert "a card shows one typical launch" in shown.points[0]
 
 
@@ -245,7 +245,7 @@ def test_a_narrow_terminal_keeps_the_change(compared: Answer, width: int, encodi
             strict=True,
         )
     )["change"]
-    assert change.replace("\u2009", " ") in text.replace("\u2009", " ")
+    assert change in text
     for card_shown in compared.cards:
         gain = card_shown.gain.partition(" faster")[0]  # the interval goes before the gain does
         assert gain.replace("×", "x" if encoding == "ascii" else "×") in text

@@ -24,14 +24,14 @@ def test_loads_lie_on_one_axis_of_time() -> None:
     found = over_time(replace(profile, timeline=sampled))
     assert found
     assert [row[0].text for row in found.rows] == ["issue slots", "L2"]
-    assert found.columns[1].label == "0 to 1.00\u2009ms"
+    assert found.columns[1].label == "0 to 1.00 ms"
     first, second = (row[1].course for row in found.rows)
     assert first
     assert second
     assert (len(first.values), len(second.values), first.places) == (240, 120, 240)
     assert (first.values[0], first.values[-1]) == (1.0, 0.5)
     assert sum(second.values) / 120 == pytest.approx(sum(half) / 250, abs=0.01)
-    assert [row[3].text.replace("\u2009", " ") for row in found.rows] == ["100 %", "75 %"]
+    assert [row[3].text for row in found.rows] == ["100 %", "75 %"]
     assert found.note.endswith("Too few samples: DRAM.")
 
 
@@ -49,7 +49,7 @@ def test_a_tail_is_told() -> None:
         busy = Series("issue slots", 1.0, (0.9,) * (1000 - end) + (0.1,) * end)
         made = over_time(replace(profile, timeline=(busy, Series("L2", 1.0, (0.2,) * 1000))))
         assert made
-        return made.note.replace("\u2009", " ")
+        return made.note
 
     assert "Tail: issue slots below half of the mean for the last 50.0 µs (5.0 %)." in note(50)
     assert "Tail" not in note(10)

@@ -301,4 +301,4 @@ def test_a_rung_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.exception is None
     assert "DRAM bandwidth" in ended.output
     assert "likely cause" in ended.output
-    assert "grid 32\u2009768, block 256, 18 registers" in ended.output
+    assert "grid 32,768, block 256, 18 registers" in ended.output

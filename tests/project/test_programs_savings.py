@@ -27,7 +27,7 @@ def test_a_row_for_each_first_cause() -> None:
     assert len(rows) == 1
     cells = [each.strip() for each in rows[0].strip("|").split("|")]
     assert (cells[0], cells[2], cells[4], cells[5]) == tuple(
-        each.replace(" us", "\u2009µs") for each in ("cuda_a", "100 us", "60.0 us", "40.0 us")
+        each.replace(" us", " µs") for each in ("cuda_a", "100 us", "60.0 us", "40.0 us")
     )
     assert "Of 2 programs these are the 1" in told
     assert "not so of cuda_b" in told

@@ -13,15 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 import recorded
 import report_files
+from program_found import small
 
+from ncu_toolkit.agents.reports import ServedReport
+from ncu_toolkit.agents.tools import analysed
 from ncu_toolkit.analysis import analyze, answers, gate
+from ncu_toolkit.cli import analyze as command
 from ncu_toolkit.cli import main
 from ncu_toolkit.core.errors import EXIT_GATE, EXIT_USAGE
+from ncu_toolkit.explain.program import program_answer
 from ncu_toolkit.pages import sarif
 from ncu_toolkit.render import markdown
+from ncu_toolkit.render.text import plain_text
 
 #: The part of the SARIF 2.1.0 schema that code hosts read; unknown properties are refused, as there.
 SARIF: Mapping[str, Any] = {
@@ -278,3 +285,39 @@ def test_the_script_of_the_action_keeps_the_exit_code(tmp_path: Path) -> None:
     assert said.count(f"compare|a b|n|{gates}") == said.count("\n") == 2
     del environment["GITHUB_OUTPUT"]
     assert subprocess.run([script], cwd=tmp_path, env=environment, check=False).returncode == 1
+
+
+def test_what_is_copied_and_searched_has_plain_spaces(found: analyze.Analysis) -> None:
+    """In no format but HTML is there another space, not even one from a kernel's name."""
+    first, *rest = found.launches
+    named = "a\u00a0kernel\u2009of\u3000spaces\u202f"
+    assert first.profile is not None
+    launch = replace(first.profile.launch, function=named, kernel=named)
+    spaced = analyze.judge(
+        replace(first.profile, launch=launch), "a.ncu-rep", analyze.Options(profiles=True)
+    )
+    report = replace(found, files=(replace(found.files[0], launches=(spaced, *rest)),))
+    sides = gate.sides_of(report)
+    changes = gate.compare(sides, gate.sides_of(found), named=[(named, first.function)])
+    step = program_answer(small())
+    texts = {form: command.render(report, form, None) for form in ("json", "csv", "sarif")}
+    for name, shown in (
+        ("report", answers.of_analysis(report)),
+        ("change", answers.of_comparison(changes)),
+        ("step", step),
+    ):
+        texts |= {
+            f"{name} as text": plain_text(shown),
+            f"{name} as Markdown": markdown.markdown(shown),
+            f"{name} in brief": markdown.brief(shown),
+        }
+    served = ServedReport("0123456789", "a.ncu-rep", report)
+    texts |= {
+        "MCP": msgspec.json.encode(analysed(served)).decode(),
+        "comment": markdown.markdown(answers.comment(changes)),
+    }
+    texts["comparison as SARIF"] = sarif.comparison_document(changes)
+    for form, text in texts.items():
+        assert text, form
+        strange = re.search(r"[^\S \n\r]|\\u(?:00a0|2009|202f|3000)", text)
+        assert strange is None, (form, text[strange.start() - 40 : strange.end()])

@@ -40,7 +40,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 
 
 def plain(text: str) -> str:
-    return text.replace("\u202f", " ").replace("\u2009", " ")
+    return text.replace("\u202f", " ")
 
 
 def say(browser: Browser, text: str) -> None:

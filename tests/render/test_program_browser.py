@@ -29,7 +29,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[ProgramDiagnosis,
 
 
 def plain(text: str) -> str:
-    return text.replace("\u202f", " ").replace("\u2009", " ")
+    return text.replace("\u202f", " ")
 
 
 def tile(name: str) -> str:

@@ -59,7 +59,7 @@ def test_evidence_says_whether_its_threshold_is_met(
         "fma_pipe_active", "FMA pipe", value, "fraction", "", 0.702, comparison, "somewhere"
     )  # type: ignore[arg-type]
     table = evidence_table((fact, replace(fact, threshold=None, comparison="")), "Evidence")
-    assert [row[2].text.replace("\u2009", " ") for row in table.rows] == [words, "–"]
+    assert [row[2].text for row in table.rows] == [words, "–"]
 
 
 def test_a_column_in_which_nothing_stands_is_left_out() -> None:
@@ -83,9 +83,9 @@ def test_picture_and_table_of_the_memory_say_how_busy_the_same_unit_is(book: Boo
     shown = memory_view(first, limit, used)
     assert shown is not None
     links = (shown.ends[0][0], shown.link)
-    said = [f"{link.busy}{link.mark}".replace("\u2009", " ") for link in links]
+    said = [f"{link.busy}{link.mark}" for link in links]
     assert said == ["DRAM 17 % busy", "L2 to SM 38 % busy"]
-    assert shown.l1.units[0] == ("L1 data 72\u2009%", True)
+    assert shown.l1.units[0] == ("L1 data 72 %", True)
     rows = {row[0].text: row for row in traffic_table(first, None, used).rows}
     for label, name in (("DRAM", "dram"), ("L2 to SM", "fill"), ("L1 data", "l1_data")):
         assert rows[label][4].value == pytest.approx(shares[name])
@@ -98,7 +98,7 @@ def test_a_sum_that_is_hardly_off_is_told_without_a_sign(book: Book) -> None:
     stalls = replace(profile.stalls, latency=profile.stalls.total * (1 - 1e-9))
     table = stall_table(replace(profile, stalls=stalls))
     assert table is not None
-    assert "They differ by less than\u20090.001\u2009%" in table.note
+    assert "They differ by less than 0.001 %" in table.note
 
 
 def test_whole_things_are_counted_whole() -> None:
@@ -109,7 +109,7 @@ def test_whole_things_are_counted_whole() -> None:
     ):
         values = [row[0].text for row in _what_if(base, "x", label, label, found, 32.0).table.rows]
         assert not [
-            text for text in values if "." in text or float(text.replace("\u2009", "")) not in found
+            text for text in values if "." in text or float(text.replace(",", "")) not in found
         ]
 
 
@@ -178,9 +178,9 @@ def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> 
     card = replace(book.card(first), bars=(UnitBar("atomic", "L2 atomics", 0.83, True, 0.83),))
     shown = memory_view(profile, card, used)
     assert shown is not None
-    assert shown.l2.units == (("busiest atomic unit 83\u2009%", True),)
+    assert shown.l2.units == (("busiest atomic unit 83 %", True),)
     assert not any(link.limit for link in (shown.link, *(link for link, _ in shown.ends)))
-    assert shown.link.busy.replace("\u2009", " ") == "L2 1 %"
+    assert shown.link.busy == "L2 1 %"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_keeps_occupancy_low_where_all_warps_fit(
         for name, value in given.items()
     }
     said = _all_fit(replace(first, readings={**first.readings, **readings}))
-    assert words in said.replace("\u2009", " ")
+    assert words in said
     assert "allow 100" in said
 
 
@@ -227,7 +227,7 @@ def test_what_fits_in_l2_is_said_of_named_kernels(book: Book) -> None:
         for needs, label in ((2e6, "small"), (9e8, "large"))
     )
     (note,) = _cached([small, large], 60 << 20)
-    assert note.startswith("The data of small (2.00\u2009MB) fit in the L2")
+    assert note.startswith("The data of small (2.00 MB) fit in the L2")
     assert _cached([large], 60 << 20) == []
     assert _cached([small], 60 << 20)[0].startswith("The data of all kernels")
 

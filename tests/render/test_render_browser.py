@@ -175,13 +175,6 @@ CONTRAST = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["index.html", "fixture/gemm_fp32-vectorized-4096.html"])
-def test_text_has_contrast_aa(browser: Browser, reports: Path, page: str, scheme: str) -> None:
-    browser.open(reports / page, scheme=scheme)
-    assert browser.evaluate(CONTRAST) == []
-
-
 def test_a_phone_tells_the_size(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html", width=500, height=800)
     shown = "[...document.querySelectorAll('.kicker')].find(k => k.checkVisibility())?.innerText"

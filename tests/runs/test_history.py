@@ -316,7 +316,7 @@ def test_a_course_has_every_change_of_verdict_among_its_times() -> None:
     assert course
     assert (course.values, course.changes) == ((10.0, 12.0, 11.0, 11.0, 9.0), (1, 4))
     assert course.band == pytest.approx((8.55, 9.45))
-    assert course.words == "5 runs, 9.00\u2009µs to 12.0\u2009µs; the verdict changed 2 times"
+    assert course.words == "5 runs, 9.00 µs to 12.0 µs; the verdict changed 2 times"
     assert once.course is None
     assert replace(one, times=(1.0, math.inf)).course is None
 

@@ -79,7 +79,7 @@ def find(k: Kernel) -> Outcome:
 def _waves(waves: float, blocks: int) -> str:
     """Waves in words; those that round to a whole number as what is beyond it."""
     shown, whole = units.significant(waves), math.floor(waves)
-    if float(shown.replace(units.THIN_SPACE, "")) > whole:
+    if float(shown.replace(",", "")) > whole:
         return f"{shown} waves"
     more = max(1, round(blocks * (1 - whole / waves)))
     return f"just over {units.counted(whole, 'wave')} ({units.counted(more, 'block')} more)"

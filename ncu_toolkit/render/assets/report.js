@@ -433,7 +433,7 @@
         let left = 0;
         for (const term of all("dt", section)) {
           const text = `${term.textContent} ${term.nextElementSibling.textContent}`.toLowerCase(), off = !words.every((word) => text.includes(word));
-          term.hidden = term.nextElementSibling.hidden = off;
+          for (let each = term; each && (each === term || each.tagName === "DD"); each = each.nextElementSibling) each.hidden = off;
           left += off ? 0 : 1;
         }
         section.hidden = !left;
