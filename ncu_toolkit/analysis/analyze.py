@@ -23,6 +23,7 @@ from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
+from ncu_toolkit.model.profile import Extents
 from ncu_toolkit.report import messages, ncu_action, reader
 from ncu_toolkit.report.reader import partly
 
@@ -63,8 +64,8 @@ class LaunchResult:
     function: str
     gpu: str
     arch: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    grid: Extents | None
+    block: Extents | None
     status: str
     duration_us: float | None
     diagnosis: Diagnosis

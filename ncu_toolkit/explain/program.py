@@ -86,6 +86,7 @@ _NO_FUNCTOR: Final = re.compile(
 _UNKNOWN: Final[Mapping[Lack, str]] = {
     "host calls": "why the GPU idles",
     "lines": "which line launches a kernel",
+    "grids": "the grids of kernels in CUDA graphs",
     "memory kinds": "whether the host's memory is pinned",
 }
 

@@ -33,7 +33,7 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.explain import sections
 from ncu_toolkit.explain.sections import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
-from ncu_toolkit.model.profile import Advice, shown_step
+from ncu_toolkit.model.profile import Advice, Extents, shown_step
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.opcodes import READS_ONLY
@@ -228,7 +228,7 @@ def _shape(profile: Profile) -> str:
     parts = [
         f"{name} {extents(sizes)}"
         for name, sizes in (("grid", launch.grid), ("block", launch.block))
-        if all(sizes)
+        if sizes
     ]
     if launch.registers:
         parts.append(f"{launch.registers} registers")
@@ -238,8 +238,10 @@ def _shape(profile: Profile) -> str:
     return ", ".join(parts)
 
 
-def extents(sizes: tuple[int, int, int]) -> str:
-    """A grid or block in words, without trailing ones: `256×256`."""
+def extents(sizes: Extents | None) -> str:
+    """A grid or block in words, without trailing ones: `256×256`; empty where it is not recorded."""
+    if sizes is None:
+        return ""
     last = max((at for at, size in enumerate(sizes) if size != 1), default=0)
     return "×".join(units.count(size) for size in sizes[: last + 1])
 

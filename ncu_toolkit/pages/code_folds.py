@@ -245,7 +245,7 @@ def _peak(profile: Profile, live: Liveness) -> str:
     held = f"{live.peak} of the {taken} that {whose}" if taken else f"{live.peak}"
     most = (
         f"; a thread can have {MAX_REGISTERS_PER_THREAD}"
-        if taken * 10 >= MAX_REGISTERS_PER_THREAD * 9
+        if taken and taken * 10 >= MAX_REGISTERS_PER_THREAD * 9
         else ""
     )
     return visible(f"Register use peaks at {where} ({row.opcode}): {held}{most}.")

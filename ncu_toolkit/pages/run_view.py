@@ -347,7 +347,9 @@ def _kind(
     yield text(_common([" › ".join(each.launch.nvtx) for each in members], "ranges"))
     yield text(_common([str(each.launch.stream) for each in members], "streams") if streams else "")
     yield text(names[profile.origin.file])
-    yield from (text(" × ".join(map(str, extents))) for extents in (launch.grid, launch.block))
+    yield from (
+        text(" × ".join(map(str, extents or ()))) for extents in (launch.grid, launch.block)
+    )
     yield from (fact_cell(profile, each) for each in ("registers_per_thread", "achieved_occupancy"))
     yield from (fact_cell(profile, each, bar=True) for each in ("dram_utilization", "issue_active"))
 

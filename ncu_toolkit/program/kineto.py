@@ -17,9 +17,9 @@ import msgspec
 
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.model.profile import Device
+from ncu_toolkit.model.profile import Device, Extents
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.builder import MODULE, STEP, TraceBuilder, own_code, whole
+from ncu_toolkit.program.builder import MODULE, STEP, TraceBuilder, figure, own_code, whole
 
 #: Categories as PyTorch names them now, by all names that they have had.
 _CATEGORIES: Final = {
@@ -223,8 +223,8 @@ class _Events:
             event.name,
             _three(args.grid),
             _three(args.block),
-            whole(args.registers),
-            whole(args.shared),
+            figure(args.registers),
+            figure(args.shared),
         )
         self._to.op(start, end, "kernel", shape, **self._where(event, args), node=whole(args.node))
 
@@ -237,12 +237,12 @@ class _Events:
         pinned = {"Pinned": True, "Pageable": False}.get(host)
         self._to.op(
             start, end, "copy", **self._where(event, args), node=whole(args.node),
-            size=whole(args.bytes), path=path, pinned=pinned,
+            size=figure(args.bytes), path=path, pinned=pinned,
         )  # fmt: skip
 
     def _set(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         self._to.op(
-            start, end, "set", **self._where(event, args), node=whole(args.node), size=whole(args.bytes)
+            start, end, "set", **self._where(event, args), node=whole(args.node), size=figure(args.bytes)
         )  # fmt: skip
 
     def _where(self, event: _Event, args: _Arguments) -> dict[str, Any]:
@@ -376,12 +376,11 @@ def _key(correlation: Any) -> int | None:
     return correlation if type(correlation) is int and correlation else None
 
 
-def _three(value: Any) -> tuple[int, int, int]:
-    """Of a grid or block; zeros where it is none."""
-    if type(value) is list and len(value) == 3:
-        x, y, z = map(whole, value)
-        return x, y, z
-    return 0, 0, 0
+def _three(value: Any) -> Extents | None:
+    """Of a grid or block; None where it is none, as of kernels in a CUDA graph."""
+    if type(value) is list and len(value) == 3 and all(sizes := tuple(map(whole, value))):
+        return sizes[0], sizes[1], sizes[2]
+    return None
 
 
 def _sizes(dims: Any) -> Iterator[str]:

@@ -19,7 +19,7 @@ from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.builder import TraceBuilder, own_code, whole
+from ncu_toolkit.program.builder import TraceBuilder, figure, own_code, whole
 
 _ACTIVITY: Final = "CUPTI_ACTIVITY_KIND_"
 #: Columns of what `_where` takes.
@@ -231,7 +231,8 @@ class _Database:
             self._to.op(start, end, "kernel", shape, **where, node=whole(node))
 
     def _shape(self, name: Any, short: Any, mangled: Any, *figures: Any) -> int:
-        gx, gy, gz, bx, by, bz, registers, static, dynamic = map(whole, figures)
+        gx, gy, gz, bx, by, bz = map(whole, figures[:6])
+        registers, static, dynamic = map(figure, figures[6:])
         kernel = self._text(name) or self._text(mangled) or self._text(short) or "an unnamed kernel"
         function = self._text(short)[:_NAME]
         return self._to.shape(
@@ -256,7 +257,7 @@ class _Database:
         start, end, process, device, stream, correlation, size, node = row
         where = self._where(process, device, stream, correlation)
         self._to.op(
-            start, end, kind, **where, size=whole(size), path=path, pinned=pinned, node=whole(node)
+            start, end, kind, **where, size=figure(size), path=path, pinned=pinned, node=whole(node)
         )  # fmt: skip
 
     def _graphs(self) -> None:
@@ -266,7 +267,7 @@ class _Database:
             f"{_ACTIVITY}GRAPH_TRACE", "start", "end", *_WHERE, "graphId"
         ):  # fmt: skip
             name = f"CUDA graph {whole(graph)}"
-            shape = self._to.shape(name, (0, 0, 0), (0, 0, 0), function=name, workload="graph")
+            shape = self._to.shape(name, None, None, function=name, workload="graph")
             self._to.op(
                 start, end, "kernel", shape, **self._where(process, device, stream, correlation)
             )

@@ -58,8 +58,8 @@ def test_columns_and_tables_that_are_not_there_are_unknown(tmp_path: Path) -> No
     for name in (f"{ACTIVITY}RUNTIME", "TARGET_INFO_GPU", "PROCESSES", "META_DATA_EXPORT"):
         del content[name]
     found = read_trace(write(tmp_path / "old.sqlite", content))
-    assert (found.shapes[0].grid, found.ops[0].call) == ((0, 0, 0), -1)
-    assert found.lacks == ("host calls", "marks", "lines", "shapes", "registers")
+    assert (found.shapes[0].grid, found.ops[0].call) == (None, -1)
+    assert found.lacks == ("host calls", "marks", "lines", "shapes", "grids", "registers")
     assert (found.source, found.devices[0].name) == ("Nsight Systems", "an unknown GPU")
 
 
