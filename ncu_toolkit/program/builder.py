@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from ncu_toolkit.core import units
 from ncu_toolkit.model.profile import Device, Extents, Launch
 from ncu_toolkit.model.program import STEP_RANGE, Call, CallKind, Lack, Mark, MarkKind, Op, Trace
 from ncu_toolkit.sass.disassembly import readable
@@ -18,6 +19,11 @@ _FAR: Final = 1 << 62
 #: others none does.
 _SAME_TIME: Final = 1000
 _FEW_EARLY: Final = 0.01
+#: What to do where host calls were recorded and no kernel: pytorch/kineto#762, pytorch/pytorch#99615.
+UNLOCK: Final = (
+    "Allow access to the GPU performance counters (in WSL in the NVIDIA Control Panel of Windows), update the driver, end other "
+    "profilers of the program, and record it again; `ncu-toolkit doctor` shows what this machine allows"
+)
 #: How the name of a step begins that `torch.profiler` marks.
 STEP: Final = "ProfilerStep#"
 #: How it names the call of a module: `nn.Module: Linear_3`.
@@ -230,6 +236,15 @@ class TraceBuilder:
             self.left_out["range"] += 1
         elif name:
             self._marks.append((start, end, kind, self.names[name[:_LONGEST]], thread, process))
+
+    @property
+    def unrecorded(self) -> str:
+        """What to say of launches none of whose kernels was recorded, after "no kernel"; empty where
+        there are none, or some kernel was."""
+        launches = sum(call[2] in ("launch", "graph") for call in self.calls)
+        if not launches or any(op[2] == "kernel" for op in self._ops):
+            return ""
+        return f"although the host made {units.counted(launches, 'launch', 'launches')}: likely the driver did not let the profiler see the GPU"
 
     @property
     def empty(self) -> bool:

@@ -19,7 +19,7 @@ from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.profile import Device, Extents
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.builder import MODULE, STEP, TraceBuilder, figure, own_code, whole
+from ncu_toolkit.program.builder import MODULE, STEP, UNLOCK, TraceBuilder, figure, own_code, whole
 
 #: Categories as PyTorch names them now, by all names that they have had.
 _CATEGORIES: Final = {
@@ -132,8 +132,9 @@ def read(path: Path, data: bytes) -> Trace:
     reader = _Events(builder)
     for raw in document.traceEvents or ():
         reader.event(raw)
-    if builder.empty or reader.foreign:
-        raise problem if problem and builder.empty else _nothing(path, reader, document)
+    unrecorded = builder.unrecorded
+    if builder.empty or reader.foreign or unrecorded:
+        raise problem if problem and builder.empty else _nothing(path, reader, document, unrecorded)
     _add_devices(builder, document.deviceProperties)
     reader.add_lines()
     if reader.damaged:
@@ -345,12 +346,14 @@ class _Events:
                 self._frames[main[0]].ranges += frames.ranges
 
 
-def _nothing(path: Path, reader: _Events, document: _KinetoFile) -> InputProblem:
+def _nothing(path: Path, reader: _Events, document: _KinetoFile, unrecorded: str) -> InputProblem:
     """Why a file without any work of a GPU is not read."""
     remedy = _RECORD
     what = "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'"
     if reader.foreign:
         what = f"is a trace of an AMD GPU (it calls {reader.foreign}); only NVIDIA's are read"
+    elif unrecorded:
+        what, remedy = f"has no kernel of a GPU, {unrecorded}", UNLOCK
     elif reader.operators:
         what = "has no work of an NVIDIA GPU: torch.profiler recorded the CPU only, or another accelerator"
     elif document.traceEvents is not None:
