@@ -101,7 +101,12 @@ def answer_of(
         verdicts: one for each of the trace's first kernels; more are not shown.
     """
     kinds = [
-        Kind(card(kernel, trace, found, then), kernel.launches, kernel.total_us, kernel.launches)
+        Kind(
+            card(kernel, trace, found, then),
+            kernel.launches,
+            kernel.total_us,
+            agreeing=kernel.launches,
+        )
         for kernel, found in zip(trace.kernels, verdicts, strict=False)
     ]
     whole = Whole(

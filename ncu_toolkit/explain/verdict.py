@@ -81,6 +81,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     return Card(
         kernel=kernel_name(launch.function or launch.kernel),
         time_us=profile.duration_us,
+        untimed=profile.launch.complete and profile.duration_us is None,
         gpu=visible(profile.device.name, NAME),
         shape=_shape(profile),
         **_named(state, finding, unit),

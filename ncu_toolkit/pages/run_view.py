@@ -156,7 +156,8 @@ def kinds(book: Book) -> list[Kind]:
         same = book.diagnosis(first).primary.bottleneck
         agreeing = sum(book.diagnosis(each).primary.bottleneck == same for each in members)
         shown = replace(book.card(first), file=names[first.origin.file])
-        found.append(Kind(shown, len(members), sum(times) if times else None, agreeing))
+        whole = sum(times) if times else None
+        found.append(Kind(shown, len(members), whole, len(members) - len(times), agreeing))
     return found
 
 
