@@ -644,9 +644,10 @@ def _locations(
 
 
 def closing(sources: Mapping[str, str], file: str, line: int) -> bool:
-    """Whether a line is known to hold nothing but a closing brace."""
-    text = sources.get(file, "").splitlines()[max(0, line - 1) : line]
-    return bool(text) and not text[0].partition("//")[0].strip("}; \t")
+    """Whether a line is known to hold nothing but a closing brace. One without any text is not known:
+    `redact` blanks sources."""
+    text = "".join(sources.get(file, "").splitlines()[max(0, line - 1) : line]).strip()
+    return bool(text) and not text.partition("//")[0].strip("}; \t")
 
 
 def keep(share: float, left: float) -> float:

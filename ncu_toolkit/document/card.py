@@ -36,18 +36,19 @@ _APART: Final = 8
 class UnitBar:
     """How busy a unit was, and how much of the launch's time its work needs at least.
 
-    Both are 0-1. `busy` is measured (explain/sections.py); `share` is the time model's bound over the duration."""
+    Both are 0-1. `busy` is measured (explain/sections.py); `share` is the time model's bound over
+    the duration, None where one of them is not known."""
 
     resource: str
     label: str
-    share: float
+    share: float | None
     limit: bool = False
     busy: float = 0.0
 
     @property
     def beyond(self) -> bool:
         """Whether the unit was busy for clearly longer than its work needs: writers show both."""
-        return 0 < self.share < self.busy - CLOSE
+        return 0 < (self.share or 0.0) < self.busy - CLOSE
 
 
 @dataclass(frozen=True)

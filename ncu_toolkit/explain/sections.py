@@ -70,10 +70,10 @@ _OVER: Final = 1.02
 @dataclass(frozen=True)
 class Use:
     """How busy a unit was (0-1). `least` is the part of the launch's time that its work needs at the
-    unit's peak, as the time model has it; 0 where that has none."""
+    unit's peak, as the time model has it; None where that has none."""
 
     busy: float
-    least: float = 0.0
+    least: float | None = None
     of_all: float = 1.0
     """The part (0-1) of the launch's time that `busy` is of: that in which SMs had work, for units in
     them."""
@@ -102,7 +102,7 @@ def uses(profile: Profile, bounds: Mapping[str, float]) -> dict[str, Use]:
         elif least is not None:
             measured = least  # measured by pressure, without counters
         if measured is not None:
-            found[name] = Use(measured, min(measured, least or 0.0))
+            found[name] = Use(measured, None if least is None else min(measured, least))
     for name, counter in _COUNTED.items():
         if (value := profile.value(counter)) is not None and value <= _OVER:
             found[name] = Use(min(1.0, value))
@@ -112,7 +112,7 @@ def uses(profile: Profile, bounds: Mapping[str, float]) -> dict[str, Use]:
         if value is not None and value > _OVER:
             found.pop(name, None)
         elif value is not None and value > known + CLOSE:
-            found[name] = Use(min(1.0, value), found[name].least if name in found else 0.0)
+            found[name] = Use(min(1.0, value), found[name].least if name in found else None)
     return {
         name: replace(use, of_all=model.active) if _in_sm(name) else use
         for name, use in found.items()

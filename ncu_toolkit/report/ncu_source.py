@@ -297,6 +297,7 @@ def instructions(
     ordered = sorted(addresses)
     code = texts.of(index)
     sass, files, numbers = zip(*texts.lines(metrics.action, code, ordered), strict=True)
+    sass = tuple("" if text in _NO_TEXT else text for text in sass)
 
     def counts(found: Mapping[int, float]) -> Iterator[int | None]:
         return (None if n is None else int(n) for n in map(found.get, ordered))

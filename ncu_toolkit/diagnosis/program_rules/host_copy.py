@@ -95,8 +95,18 @@ def find(s: StepFacts) -> StepOutcome:
     evidence: tuple[Evidence, ...] = (
         s.part("copies_exposed", "Copies that nothing hides", us,
                f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
-        fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be."),
     )  # fmt: skip
+    if pageable or all(s.ops[at].pinned for at in copies):
+        evidence = (
+            *evidence,
+            fact(
+                "pageable_copies",
+                "Pageable copies",
+                len(pageable),
+                "count",
+                "Copies from or to memory that is not pinned, or too slow to be.",
+            ),
+        )
     if size is not None:
         evidence = (
             *evidence,
