@@ -298,7 +298,7 @@ def _launches(shown: Answer, marks: Sequence[LaunchIds], merged: bool) -> Iterat
             id=mark.launch,
             side=shown.labels[at] if shown.labels else "",
             launches="" if cell.get("launches") == "1" else cell.get("launches", ""),
-            time=plain("" if card.time_us is None else card.time),
+            time=plain(card.time if card.time_us is not None or card.untimed else ""),
             share=cell.get("share", ""),
             cause=plain(card.bottleneck),
             finding=mark.findings[0] if mark.findings else "",

@@ -23,6 +23,7 @@ from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
+from ncu_toolkit.model.profile import Extents
 from ncu_toolkit.report import messages, ncu_action, reader
 from ncu_toolkit.report.reader import partly
 
@@ -63,8 +64,8 @@ class LaunchResult:
     function: str
     gpu: str
     arch: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    grid: Extents | None
+    block: Extents | None
     status: str
     duration_us: float | None
     diagnosis: Diagnosis
@@ -242,8 +243,9 @@ class Group:
         return tuple(time for time in times if time is not None and math.isfinite(time))
 
     @property
-    def total_us(self) -> float:
-        return sum(self.times_us)
+    def total_us(self) -> float | None:
+        """None where no launch has a time."""
+        return sum(self.times_us) if self.times_us else None
 
     @cached_property
     def typical(self) -> LaunchResult:
@@ -270,13 +272,13 @@ class Analysis:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Launches alike (see `Group`), the group with most time first."""
+        """Launches alike (see `Group`), the group with most time first, those without one last."""
         groups: dict[tuple[object, ...], list[LaunchResult]] = {}
         for each in self.launches:
             key = (each.file, each.kernel, each.grid, each.block, each.gpu, each.status)
             groups.setdefault(key, []).append(each)
         made = (Group(tuple(members)) for members in groups.values())
-        return tuple(sorted(made, key=lambda group: -group.total_us))
+        return tuple(sorted(made, key=lambda group: -(group.total_us or 0.0)))
 
     @property
     def judged(self) -> tuple[Group, ...]:
@@ -284,8 +286,9 @@ class Analysis:
         return tuple(group for group in self.groups if group.typical.complete)
 
     @property
-    def total_us(self) -> float:
-        return sum(group.total_us for group in self.groups)
+    def total_us(self) -> float | None:
+        times = [group.total_us for group in self.groups if group.total_us is not None]
+        return sum(times) if times else None
 
     @property
     def incomplete(self) -> tuple[LaunchResult, ...]:

@@ -69,7 +69,8 @@ def of_analysis(
         Kind(
             replace(group.typical.card, file=names.get(group.typical.file, "")),
             len(group.launches),
-            group.total_us if group.times_us else None,
+            group.total_us,
+            len(group.launches) - len(group.times_us),
             group.agreeing,
         )
         for group in groups

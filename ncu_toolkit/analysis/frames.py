@@ -63,8 +63,8 @@ def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
             "status": launch.status,
             "contradictions": "; ".join(profile.contradictions),
             "gpu": profile.device.name,
-            "grid": "x".join(map(str, launch.grid)),
-            "block": "x".join(map(str, launch.block)),
+            "grid": "x".join(map(str, launch.grid or ())),
+            "block": "x".join(map(str, launch.block or ())),
             "shared_static": launch.shared_static,
             "shared_dynamic": launch.shared_dynamic,
         }
@@ -154,8 +154,8 @@ def step_frame(kernels: Iterable[StepKernel]) -> pandas.DataFrame:
         {
             "kernel": each.launch.kernel,
             "class": each.kind,
-            "grid": "x".join(map(str, each.launch.grid)),
-            "block": "x".join(map(str, each.launch.block)),
+            "grid": "x".join(map(str, each.launch.grid or ())),
+            "block": "x".join(map(str, each.launch.block or ())),
             "launches": each.launches,
             "time_us": each.us,
             "share": each.share,

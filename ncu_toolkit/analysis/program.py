@@ -25,6 +25,7 @@ from ncu_toolkit.document.views import CARDS, TOP, Answer, told_apart
 from ncu_toolkit.explain.program import Known, program_answer
 from ncu_toolkit.explain.trial import told
 from ncu_toolkit.model import Diagnosis, Launch, Profile
+from ncu_toolkit.model.profile import Extents
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.files import is_trace, is_trace_inside, read_trace
@@ -44,7 +45,7 @@ _SUFFIX: Final = re.compile(r"\b(\d+)(?:ul|u|l)\b")
 _PARENTHESES: Final = re.compile(r"\([^()]*\)")
 _VOID: Final = re.compile(r"\bvoid (?=[\w:])|\bconst\b")
 #: Name, grid and block.
-_Key = tuple[str, tuple[int, ...], tuple[int, ...]]
+_Key = tuple[str, Extents | None, Extents | None]
 
 
 @dataclass(frozen=True)

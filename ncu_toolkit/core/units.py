@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Final
 
 NOT_AVAILABLE: Final = "n/a"
+#: What stands where the time of launches would be.
+NO_TIME: Final = "time not collected"
 #: A gain of less rounds to 1.00×: only a roof with useful work may have it.
 LEAST_GAIN: Final = 1.005
 
@@ -102,6 +104,23 @@ def duration(microseconds: float, digits: int = 3) -> str:
         if abs(seconds) >= factor * 0.9995:
             return f"{_digits(seconds / factor, digits)} {unit}"
     return f"{_digits(seconds * 1e9, digits)} ns"
+
+
+def part(microseconds: float, whole: float) -> str:
+    """A time of a longer one, with one unit where it is the same: `55.7 of 77.1 ms`."""
+    figure, _, unit = duration(microseconds).rpartition(THIN_SPACE)
+    every = duration(whole)
+    same = unit == every.rpartition(THIN_SPACE)[2]
+    return f"{figure if same else duration(microseconds)} of {every}"
+
+
+def total(microseconds: float | None, without: int = 0) -> str:
+    """The time of several launches, of which so many are `without` one: `15.5 ms (2 launches without
+    a time)`; NO_TIME where it is None."""
+    if microseconds is None:
+        return NO_TIME
+    lacking = f" ({counted(without, 'launch', 'launches')} without a time)" if without else ""
+    return f"{duration(microseconds)}{lacking}"
 
 
 def percent(fraction: float, digits: int = 3) -> str:

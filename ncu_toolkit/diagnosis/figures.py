@@ -17,7 +17,7 @@ from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.hardware.specs import Occupancy, occupancy, spec
 from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Instruction, Presence, Profile
+from ncu_toolkit.model import Device, Instruction, Launch, Presence, Profile
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import BULK, WARP_SIZE, flops
 
@@ -463,8 +463,8 @@ def _uniform_branches(profile: Profile) -> float | None:
 
 
 def _block_rate(profile: Profile) -> float | None:
-    cycles = profile.value("sm_cycles")
-    return min(1.0, profile.launch.blocks / cycles) if cycles and profile.launch.complete else None
+    cycles, blocks = profile.value("sm_cycles"), profile.launch.blocks
+    return min(1.0, blocks / cycles) if cycles and blocks and profile.launch.complete else None
 
 
 def _blocks_per_sm(profile: Profile) -> float | None:
@@ -493,20 +493,25 @@ def block_limits(profile: Profile) -> dict[str, float]:
 
 
 def occupancy_of(profile: Profile) -> Occupancy | None:
-    """What the launch's need of each resource allows; None where the block's size or the limits of
-    the architecture are not known."""
+    """What the launch's need of each resource allows; None where that or the limits of the
+    architecture are not known."""
     try:
-        return occupancy_needed(profile) if profile.launch.threads_per_block else None
+        return occupancy_needed(profile)
     except UsageProblem:
         return None
 
 
 def occupancy_needed(profile: Profile) -> Occupancy:
     """As `occupancy_of`. Raises UsageProblem where it is not known."""
-    used = profile.launch
-    return occupancy(
-        profile.device.cc, used.threads_per_block, used.registers, used.shared_static, used.shared_dynamic
-    )  # fmt: skip
+    return occupancy_of_launch(profile.launch, profile.device)
+
+
+def occupancy_of_launch(used: Launch, device: Device) -> Occupancy:
+    """As `occupancy_needed`, of a launch without a report."""
+    threads, registers, shared = used.threads_per_block, used.registers, used.shared
+    if threads is None or registers is None or shared is None:
+        raise UsageProblem("block, registers or shared memory of the launch are not recorded")
+    return occupancy(device.cc, threads, registers, shared)
 
 
 #: Registry name -> what limits the resident blocks, in words.

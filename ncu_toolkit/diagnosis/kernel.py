@@ -35,7 +35,7 @@ from ncu_toolkit.model import (
     NoFinding,
     Profile,
 )
-from ncu_toolkit.model.profile import Advice
+from ncu_toolkit.model.profile import Advice, Extents
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.cost import NEVER
 
@@ -241,6 +241,29 @@ class Kernel:
     @property
     def device(self) -> Device:
         return self.profile.device
+
+    @property
+    def grid(self) -> Extents:
+        """Blocks by axis, which every complete launch has (report/ncu_action.py)."""
+        return _present(self.launch.grid)
+
+    @property
+    def block(self) -> Extents:
+        return _present(self.launch.block)
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block)
+
+    @property
+    def warps(self) -> int:
+        """Warps of all blocks."""
+        return self.blocks * -(-self.threads // 32)
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -549,6 +572,12 @@ class Kernel:
         return math.ceil(blocks / sms) / (blocks / sms) if blocks and sms else 1.0
 
 
+def _present(sizes: Extents | None) -> Extents:
+    if sizes is None:
+        raise ArithmeticError("the launch has no grid or block")
+    return sizes
+
+
 def missing(profile: Profile, names: Iterable[str]) -> tuple[str, ...]:
     """Those of `names` that the profile lacks. `opcodes` and `stalls` stand for the mix and the
     stall stack."""
@@ -615,9 +644,10 @@ def _locations(
 
 
 def closing(sources: Mapping[str, str], file: str, line: int) -> bool:
-    """Whether a line is known to hold nothing but a closing brace."""
-    text = sources.get(file, "").splitlines()[max(0, line - 1) : line]
-    return bool(text) and not text[0].partition("//")[0].strip("}; \t")
+    """Whether a line is known to hold nothing but a closing brace. One without any text is not known:
+    `redact` blanks sources."""
+    text = "".join(sources.get(file, "").splitlines()[max(0, line - 1) : line]).strip()
+    return bool(text) and not text.partition("//")[0].strip("}; \t")
 
 
 def keep(share: float, left: float) -> float:

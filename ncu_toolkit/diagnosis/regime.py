@@ -8,9 +8,10 @@ from typing import Final, Literal, get_args
 
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.figures import occupancy_of_launch
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
 from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, RESOURCES
-from ncu_toolkit.hardware.specs import Occupancy, occupancy
+from ncu_toolkit.hardware.specs import Occupancy
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.model.profile import InstructionMix, Origin, Presence, Reading
@@ -102,11 +103,9 @@ def _error(times: Sequence[float]) -> float:
 
 
 def fill_of(kernel: KernelTrace, device: Device) -> Occupancy | None:
-    """Theoretical occupancy of a traced kernel; None where its GPU is not known."""
-    launch = kernel.launch
-    threads, shared = math.prod(launch.block), (launch.shared_static, launch.shared_dynamic)
+    """Theoretical occupancy of a traced kernel; None where that is not known."""
     try:
-        return occupancy(device.cc, threads, launch.registers, *shared)
+        return occupancy_of_launch(kernel.launch, device)
     except UsageProblem:
         return None
 
@@ -117,7 +116,7 @@ def profile_of(kernel: KernelTrace, device: Device) -> Profile:
     fill = fill_of(kernel, device)
     if fill is not None:
         values["theoretical_occupancy"] = fill.fraction
-        if device.sm_count and fill.active_blocks:
+        if kernel.launch.blocks and device.sm_count and fill.active_blocks:
             values["waves"] = fill.waves(kernel.launch.blocks, device.sm_count)
     readings = {
         name: Reading(name, value, REGISTRY[name].unit, Presence.PRESENT)
@@ -284,8 +283,8 @@ def scores(found: Seen, at: Thresholds = FITTED) -> dict[Regime, float]:
 
 def starting_blocks(kernel: KernelTrace) -> float:
     """Part (0-1) of a launch's time that handing out its blocks takes."""
-    starts_us = BLOCK_STARTS * _CLOCK_MHZ * kernel.median_us
-    return min(1.0, kernel.launch.blocks / starts_us) if starts_us else 0.0
+    starts_us, blocks = BLOCK_STARTS * _CLOCK_MHZ * kernel.median_us, kernel.launch.blocks
+    return min(1.0, blocks / starts_us) if starts_us and blocks else 0.0
 
 
 def unused_by_shape(kernel: KernelTrace, device: Device) -> float:

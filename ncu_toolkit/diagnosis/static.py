@@ -428,7 +428,7 @@ def code_of(profile: Profile) -> ProfiledCode | None:
         else None
     )
     facts = KernelFacts(
-        function.name, profile.device.cc, Resources(launch.registers, shared=launch.shared_static), function,
+        function.name, profile.device.cc, Resources(launch.registers or 0, shared=launch.shared_static or 0), function,
         regions_of(function, profile.device.cc), figures.occupancy_of(profile), context.dtype if context else "", known,
         launch.blocks or None, profile.device.sm_count or None,
     )  # fmt: skip

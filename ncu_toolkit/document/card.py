@@ -59,18 +59,19 @@ _APART: Final = 8
 class UnitBar:
     """How busy a unit was, and how much of the launch's time its work needs at least.
 
-    Both are 0-1. `busy` is measured (explain/sections.py); `share` is the time model's bound over the duration."""
+    Both are 0-1. `busy` is measured (explain/sections.py); `share` is the time model's bound over
+    the duration, None where one of them is not known."""
 
     resource: str
     label: str
-    share: float
+    share: float | None
     limit: bool = False
     busy: float = 0.0
 
     @property
     def beyond(self) -> bool:
         """Whether the unit was busy for clearly longer than its work needs: writers show both."""
-        return 0 < self.share < self.busy - CLOSE
+        return 0 < (self.share or 0.0) < self.busy - CLOSE
 
 
 @dataclass(frozen=True)
@@ -165,16 +166,23 @@ class Card:
     """Of a program: the next causes, each with its saving and its line; last what all save."""
     of: str = "busy"
     """What the bars show, in a word or two."""
+    untimed: bool = False
+    """Whether it is of a launch whose report has no time."""
 
     @property
     def time(self) -> str:
-        return units.NOT_AVAILABLE if self.time_us is None else units.duration(self.time_us)
+        return units.total(self.time_us)
 
     @property
     def head(self) -> tuple[str, ...]:
-        """Kernel, time, GPU, shape and file; what is not known is left out."""
-        time = "" if self.time_us is None else self.time
+        """Kernel, time, GPU, shape and file; what is not known is left out, but for a launch's time."""
+        time = self.time if self.time_us is not None or self.untimed else ""
         return tuple(filter(None, (self.kernel, time, self.gpu, self.shape, self.file)))
+
+    @property
+    def gain_known(self) -> bool:
+        """Whether what the fix saves is known: not of a cause without a figure, nor without a cause."""
+        return self.state == "roof" or (self.state == "slow" and self.factor is not None)
 
     @property
     def point(self) -> str:
@@ -392,7 +400,8 @@ class Saving:
     kind: str
     """A key of KINDS."""
     us: float
-    saved_us: float
+    saved_us: float | None
+    """None where it is not known."""
     cause: str
     gain: str
     """The card's gain, short: `3.1×`, `at its roof`, `–`."""
@@ -402,7 +411,8 @@ class Saving:
 
 @dataclass(frozen=True)
 class Savings:
-    """Where time would be saved: a bar for each kind of launches, those that save most first."""
+    """Where time would be saved: a bar for each kind of launches, those that can save most first: all
+    of their time where the gain is not known."""
 
     sentence: str
     bars: tuple[Saving, ...]
@@ -412,6 +422,11 @@ class Savings:
     @property
     def longest(self) -> float:
         return max(bar.us for bar in self.bars)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether a bar's gain is not known."""
+        return any(bar.saved_us is None for bar in self.bars)
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -3,7 +3,7 @@ command with its headline, table of kernels, cards, notes. Text is safe to show;
 their own markup."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -455,6 +455,9 @@ class Kind:
     card: Card
     launches: int = 1
     total_us: float | None = None
+    """None where no launch has a time."""
+    untimed: int = 0
+    """Launches without a time."""
     agreeing: int = 1
     """Launches with the same verdict as the card's."""
 
@@ -464,7 +467,9 @@ class Whole(NamedTuple):
 
     launches: int
     kernels: int
-    total_us: float
+    total_us: float | None
+    """None where no launch has a time."""
+    untimed: int = 0
 
 
 def answer(
@@ -485,17 +490,20 @@ def answer(
     whole = whole or Whole(
         sum(kind.launches for kind in kinds),
         len(kinds),
-        sum(kind.total_us or 0.0 for kind in kinds),
+        total_of(kinds),
+        sum(kind.untimed for kind in kinds),
     )
     total = whole.total_us
     left = whole.kernels - min(top, len(kinds))
     rest = ""
     if left:
-        time = units.duration(total - sum(kind.total_us or 0.0 for kind in kinds[:top]))
-        kernels = "1 more kernel takes" if left == 1 else f"{left} more kernels take"
-        rest = (
-            f"{kernels} {time}; --top {whole.kernels} shows all." if flags else f"{kernels} {time}."
-        )
+        above = total_of(kinds[:top])
+        more = f"{left} more kernel{'s' * (left > 1)}"
+        if total is not None and above is not None:
+            more += f" take{'s' * (left == 1)} {units.duration(total - above)}"
+        rest = f"{more}; --top {whole.kernels} shows all." if flags else f"{more}."
+    if unknown := _unknown_gain(kinds, total):
+        rest = f"{rest} {unknown}".lstrip()
     shown = min(top, cards)
     if len(kinds) > shown > 0:
         rest = f"{rest} The cards below are of the first {shown}.".lstrip()
@@ -510,6 +518,29 @@ def answer(
     )
 
 
+def total_of(kinds: Iterable[Kind]) -> float | None:
+    """The time of kinds of launches, None where none has one."""
+    times = [kind.total_us for kind in kinds if kind.total_us is not None]
+    return sum(times) if times else None
+
+
+def _unknown_gain(kinds: Sequence[Kind], total: float | None) -> str:
+    """The time of kernels whose gain is not known, where that of others is; else empty."""
+    unknown = [kind for kind in kinds if not kind.card.gain_known]
+    us = total_of(unknown)
+    if us is None or not total or len(unknown) == len(kinds):
+        return ""
+    return no_gain(us, total)
+
+
+def no_gain(us: float, total: float) -> str:
+    """For how much of the time no gain is known, a sentence."""
+    share = units.percent(us / total, 2)
+    whole = share == units.percent(1.0) and us < total
+    of = "nearly all of the time" if whole else f"{share} of the time"
+    return f"No gain is known for {units.duration(us)}, {of}."
+
+
 def _headline(kinds: Sequence[Kind], whole: Whole) -> str:
     """What the cards do not say: how many launches and kernels there are. Empty for one launch."""
     launches, total = whole.launches, whole.total_us
@@ -519,7 +550,7 @@ def _headline(kinds: Sequence[Kind], whole: Whole) -> str:
         return ""
     if whole.kernels == 1:
         return (
-            f"{kinds[0].card.kernel}: {launches} launches, {units.duration(total)} in total. The card shows a typical one: "
+            f"{kinds[0].card.kernel}: {launches} launches, {units.total(total, whole.untimed)} in total. The card shows a typical one: "
             "shorter ones take less than half of the time."
         )
     gpus = list(dict.fromkeys(kind.card.gpu for kind in kinds if kind.card.gpu))
@@ -527,23 +558,27 @@ def _headline(kinds: Sequence[Kind], whole: Whole) -> str:
     what = f"{launches} launches of {whole.kernels} kernels"
     if any(kind.card.state == "together" for kind in kinds):
         what = f"{launches} results of {whole.kernels} kinds"
-    return f"{what}, {units.duration(total)}{where}"
+    if total is None:
+        return f"{what}{where}, {units.NO_TIME}"
+    return f"{what}, {units.total(total, whole.untimed)}{where}"
 
 
-def _ran(kind: Kind, total: float) -> str:
+def _ran(kind: Kind, total: float | None) -> str:
     """`13 launches, this one 322 µs, 78 % of the time`."""
-    parts = [f"{kind.launches} launches", f"this one {kind.card.time}"]
-    said = parts if kind.launches > 1 else [kind.card.time] if kind.card.time_us is not None else []
+    one = [kind.card.time] if kind.card.time_us is not None or kind.card.untimed else []
+    said = one
+    if kind.launches > 1:
+        said = [f"{kind.launches} launches", *(f"this one {each}" for each in one)]
     share = _share(kind, total)
     return ", ".join([*said, f"{share} of the time"] if share else said)
 
 
-def _share(kind: Kind, total: float) -> str:
+def _share(kind: Kind, total: float | None) -> str:
     """A kernel's part of the time of all; empty where it is not known."""
     return units.percent(kind.total_us / total, 2) if kind.total_us is not None and total else ""
 
 
-def _kernels(kinds: Sequence[Kind], total: float, top: int) -> Table:
+def _kernels(kinds: Sequence[Kind], total: float | None, top: int) -> Table:
     def verdict(kind: Kind) -> Cell:
         agree = f" ({kind.agreeing} of {kind.launches})" if kind.agreeing != kind.launches else ""
         return Cell(kind.card.title + agree, tone=TONES[kind.card.state])

@@ -528,8 +528,7 @@ def static_parts(profile: Profile, diagnosis: Diagnosis) -> Iterator[tuple[str, 
 
 
 def registers(profile: Profile) -> Fact:
-    known = float(profile.launch.registers) or None
-    return Fact("Registers", number(known, "count", "not in the report"))
+    return Fact("Registers", number(profile.launch.registers, "count", "not in the report"))
 
 
 def _facts(profile: Profile, code: static.ProfiledCode) -> list[Fact]:
@@ -555,7 +554,7 @@ def _facts(profile: Profile, code: static.ProfiledCode) -> list[Fact]:
         registers(profile),
         Fact("Live registers", Cell(f"{peak} at {visible(where)}", peak, highest)),
         Fact("Spilled", number(code.local_instructions, "count", title=local)),
-        Fact("Shared memory", number(float(launch.shared_static + launch.shared_dynamic), "B")),
+        Fact("Shared memory", number(launch.shared, "B", "not in the report")),
         Fact("Theoretical occupancy", filled),
         Fact("Code", text(size)),
         Fact("In flight", number(flight, "B", "the occupancy is not known", title=in_flight)),

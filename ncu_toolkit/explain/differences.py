@@ -374,7 +374,7 @@ def _launch(before: Profile, after: Profile) -> Table:
     rows = [
         ("grid", *(extents(each.grid) for each in sides)),
         ("block", *(extents(each.block) for each in sides)),
-        ("shared memory", *(units.si(each.shared_static + each.shared_dynamic, "B") for each in sides)),
+        ("shared memory", *("" if each.shared is None else units.si(each.shared, "B") for each in sides)),
     ]  # fmt: skip
     rows += [
         (each.label, units.quantity(each.before, each.unit), units.quantity(each.after, each.unit))

@@ -81,7 +81,7 @@ def _fill(kernel: KernelTrace, trace: KernelTimes) -> list[str]:
     if fill is None:
         return []
     parts = [f"theoretical occupancy {whole_percent(fill.fraction)}"]
-    if trace.device.sm_count and fill.active_blocks:
+    if kernel.launch.blocks and trace.device.sm_count and fill.active_blocks:
         waves = fill.waves(kernel.launch.blocks, trace.device.sm_count)
         parts.append(f"{units.significant(waves)} waves")
     return parts
@@ -101,7 +101,12 @@ def answer_of(
         verdicts: one for each of the trace's first kernels; more are not shown.
     """
     kinds = [
-        Kind(card(kernel, trace, found, then), kernel.launches, kernel.total_us, kernel.launches)
+        Kind(
+            card(kernel, trace, found, then),
+            kernel.launches,
+            kernel.total_us,
+            agreeing=kernel.launches,
+        )
         for kernel, found in zip(trace.kernels, verdicts, strict=False)
     ]
     whole = Whole(

@@ -68,6 +68,7 @@ _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 _UNKNOWN: Final[Mapping[Lack, str]] = {
     "host calls": "why the GPU idles",
     "lines": "which line launches a kernel",
+    "grids": "the grids of kernels in CUDA graphs",
     "memory kinds": "whether the host's memory is pinned",
 }
 
@@ -452,7 +453,7 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     left = sum(times[key] for key in ordered if key not in named)
     if left >= _SMALL / 2 * wall:
         shown.append(("other", left / wall))
-    return tuple(UnitBar(label, label, 0.0, busy=share) for label, share in shown)
+    return tuple(UnitBar(label, label, None, busy=share) for label, share in shown)
 
 
 def _idle(account: Account) -> str:

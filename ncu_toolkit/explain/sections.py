@@ -37,7 +37,7 @@ from ncu_toolkit.document.card import (
     whole_percent,
 )
 from ncu_toolkit.document.tables import Cell, Spec, Table, missing, number, table, text
-from ncu_toolkit.document.views import Kind, RoofPlot, apart
+from ncu_toolkit.document.views import Kind, RoofPlot, apart, no_gain
 from ncu_toolkit.model import Finding, Profile, Series, finite
 
 #: Unit -> its name on a bar: resources of the time model, and what only a counter shows.
@@ -70,10 +70,10 @@ _OVER: Final = 1.02
 @dataclass(frozen=True)
 class Use:
     """How busy a unit was (0-1). `least` is the part of the launch's time that its work needs at the
-    unit's peak, as the time model has it; 0 where that has none."""
+    unit's peak, as the time model has it; None where that has none."""
 
     busy: float
-    least: float = 0.0
+    least: float | None = None
     of_all: float = 1.0
     """The part (0-1) of the launch's time that `busy` is of: that in which SMs had work, for units in
     them."""
@@ -102,7 +102,7 @@ def uses(profile: Profile, bounds: Mapping[str, float]) -> dict[str, Use]:
         elif least is not None:
             measured = least  # measured by pressure, without counters
         if measured is not None:
-            found[name] = Use(measured, min(measured, least or 0.0))
+            found[name] = Use(measured, None if least is None else min(measured, least))
     for name, counter in _COUNTED.items():
         if (value := profile.value(counter)) is not None and value <= _OVER:
             found[name] = Use(min(1.0, value))
@@ -112,7 +112,7 @@ def uses(profile: Profile, bounds: Mapping[str, float]) -> dict[str, Use]:
         if value is not None and value > _OVER:
             found.pop(name, None)
         elif value is not None and value > known + CLOSE:
-            found[name] = Use(min(1.0, value), found[name].least if name in found else 0.0)
+            found[name] = Use(min(1.0, value), found[name].least if name in found else None)
     return {
         name: replace(use, of_all=model.active) if _in_sm(name) else use
         for name, use in found.items()
@@ -234,15 +234,16 @@ def kind_of_cause(shown: Card) -> str:
 
 
 def saved_us(shown: Card, total_us: float | None) -> float | None:
-    """What the fix on a card would save of the time of launches like it; None at a roof and where
-    the card has no figure."""
-    if total_us is None or shown.state != "slow" or shown.factor is None:
+    """What the fix on a card would save of the time of launches like it: 0 at a roof; None where time
+    or gain are not known."""
+    if total_us is None or not shown.gain_known:
         return None
-    return total_us * (1 - 1 / shown.factor)
+    return total_us * (1 - 1 / shown.factor) if shown.state == "slow" and shown.factor else 0.0
 
 
 def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
-    """Time by kind of launches, those that save most first, each with its page. None for fewer than two."""
+    """Time by kind of launches, each with its page: those that save most first, where a gain that is
+    not known may be all of the time. None for fewer than two."""
     names = [
         f"{kernel_name(kind.card.kernel)} {grid}".strip()
         for kind, grid in zip(kinds, apart(kinds), strict=True)
@@ -254,31 +255,34 @@ def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
     bars = []
     for kind, name, page in timed:
         card, us = kind.card, kind.total_us or 0.0
-        saved = saved_us(card, us) or 0.0
+        saved = saved_us(card, us)
         words = f"{name}: {units.duration(us)}, {units.percent(us / total, 2)} of the time. {card.title}, {card.gain}"
         words += f": {units.duration(saved)} to save." if saved else "."
         bars.append(
             Saving(name, page, kind_of_cause(card), us, saved, card.title, short_gain(card), words)
         )
-    bars.sort(key=lambda bar: (-bar.saved_us, -bar.us))
-    all_saved = sum(bar.saved_us for bar in bars)
+    bars.sort(key=lambda bar: (-(bar.us if bar.saved_us is None else bar.saved_us), -bar.us))
     left = bars[BARS:]
     rest = ""
     if left:
         more = f"{units.counted(len(left), 'more kernel')}: {units.duration(sum(bar.us for bar in left))}"
-        rest = f"{more}, {units.duration(sum(bar.saved_us for bar in left))} to save."
-    return Savings(_of_total(all_saved, total), tuple(bars[:BARS]), rest)
+        rest = f"{more}, {units.duration(_saved(left))} to save."
+    unknown = sum(bar.us for bar in bars if bar.saved_us is None)
+    return Savings(_of_total(_saved(bars), total, unknown), tuple(bars[:BARS]), rest)
 
 
-def _of_total(saved: float, total: float) -> str:
-    """`55.7 of 77.1 ms to save by fixing the first cause of each kernel.`"""
+def _saved(bars: Iterable[Saving]) -> float:
+    """What is known to be saved."""
+    return sum(bar.saved_us for bar in bars if bar.saved_us is not None)
+
+
+def _of_total(saved: float, total: float, unknown: float) -> str:
+    """`55.7 of 77.1 ms to save by fixing the first cause of each kernel.`, and for how much of it the
+    gain is not known."""
     if not saved:
         return f"{units.duration(total)}, and no gain is known."
-    part, whole = units.duration(saved), units.duration(total)
-    figure, _, unit = part.rpartition(" ")
-    if unit == whole.rpartition(" ")[2]:
-        part = figure
-    return f"{part} of {whole} to save by fixing the first cause of each kernel."
+    more = f" {no_gain(unknown, total)}" if unknown else ""
+    return f"{units.part(saved, total)} to save by fixing the first cause of each kernel.{more}"
 
 
 #: Levels of memory: figures of the bytes that they move, with their factor, and the units that move

@@ -33,7 +33,8 @@ from ncu_toolkit.document.card import (
 from ncu_toolkit.explain import sections
 from ncu_toolkit.explain.sections import Use, resource_name
 from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
-from ncu_toolkit.model.profile import Advice, shown_step
+from ncu_toolkit.model.profile import Advice, Extents, shown_step
+from ncu_toolkit.report.ncu_source import DECODED_SINCE
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.opcodes import READS_ONLY
@@ -81,6 +82,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     return Card(
         kernel=kernel_label(launch.function, launch.kernel),
         time_us=profile.duration_us,
+        untimed=profile.launch.complete and profile.duration_us is None,
         gpu=visible(profile.device.name, NAME),
         shape=_shape(profile),
         **_named(state, finding, unit),
@@ -228,7 +230,7 @@ def _shape(profile: Profile) -> str:
     parts = [
         f"{name} {extents(sizes)}"
         for name, sizes in (("grid", launch.grid), ("block", launch.block))
-        if all(sizes)
+        if sizes
     ]
     if launch.registers:
         parts.append(f"{launch.registers} registers")
@@ -238,8 +240,10 @@ def _shape(profile: Profile) -> str:
     return ", ".join(parts)
 
 
-def extents(sizes: tuple[int, int, int]) -> str:
-    """A grid or block in words, without trailing ones: `256×256`."""
+def extents(sizes: Extents | None) -> str:
+    """A grid or block in words, without trailing ones: `256×256`; empty where it is not recorded."""
+    if sizes is None:
+        return ""
     last = max((at for at, size in enumerate(sizes) if size != 1), default=0)
     return "×".join(units.count(size) for size in sizes[: last + 1])
 
@@ -257,14 +261,19 @@ def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Unit
     )
 
 
+#: Functions of CUDA that launch a kernel, with nvcc's stubs around them.
+_LAUNCHES: Final = re.compile(r"(cudaError\w* )?_*(cu(da)?[A-Z]|device_stub)")
+
+
 def _called(launch: Launch) -> str:
-    """`train.py:10 in train_step, called by main, <module>`; the innermost function of the stack
-    where no line of the user's is known."""
+    """`train.py:10 in train_step, called by main, <module>`; the innermost function of the stack that
+    is none of CUDA's where no line of the user's is known."""
     frames = [frame for frame in launch.stack if frame.own]
     frames = [frame for frame in frames if frame.python] or frames
     if not frames:
-        named = next((frame for frame in launch.stack if frame.function), None)
-        return f"from {visible(named.function, NAME)}" if named else ""
+        names = (frame.function for frame in launch.stack if frame.function)
+        named = next((name for name in names if not _LAUNCHES.match(name)), "")
+        return f"from {visible(named, NAME)}" if named else ""
     first, *above = frames
     name = visible(re.split(r"[/\\]", first.file)[-1], NAME)
     callers = ", ".join(visible(frame.function, NAME) for frame in above[:_CALLERS])
@@ -358,6 +367,8 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
             of = f"{of}, at {waiting}, which waits for it"
     row = rows[shown]
     sass = _alone(rows, shown, parts, enough - total // 200)
+    if row.file and not row.sass:  # an address tells nothing beside a line
+        sass = ""
     if not waiting and (mine := _of_verdict(rows, shown, finding)):
         sass, here = mine, ""
     of += here if sass else ""
@@ -495,6 +506,17 @@ def _next(state: State, absent: bool, file: str) -> str:
     return f"ncu-toolkit analyze {shell_word(file)} --format html" if state == "unknown" else ""
 
 
+def undecoded(profile: Profile) -> str:
+    """That instructions have no text since NVIDIA's module decodes no machine code of this GPU, a
+    sentence; empty where they have one."""
+    if profile.device.cc >= DECODED_SINCE or any(row.sass for row in profile.instructions):
+        return ""
+    return (
+        f"The machine code of {profile.device.arch} is not decoded: no instruction is shown."
+        * bool(profile.instructions)
+    )
+
+
 def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
     """What the report lacks, or where it contradicts itself or --needs, in one sentence."""
     if not profile.launch.complete:
@@ -519,7 +541,9 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
         lacks.append("source text (ncu --import-source yes)")
     if lacks:
         more = f" and {len(lacks) - 4} more" if len(lacks) > 5 else ""
-        return f"Not in this report: {', '.join(lacks[: 4 if more else 5])}{more}."
+        return f"Not in this report: {', '.join(lacks[: 4 if more else 5])}{more}. {undecoded(profile)}".rstrip()
+    if said := undecoded(profile):
+        return said
     stack = profile.stalls
     if stack is not None and stack.residual is not None and stack.latency:
         off = stack.residual / stack.latency

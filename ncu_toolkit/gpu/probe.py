@@ -46,7 +46,6 @@ _TRIES: Final = 3
 _FASTER: Final = 0.8
 _CACHES: Final[tuple[Cache, ...]] = ("warm", "flushed")
 #: Extents of a launch that is not known.
-_NONE: Final = (0, 0, 0)
 #: Cycles that the GPU spins before a run, so that the run and its stressor are enqueued by then
 #: (about 200 µs at 2 GHz).
 _SPIN: Final = 400_000
@@ -97,8 +96,8 @@ class Bench:
         missing = missing or next((problem for problem, _ in left_out.most_common(1)), "")
         plain, launches = sorted(times[PLAIN]), max(1, runnable.launch_count)
         name = runnable.rung.name
-        unknown = Launch(name, name, _NONE, _NONE)
-        largest = max(runnable.launched, key=lambda each: each.blocks, default=unknown)
+        unknown = Launch(name, name, None, None)
+        largest = max(runnable.launched, key=lambda each: each.blocks or 0, default=unknown)
         return KernelTrace(
             launch=replace(largest, function=name),
             launches=launches,

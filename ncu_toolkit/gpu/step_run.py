@@ -20,7 +20,7 @@ from ncu_toolkit.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, program_run, recorder
 from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.model.profile import Launch
+from ncu_toolkit.model.profile import Extents, Launch
 from ncu_toolkit.model.program import Account, Op, Step, Window
 from ncu_toolkit.program import choice
 from ncu_toolkit.program.account import account_of
@@ -36,7 +36,7 @@ _LONGEST: Final = 100_000
 _LAUNCH_S: Final = 1.5
 _PASSES: Final = 16
 #: What ncu tells one launch from another by: name, grid, block and shared memory.
-_Key = tuple[str, tuple[int, ...], tuple[int, ...], int]
+_Key = tuple[str, Extents | None, Extents | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _queued(step: Step, op: Op) -> tuple[int, int]:
 
 
 def _key(shape: Launch) -> _Key:
-    return shape.kernel, shape.grid, shape.block, shape.shared_static + shape.shared_dynamic
+    return shape.kernel, shape.grid, shape.block, shape.shared
 
 
 def profile_step(

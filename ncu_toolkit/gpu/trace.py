@@ -114,7 +114,7 @@ def code_of(trace: KernelTimes, launch: Launch) -> KernelAnalysis | None:
 def code_in(cubin: Path, launch: Launch) -> KernelAnalysis | None:
     """The code of a launch's kernel; None where the module does not hold it, or holds none that the
     disassembler knows. Raises EnvironmentProblem: no disassembler."""
-    threads, shared = math.prod(launch.block), launch.shared_dynamic
+    threads, shared = launch.threads_per_block, launch.shared_dynamic or 0
     try:
         found = analyse_cubin(cubin, block=threads, shared=shared, only=launch.kernel)
     except (InputProblem, UsageProblem):

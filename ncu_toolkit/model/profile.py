@@ -81,6 +81,10 @@ _OF_OTHERS: Final = (
 )  # fmt: skip
 
 
+#: Sizes along x, y and z.
+Extents = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Launch:
     """What was launched. `status` is "complete" or the reason why the launch's data are not."""
@@ -89,11 +93,14 @@ class Launch:
     """Demangled name with its signature."""
     function: str
     """Name without template and parameter lists."""
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    registers: int = 0
-    shared_static: int = 0
-    shared_dynamic: int = 0
+    grid: Extents | None
+    """Blocks by axis; None where it is not recorded, as of a graph's kernels. An extent of 0, which
+    no launch can have, becomes None too; `block` and `registers` likewise."""
+    block: Extents | None
+    registers: int | None = None
+    shared_static: int | None = None
+    """Bytes a block; None where they are not recorded."""
+    shared_dynamic: int | None = None
     shared_config: int = 0
     cluster: int = 0
     stream: int = 0
@@ -108,6 +115,14 @@ class Launch:
     """Calls on the host, Python's before native ones, the innermost of each first, if recorded."""
     process: int = 0
     """The process that launched it, in a report of several; else 0."""
+
+    def __post_init__(self) -> None:
+        for name in ("grid", "block"):
+            sizes = getattr(self, name)
+            if sizes is not None and not all(sizes):
+                object.__setattr__(self, name, None)
+        if not self.registers:
+            object.__setattr__(self, "registers", None)
 
     @property
     def complete(self) -> bool:
@@ -124,12 +139,18 @@ class Launch:
         return self.complete and not self.workload
 
     @property
-    def threads_per_block(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
+    def threads_per_block(self) -> int | None:
+        return math.prod(self.block) if self.block else None
 
     @property
-    def blocks(self) -> int:
-        return self.grid[0] * self.grid[1] * self.grid[2]
+    def blocks(self) -> int | None:
+        return math.prod(self.grid) if self.grid else None
+
+    @property
+    def shared(self) -> int | None:
+        """Bytes of shared memory a block, static and dynamic; None where neither is recorded."""
+        known = [each for each in (self.shared_static, self.shared_dynamic) if each is not None]
+        return sum(known) if known else None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ CallKind = Literal["launch", "copy", "set", "sync", "allocate", "free", "graph",
 #: framework's operator, with its input shapes in the name where they are known.
 MarkKind = Literal["step", "range", "operator"]
 #: What a trace can lack. Rules abstain where they need it.
-Lack = Literal["wall time", "host calls", "marks", "lines", "shapes", "registers", "memory kinds"]
+Lack = Literal[
+    "wall time", "host calls", "marks", "lines", "shapes", "grids", "registers", "memory kinds"
+]
 
 
 #: The NVTX range by which `ncu_toolkit.step` marks a step.
@@ -44,8 +46,8 @@ class Op(Interval, frozen=True, array_like=True, gc=False):
     """Its place in `Trace.devices`."""
     stream: int = 0
     process: int = 0
-    size: int = 0
-    """Bytes copied or set."""
+    size: int | None = None
+    """Bytes copied or set; None of a kernel, and where they are not recorded."""
     path: str = ""
     """Of a copy: "HtoD", "DtoH", "DtoD", "PtoP" or "HtoH"."""
     pinned: bool | None = None

@@ -15,6 +15,7 @@ from ncu_toolkit.document.card import CodeLine, whole_percent
 from ncu_toolkit.document.tables import Cell, Spec, Table, missing, number, table, text
 from ncu_toolkit.document.views import Fold, HotSpots
 from ncu_toolkit.explain.sections import spec
+from ncu_toolkit.explain.verdict import undecoded
 from ncu_toolkit.hardware.specs import MAX_REGISTERS_PER_THREAD
 from ncu_toolkit.ladder.catalogue import split
 from ncu_toolkit.metrics.registry import STALL_REASONS
@@ -102,6 +103,7 @@ def hot_spots(
         else ((), ())
     )
     named = _named(rows, findings)
+    blank = "(not decoded)" if undecoded(profile) else ""
     regular = all(row.address == _BYTES * i for i, row in enumerate(rows))
     data: dict[str, Any] = {
         "reasons": [reason_name(reason) for reason in reasons],
@@ -109,7 +111,7 @@ def hot_spots(
         "sources": sources,
         "from": starts,
         "address": [] if regular else [f"{row.address:x}" for row in rows],
-        "sass": [visible(row.sass, _LINE) for row in rows],
+        "sass": [visible(row.sass, _LINE) or blank for row in rows],
         "file": [place[row.file] if row.file else -1 for row in rows],
         "line": [row.line for row in rows],
         "executed": [row.executed for row in rows],
@@ -245,7 +247,7 @@ def _peak(profile: Profile, live: Liveness) -> str:
     held = f"{live.peak} of the {taken} that {whose}" if taken else f"{live.peak}"
     most = (
         f"; a thread can have {MAX_REGISTERS_PER_THREAD}"
-        if taken * 10 >= MAX_REGISTERS_PER_THREAD * 9
+        if taken and taken * 10 >= MAX_REGISTERS_PER_THREAD * 9
         else ""
     )
     return visible(f"Register use peaks at {where} ({row.opcode}): {held}{most}.")

@@ -319,14 +319,14 @@ def _file(file: FileResult) -> dict[str, Any]:
     }
 
 
-def _group(group: Group, total_us: float) -> dict[str, Any]:
+def _group(group: Group, total_us: float | None) -> dict[str, Any]:
     times, launch = group.times_us, group.typical
     return {
         **_fields(launch, "file kernel"),
         "launches": [member.key for member in group.launches],
         "status": visible(launch.status),
-        "total_us": group.total_us if times else None,
-        "share": group.total_us / total_us if times and total_us else None,
+        "total_us": group.total_us,
+        "share": group.total_us / total_us if group.total_us is not None and total_us else None,
         "median_us": times[(len(times) - 1) // 2] if times else None,
         "minimum_us": times[0] if times else None,
         "maximum_us": times[-1] if times else None,
@@ -360,7 +360,12 @@ def diagnosis(found: Diagnosis) -> dict[str, Any]:
 def card(shown: Card) -> dict[str, Any]:
     """A card as plain data. Shares are fractions of 1, times microseconds."""
     plain = {**asdict(shown), "headroom_text": shown.room}
-    for name in ("file", "then", "of"):  # that of the launch; of programs alone
+    for name in (
+        "file",
+        "then",
+        "of",
+        "untimed",
+    ):  # of the launch; of programs alone; a null `time_us`
         del plain[name]
     return plain
 

@@ -57,7 +57,7 @@ from ncu_toolkit.model import (
     Profile,
     RuleMessage,
 )
-from ncu_toolkit.model.profile import shown_step
+from ncu_toolkit.model.profile import Extents, shown_step
 from ncu_toolkit.model.run import Run
 from ncu_toolkit.pages.book import Book, Entry, problem_of
 from ncu_toolkit.pages.code_folds import code_fold, instruction_fold, stall_fold
@@ -270,8 +270,7 @@ def _requested(profile: Profile) -> Iterator[Fact]:
     yield Fact("Block", _dims(launch.block))
     yield registers(profile)
     title = f"static {launch.shared_static}, dynamic {launch.shared_dynamic} bytes per block"
-    shared = float(launch.shared_static + launch.shared_dynamic)
-    yield Fact("Shared memory", number(shared, "B", title=title))
+    yield Fact("Shared memory", number(launch.shared, "B", "not in the report", title=title))
 
 
 def _inside(profile: Profile) -> Iterator[Fact]:
@@ -313,8 +312,8 @@ def _call(frame: Frame) -> str:
     return f"{name} ({frame.file}:{frame.line})" if frame.file else name
 
 
-def _dims(extents: tuple[int, int, int]) -> Cell:
-    if not all(extents):
+def _dims(extents: Extents | None) -> Cell:
+    if extents is None:
         return missing("the launch has none: it is incomplete")
     return text(" × ".join(map(units.count, extents)))
 

@@ -514,8 +514,8 @@ def _launches(
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
         Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
         Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(causes[id(group)][0])),
-        Spec("grid", "Grid", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).grid)))),
-        Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block)))),
+        Spec("grid", "Grid", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).grid or ())))),
+        Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block or ())))),
     ]  # fmt: skip
 
     left = len(rows) - GROUPS_SHOWN

@@ -156,7 +156,8 @@ def kinds(book: Book) -> list[Kind]:
         same = book.diagnosis(first).primary.bottleneck
         agreeing = sum(book.diagnosis(each).primary.bottleneck == same for each in members)
         shown = replace(book.card(first), file=names[first.origin.file])
-        found.append(Kind(shown, len(members), sum(times) if times else None, agreeing))
+        whole = sum(times) if times else None
+        found.append(Kind(shown, len(members), whole, len(members) - len(times), agreeing))
     return found
 
 
@@ -347,7 +348,9 @@ def _kind(
     yield text(_common([" › ".join(each.launch.nvtx) for each in members], "ranges"))
     yield text(_common([str(each.launch.stream) for each in members], "streams") if streams else "")
     yield text(names[profile.origin.file])
-    yield from (text(" × ".join(map(str, extents))) for extents in (launch.grid, launch.block))
+    yield from (
+        text(" × ".join(map(str, extents or ()))) for extents in (launch.grid, launch.block)
+    )
     yield from (fact_cell(profile, each) for each in ("registers_per_thread", "achieved_occupancy"))
     yield from (fact_cell(profile, each, bar=True) for each in ("dram_utilization", "issue_active"))
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from ncu_toolkit.model.profile import Device, Launch
+from ncu_toolkit.core import units
+from ncu_toolkit.model.profile import Device, Extents, Launch
 from ncu_toolkit.model.program import STEP_RANGE, Call, CallKind, Lack, Mark, MarkKind, Op, Trace
 from ncu_toolkit.sass.disassembly import readable
 
@@ -18,6 +19,11 @@ _FAR: Final = 1 << 62
 #: others none does.
 _SAME_TIME: Final = 1000
 _FEW_EARLY: Final = 0.01
+#: What to do where host calls were recorded and no kernel: pytorch/kineto#762, pytorch/pytorch#99615.
+UNLOCK: Final = (
+    "Allow access to the GPU performance counters (in WSL in the NVIDIA Control Panel of Windows), update the driver, end other "
+    "profilers of the program, and record it again; `ncu-toolkit doctor` shows what this machine allows"
+)
 #: How the name of a step begins that `torch.profiler` marks.
 STEP: Final = "ProfilerStep#"
 #: How it names the call of a module: `nn.Module: Linear_3`.
@@ -111,15 +117,20 @@ def sound_time(start: Any, end: Any) -> bool:
     return type(start) is int and type(end) is int and -_FAR < start <= end < _FAR
 
 
-def whole(value: Any) -> int:
-    """A field that is to be a number from 0 to 2⁶³; 0 where it is anything else."""
+def figure(value: Any) -> int | None:
+    """A field that is to be a number from 0 to 2⁶³; None where it is anything else, or absent."""
     if type(value) is int:
-        return value if 0 <= value < 1 << 63 else 0
+        return value if 0 <= value < 1 << 63 else None
     if type(value) is float:
-        return int(value) if 0 <= value < 1e15 else 0
+        return int(value) if 0 <= value < 1e15 else None
     if type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
-    return 0
+    return None
+
+
+def whole(value: Any) -> int:
+    """As `figure`, of a field in which 0 means that there is none: an id, a size of a GPU."""
+    return figure(value) or 0
 
 
 class _Places(dict[Any, int]):
@@ -155,11 +166,11 @@ class TraceBuilder:
     def shape(
         self,
         kernel: str,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        registers: int = 0,
-        static: int = 0,
-        dynamic: int = 0,
+        grid: Extents | None,
+        block: Extents | None,
+        registers: int | None = None,
+        static: int | None = None,
+        dynamic: int | None = None,
         function: str = "",
         workload: str = "",
     ) -> int:
@@ -200,7 +211,7 @@ class TraceBuilder:
         device: Any = 0,
         stream: int = 0,
         process: int = -1,
-        size: int = 0,
+        size: int | None = None,
         path: str = "",
         pinned: bool | None = None,
         node: int = 0,
@@ -225,6 +236,15 @@ class TraceBuilder:
             self.left_out["range"] += 1
         elif name:
             self._marks.append((start, end, kind, self.names[name[:_LONGEST]], thread, process))
+
+    @property
+    def unrecorded(self) -> str:
+        """What to say of launches none of whose kernels was recorded, after "no kernel"; empty where
+        there are none, or some kernel was."""
+        launches = sum(call[2] in ("launch", "graph") for call in self.calls)
+        if not launches or any(op[2] == "kernel" for op in self._ops):
+            return ""
+        return f"although the host made {units.counted(launches, 'launch', 'launches')}: likely the driver did not let the profiler see the GPU"
 
     @property
     def empty(self) -> bool:
@@ -343,7 +363,10 @@ class TraceBuilder:
             yield "lines"
         if not self.sized:
             yield "shapes"
-        if not any(shape[4] for shape in self.shapes):
+        shapes = [*self.shapes]
+        if any(op.kind == "kernel" and not all(shapes[op.shape][2] or (0,)) for op in ops):
+            yield "grids"
+        if not any(shape[4] for shape in shapes):
             yield "registers"
         with_host = [op for op in ops if op.path in ("HtoD", "DtoH")]
         if with_host and all(op.pinned is None for op in with_host):

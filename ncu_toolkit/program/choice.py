@@ -41,8 +41,9 @@ def groups(step: Step, account: Account) -> tuple[LaunchGroup, ...]:
     for place, op in enumerate(step.ops):
         if op.kind == "kernel":
             shape = step.trace.shapes[op.shape]
-            shared = shape.shared_static + shape.shared_dynamic
-            alike.setdefault((shape.kernel, shape.grid, shape.block, shared), []).append(place)
+            alike.setdefault((shape.kernel, shape.grid, shape.block, shape.shared), []).append(
+                place
+            )
     ops = step.ops
     found = (
         (sum(account.exclusive_us[place] for place in places), places) for places in alike.values()

@@ -17,9 +17,9 @@ import msgspec
 
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.model.profile import Device
+from ncu_toolkit.model.profile import Device, Extents
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.builder import MODULE, STEP, TraceBuilder, own_code, whole
+from ncu_toolkit.program.builder import MODULE, STEP, UNLOCK, TraceBuilder, figure, own_code, whole
 
 #: Categories as PyTorch names them now, by all names that they have had.
 _CATEGORIES: Final = {
@@ -132,8 +132,9 @@ def read(path: Path, data: bytes) -> Trace:
     reader = _Events(builder)
     for raw in document.traceEvents or ():
         reader.event(raw)
-    if builder.empty or reader.foreign:
-        raise problem if problem and builder.empty else _nothing(path, reader, document)
+    unrecorded = builder.unrecorded
+    if builder.empty or reader.foreign or unrecorded:
+        raise problem if problem and builder.empty else _nothing(path, reader, document, unrecorded)
     _add_devices(builder, document.deviceProperties)
     reader.add_lines()
     if reader.damaged:
@@ -223,8 +224,8 @@ class _Events:
             event.name,
             _three(args.grid),
             _three(args.block),
-            whole(args.registers),
-            whole(args.shared),
+            figure(args.registers),
+            figure(args.shared),
         )
         self._to.op(start, end, "kernel", shape, **self._where(event, args), node=whole(args.node))
 
@@ -237,12 +238,12 @@ class _Events:
         pinned = {"Pinned": True, "Pageable": False}.get(host)
         self._to.op(
             start, end, "copy", **self._where(event, args), node=whole(args.node),
-            size=whole(args.bytes), path=path, pinned=pinned,
+            size=figure(args.bytes), path=path, pinned=pinned,
         )  # fmt: skip
 
     def _set(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         self._to.op(
-            start, end, "set", **self._where(event, args), node=whole(args.node), size=whole(args.bytes)
+            start, end, "set", **self._where(event, args), node=whole(args.node), size=figure(args.bytes)
         )  # fmt: skip
 
     def _where(self, event: _Event, args: _Arguments) -> dict[str, Any]:
@@ -345,12 +346,14 @@ class _Events:
                 self._frames[main[0]].ranges += frames.ranges
 
 
-def _nothing(path: Path, reader: _Events, document: _KinetoFile) -> InputProblem:
+def _nothing(path: Path, reader: _Events, document: _KinetoFile, unrecorded: str) -> InputProblem:
     """Why a file without any work of a GPU is not read."""
     remedy = _RECORD
     what = "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'"
     if reader.foreign:
         what = f"is a trace of an AMD GPU (it calls {reader.foreign}); only NVIDIA's are read"
+    elif unrecorded:
+        what, remedy = f"has no kernel of a GPU, {unrecorded}", UNLOCK
     elif reader.operators:
         what = "has no work of an NVIDIA GPU: torch.profiler recorded the CPU only, or another accelerator"
     elif document.traceEvents is not None:
@@ -376,12 +379,11 @@ def _key(correlation: Any) -> int | None:
     return correlation if type(correlation) is int and correlation else None
 
 
-def _three(value: Any) -> tuple[int, int, int]:
-    """Of a grid or block; zeros where it is none."""
-    if type(value) is list and len(value) == 3:
-        x, y, z = map(whole, value)
-        return x, y, z
-    return 0, 0, 0
+def _three(value: Any) -> Extents | None:
+    """Of a grid or block; None where it is none, as of kernels in a CUDA graph."""
+    if type(value) is list and len(value) == 3 and all(sizes := tuple(map(whole, value))):
+        return sizes[0], sizes[1], sizes[2]
+    return None
 
 
 def _sizes(dims: Any) -> Iterator[str]:

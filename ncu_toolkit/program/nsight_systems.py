@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from ncu_toolkit.core import files
+from ncu_toolkit.core import files, units
 from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.builder import TraceBuilder, own_code, whole
+from ncu_toolkit.program.builder import UNLOCK, TraceBuilder, figure, own_code, whole
 
 _ACTIVITY: Final = "CUPTI_ACTIVITY_KIND_"
+#: Tables that are read.
+_OF_NSYS: Final = re.compile(
+    f"({_ACTIVITY}\\w+|StringIds|TARGET_INFO_\\w+|NVTX_EVENTS|CUDA_CALLCHAINS|PROCESSES|DIAGNOSTIC_EVENT)$"
+)
 #: Columns of what `_where` takes.
 _WHERE: Final = ("globalPid", "deviceId", "streamId", "correlationId")
 #: `copyKind` by CUpti_ActivityMemcpyKind; 11 to 13 are migrations of managed memory.
@@ -91,6 +95,15 @@ def read(path: Path) -> Trace:
         ) from None
 
 
+def _log_beside(path: Path) -> Path | None:
+    """The write-ahead log of a database that was not closed, or was copied while it was open."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        return log if log.stat().st_size else None
+    except OSError:
+        return None
+
+
 def _process(serial: Any) -> int:
     """The process in a `globalPid` or `globalTid`, which SQLite may hold as a negative number."""
     return serial >> 24 & 0xFFFFFF if type(serial) is int else 0
@@ -114,12 +127,28 @@ class _Database:
             lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
         )
         self._columns: dict[str, frozenset[str]] = {}
-        for name, sql in base.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"):
-            # a virtual table runs code
-            if re.fullmatch(r"\w+", str(name)) and re.match(r"\s*CREATE\s+TABLE\b", str(sql), re.I):
+        views = []
+        for name, sql in base.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+        ):
+            # a view and a virtual table run code
+            if not re.fullmatch(r"\w+", str(name)):
+                continue
+            if re.match(r"\s*CREATE\s+TABLE\b", str(sql), re.I):
                 columns = base.execute(f'PRAGMA table_info("{name}")')
                 self._columns[name] = frozenset(str(column[1]) for column in columns)
+            elif _OF_NSYS.match(name):
+                views.append(visible(name, 60))
         self._to = TraceBuilder()
+        if views:
+            verb = "are views and are" if len(views) > 1 else "is a view and is"
+            self._to.notes.append(
+                f"{units.listed(views[:_MOST_NOTES])} {verb} not read: only tables are."
+            )
+        if log := _log_beside(path):
+            self._to.notes.append(
+                f"'{log.name}' beside the database holds changes that are not read: end what still writes it, or export it again."
+            )
         self._strings: dict[int, str] = {}
 
     def trace(self) -> Trace:
@@ -132,14 +161,19 @@ class _Database:
         self._kernels()
         self._copies()
         self._graphs()
-        said = self._said()
-        if self._to.empty:
-            reason = f"; Nsight Systems says: {said[0].rstrip('.')}" if said else ""
-            raise InputProblem(
-                f"'{self._path}' has no work of a GPU: no CUDA kernel or copy was recorded{reason}",
-                _EXPORT,
-            )
         self._calls()
+        said, unrecorded = self._said(), self._to.unrecorded
+        if self._to.empty or unrecorded:
+            reason = f"; Nsight Systems says: {said[0].rstrip('.')}" if said else ""
+            what = (
+                f"no CUDA kernel was recorded, {unrecorded}"
+                if unrecorded
+                else "no CUDA kernel or copy was recorded"
+            )
+            raise InputProblem(
+                f"'{self._path}' has no work of a GPU: {what}{reason}{self._unread()}",
+                UNLOCK if unrecorded else _EXPORT,
+            )
         self._marks()
         self._program()
         self._to.notes += [f"Nsight Systems: {text}" for text in said]
@@ -153,8 +187,13 @@ class _Database:
         ours = {"StringIds", "ThreadNames"} <= set(known) or "TARGET_INFO_GPU" in known
         if not ours and not any(name.startswith(_ACTIVITY) for name in known):
             raise InputProblem(
-                f"'{self._path}' is an SQLite database, but no export of Nsight Systems", _EXPORT
+                f"'{self._path}' is an SQLite database, but no export of Nsight Systems{self._unread()}",
+                _EXPORT,
             )
+
+    def _unread(self) -> str:
+        """What was noted before a table was read, after a sentence without its stop."""
+        return "".join(f"; {note.rstrip('.')}" for note in self._to.notes)
 
     def _select(self, table: str, *columns: str) -> Iterator[Sequence[Any]]:
         """Rows of a table, None for a column that it lacks; none where there is no such table.
@@ -231,7 +270,8 @@ class _Database:
             self._to.op(start, end, "kernel", shape, **where, node=whole(node))
 
     def _shape(self, name: Any, short: Any, mangled: Any, *figures: Any) -> int:
-        gx, gy, gz, bx, by, bz, registers, static, dynamic = map(whole, figures)
+        gx, gy, gz, bx, by, bz = map(whole, figures[:6])
+        registers, static, dynamic = map(figure, figures[6:])
         kernel = self._text(name) or self._text(mangled) or self._text(short) or "an unnamed kernel"
         function = self._text(short)[:_NAME]
         return self._to.shape(
@@ -256,7 +296,7 @@ class _Database:
         start, end, process, device, stream, correlation, size, node = row
         where = self._where(process, device, stream, correlation)
         self._to.op(
-            start, end, kind, **where, size=whole(size), path=path, pinned=pinned, node=whole(node)
+            start, end, kind, **where, size=figure(size), path=path, pinned=pinned, node=whole(node)
         )  # fmt: skip
 
     def _graphs(self) -> None:
@@ -266,7 +306,7 @@ class _Database:
             f"{_ACTIVITY}GRAPH_TRACE", "start", "end", *_WHERE, "graphId"
         ):  # fmt: skip
             name = f"CUDA graph {whole(graph)}"
-            shape = self._to.shape(name, (0, 0, 0), (0, 0, 0), function=name, workload="graph")
+            shape = self._to.shape(name, None, None, function=name, workload="graph")
             self._to.op(
                 start, end, "kernel", shape, **self._where(process, device, stream, correlation)
             )

@@ -109,7 +109,9 @@ class _Run:
             code[i] = -1 - codes.setdefault(ops[i].path or ops[i].kind, len(codes))
         self.to_device = -1 - codes["HtoD"] if "HtoD" in codes else None
         read = numpy.fromiter(
-            (op.path == "DtoH" and op.size <= NUMBER for op in ops), bool, len(ops)
+            (op.path == "DtoH" and op.size is not None and 0 < op.size <= NUMBER for op in ops),
+            bool,
+            len(ops),
         )
         # a collective waits for others: how long says nothing of where the work is
         waits = [kernel_class(shape).id == "collective" for shape in trace.shapes]
@@ -125,7 +127,7 @@ class _Run:
         self.starts, self.start, self.end = start, start[most], end[most]
         self.code, self.time, self.kernel = code[most], time[most], kernel[most]
         self.call, self.stream = column("call")[most], column("stream")[most]
-        self.number = read[most] & (column("size")[most] > 0)
+        self.number = read[most]
         streams, on = numpy.unique(self.stream, return_inverse=True)
         self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
         known = self.call >= 0
@@ -504,9 +506,11 @@ class _Run:
         return windows, left
 
     def _whole(self) -> Step:
-        """The run without what came before the last loading of a module that leaves most of it."""
+        """The run without what came before the last loading of a module that leaves most of it: of its
+        kernels' time, and half of all work: copies of the input come before the first module."""
         np = self.np
-        left = np.cumsum(self.time[::-1])[::-1]
+        work = self.end - self.start
+        left, all_left = (np.cumsum(each[::-1])[::-1] for each in (self.time, work))
         loads = [
             call.end
             for call in self.trace.calls
@@ -514,12 +518,14 @@ class _Run:
         ]
         first = 0
         for at in np.searchsorted(self.queued, loads) if self.known else ():
-            if at < len(left) and left[at] >= LEFT * left[0]:
+            enough = at < len(work) and left[at] >= LEFT * left[0]
+            if enough and all_left[at] >= MOST * all_left[0]:
                 first = max(first, int(at))
         run = "run" if self.trace.timed else "report"
         said = f"No part of the {run} repeats, so it is the whole {run}"
         if first:
-            said += f" after the first {units.counted(first, 'operation')}, among which modules were loaded"
+            took = units.duration(float(work[:first].sum()) / 1e3)
+            said += f" after the first {units.counted(first, 'operation')} ({took}), among which modules were loaded"
         return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)
 
 

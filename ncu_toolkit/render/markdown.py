@@ -121,8 +121,7 @@ def brief(shown: Answer) -> str:
 
 
 def _brief_card(rank: int, card: Card) -> Iterator[str]:
-    cause = f" ({card.bottleneck})" * (card.bottleneck != "none")
-    found = f"{card.title}{cause}: {', '.join(filter(None, (card.gain, card.sureness)))}"
+    found = f"{card.title}: {', '.join(filter(None, (card.gain, card.sureness)))}"
     yield f"{rank}. {' · '.join(card.head) or found}"
     if card.head:
         yield f"   {found}"

@@ -434,7 +434,7 @@ def _bars(bars: Sequence[UnitBar], cells: int, ascii_only: bool) -> list[Text]:
 def _bar(bar: UnitBar, cells: int, ascii_only: bool) -> str:
     """A bar as long as the unit was busy, with a lighter tone beyond what its work needs."""
     if bar.beyond:
-        dark, whole = round(bar.share * cells), round(bar.busy * cells)
+        dark, whole = round((bar.share or 0.0) * cells), round(bar.busy * cells)
         return ("#" if ascii_only else "█") * dark + ("-" if ascii_only else _LIGHTER) * (
             whole - dark
         )

@@ -7,6 +7,7 @@ loads most damaged files as fewer launches, so lengths and counts are compared w
 here. Learnt from real files of ncu 2020.3 to 2025.3. A file that does not fit is reported with the
 offset at which it stops making sense."""
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,12 @@ _GZIP = b"\x1f\x8b"
 #: Suffixes of Nsight Systems' reports.
 _NSYS = (".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3")
 _FROM_A_TRACE = "A trace has no counters of kernels. Profile the kernel that takes most time in it with ncu, and pass the .ncu-rep"
+_FROM_A_PROFILE = "Record the program with `ncu-toolkit profile -- PROGRAM`, or with `nsys profile` and `nsys export --type sqlite`"
+#: Profiles of frameworks, by how they start: what they are.
+_PROFILES = (
+    (re.compile(rb"\n.{1,6}?\x12.(/host:|/device:|#)", re.S), ".xplane.pb", "a profile of XLA (XPlane, as JAX and TensorFlow write it)"),
+    (re.compile(rb'\s*\[\s*\{\s*"(children|frame)"'), ".hatchet", "a profile of Triton's Proton (Hatchet's JSON): sums by kernel, no launches"),
+)  # fmt: skip
 _UNPACK = "Unpack it, or save it as .ncu-rep from Nsight Compute"
 #: Other files by their first bytes: what they are, and what to do.
 _FOREIGN = (
@@ -223,6 +230,9 @@ def _stranger(path: Path, data: bytes) -> tuple[str, str]:
             "is a Git LFS pointer, not the report itself",
             "Run `git lfs pull` in its repository",
         )
+    for start, suffix, made in _PROFILES:
+        if start.match(data) or path.name.lower().endswith(suffix):
+            return f"is {made}, which is not read here", _FROM_A_PROFILE
     if trace := _trace(path, data):
         return f"is {trace}, not a report of Nsight Compute", _FROM_A_TRACE
     for magic, what, remedy in _FOREIGN:

@@ -23,6 +23,7 @@ from ncu_toolkit import model
 from ncu_toolkit.core import units
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.metrics import registry
+from ncu_toolkit.model.profile import Extents
 from ncu_toolkit.report import integrity, ncu_source
 from ncu_toolkit.report.integrity import Check
 from ncu_toolkit.report.ncu_source import CodeTexts, Metrics, Value
@@ -172,11 +173,11 @@ def measured(profile: model.Profile, values: Values) -> model.Profile:
 
 
 def _device(metrics: Metrics) -> model.Device:
-    facts = {fact: metrics.integer(name) for fact, name in registry.DEVICE_FACTS.items()}
+    facts = {fact: metrics.integer(name) or 0 for fact, name in registry.DEVICE_FACTS.items()}
     return model.Device(
         name=metrics.text(registry.DEVICE_FACTS["name"]),
         cc=(facts["cc_major"], facts["cc_minor"]),
-        sm_count=facts["sm_count"] or metrics.integer(registry.LAUNCH_FACTS["sm_count"]),
+        sm_count=facts["sm_count"] or metrics.integer(registry.LAUNCH_FACTS["sm_count"]) or 0,
         l2_bytes=facts["l2_bytes"],
         memory_bytes=facts["memory_bytes"],
         max_sm_hz=facts["sm_khz"] * 1e3,
@@ -269,36 +270,32 @@ def clock_check(readings: Mapping[str, model.Reading]) -> Iterator[Check]:
 def _launch(metrics: Metrics, readings: Mapping[str, model.Reading]) -> model.Launch:
     action = metrics.action
     facts = {fact: metrics.integer(name) for fact, name in registry.LAUNCH_FACTS.items()}
-    grid, block = (
-        (facts[f"{what}_x"], facts[f"{what}_y"], facts[f"{what}_z"]) for what in ("grid", "block")
-    )
-    grid = grid if any(grid) else (facts["grid_size"], 1, 1)
-    block = block if any(block) else (facts["block_size"], 1, 1)
+    grid, block = (_extents(facts, what) for what in ("grid", "block"))
     kernel, workload = kernel_name(action), _workload(action)
     nvtx, status = _nvtx(action), _status(metrics.names, readings, grid, workload)
     if workload:  # Its launches may differ in all else.
-        nothing = (0, 0, 0)
         inside = _inside(action)
         return model.Launch(
-            kernel,
-            kernel,
-            nothing,
-            nothing,
-            nvtx=nvtx,
-            status=status,
-            workload=workload,
-            inside=inside,
+            kernel, kernel, None, None, nvtx=nvtx, status=status, workload=workload, inside=inside
         )
     return model.Launch(
         kernel, str(action.name(action.NameBase_FUNCTION) or "") or kernel or UNNAMED, grid, block, facts["registers"],
-        facts["shared_static"], facts["shared_dynamic"], facts["shared_config"], facts["cluster"], facts["stream"], nvtx, status,
+        facts["shared_static"], facts["shared_dynamic"], facts["shared_config"] or 0, facts["cluster"] or 0, facts["stream"] or 0,
+        nvtx, status,
     )  # fmt: skip
+
+
+def _extents(facts: Mapping[str, int | None], what: str) -> Extents | None:
+    """A grid or block by axis, or all of it along x; None where neither is there."""
+    x, y, z = (facts[f"{what}_{axis}"] or 0 for axis in "xyz")
+    sizes = (x, y, z) if x or y or z else (facts[f"{what}_size"] or 0, 1, 1)
+    return sizes if all(sizes) else None
 
 
 def _status(
     names: frozenset[str],
     readings: Mapping[str, model.Reading],
-    grid: tuple[int, int, int],
+    grid: Extents | None,
     workload: str,
 ) -> str:
     if not names:
@@ -310,7 +307,7 @@ def _status(
             f"incomplete: this {workload} was profiled as one, and the report has no time of it. Profile it again with a section that "
             "has one (--section SpeedOfLight)"
         )
-    if registry.LAUNCH_FACTS["grid_size"] not in names or not all(grid):
+    if registry.LAUNCH_FACTS["grid_size"] not in names or grid is None:
         return (
             "incomplete: profiling ended before this launch did (no grid size, no duration), after a crash, a time-out or an "
             "interrupt"

@@ -205,11 +205,11 @@ class Metrics:
         number = None if found is None else found.value()
         return Value(number, found.unit()) if isinstance(number, int | float) else None
 
-    def integer(self, name: str) -> int:
-        """0 where the launch does not have it as a number."""
+    def integer(self, name: str) -> int | None:
+        """None where the launch does not have it as a number."""
         found = self.get(name)
         number = None if found is None else found.value()
-        return int(number) if isinstance(number, int | float) and math.isfinite(number) else 0
+        return int(number) if isinstance(number, int | float) and math.isfinite(number) else None
 
     def text(self, name: str) -> str:
         found = self.get(name)
@@ -297,6 +297,7 @@ def instructions(
     ordered = sorted(addresses)
     code = texts.of(index)
     sass, files, numbers = zip(*texts.lines(metrics.action, code, ordered), strict=True)
+    sass = tuple("" if text in _NO_TEXT else text for text in sass)
 
     def counts(found: Mapping[int, float]) -> Iterator[int | None]:
         return (None if n is None else int(n) for n in map(found.get, ordered))

@@ -151,18 +151,17 @@ def _row(
     stalls = profile.stalls
     waits = [r for r in stalls.reasons if r[0] != "selected"] if stalls else []
     stall, cycles = max(waits, key=lambda reason: reason[1], default=("", 0.0))
-    registers = launch.registers or None
     return Row(
         report=report, launch=profile.origin.key, run=run.id, date=run.created, tool=run.tool_version, gpu=profile.device.name,
         gpu_uuid=at.gpu_uuid, driver=run.environment.get("Driver", ""), git_commit=at.git_commit, git_dirty=at.git_dirty,
         name=name or launch.kernel or launch.function, kernel=launch.kernel, code=code or _code(profile),
         size=context.size if context else "", dtype=context.dtype if context else "",
-        grid="x".join(map(str, launch.grid)), block="x".join(map(str, launch.block)), status=launch.status,
+        grid="x".join(map(str, launch.grid or ())), block="x".join(map(str, launch.block or ())), status=launch.status,
         time_us=timing.median_us if timing else None, spread=finite(timing.spread) if timing else None,
         profiled_us=finite(profile.duration_us), verdict=finding.bottleneck if launch.single else "",
         title=title(finding.bottleneck) if launch.single else "",
         gain=finite(finding.speedup) if launch.single else None, confidence=finding.confidence if launch.single else "",
-        occupancy_percent=_percent(profile, "achieved_occupancy"), registers=registers,
+        occupancy_percent=_percent(profile, "achieved_occupancy"), registers=launch.registers,
         dram_percent=_percent(profile, "dram_utilization"),
         l2_percent=_percent(profile, "l2_throughput", "l2_utilization"),
         l1_percent=_percent(profile, "l1_throughput", "l1_data_active"),

@@ -40,7 +40,7 @@ def kernel(
         else:
             conditions[name] = us * 1.05 * (1 + slower.get(name, 0.0))
     times = {name: tuple(middle * each for each in noise) for name, middle in conditions.items()}
-    launch = Launch("k", "k", (grid, 1, 1), (256, 1, 1), 32)
+    launch = Launch("k", "k", (grid, 1, 1), (256, 1, 1), 32, 0, 0)
     return KernelTrace(launch, 1, us, us, us, us, times)
 
 
@@ -237,7 +237,7 @@ def test_experiments_confirm_or_contradict_a_verdict(
 
 
 def test_without_experiments_the_shape_is_all() -> None:
-    plain = KernelTrace(Launch("k", "k", (16, 1, 1), (256, 1, 1), 32), 1, 9e2, 9e2, 9e2, 9e2)
+    plain = KernelTrace(Launch("k", "k", (16, 1, 1), (256, 1, 1), 32, 0, 0), 1, 9e2, 9e2, 9e2, 9e2)
     found, told = regime.verdict(plain, H200)
     assert told is None
     assert found.primary.bottleneck == "grid-too-small"

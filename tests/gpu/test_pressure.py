@@ -273,7 +273,7 @@ def test_a_rung_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"plain": row["time_us"], "half_occupancy": row["time_us"]}
     for name, kind in KINDS.items():
         times[name] = times[kind.control or "plain"] * (1 + slopes[name])
-    launch = Launch("k", "k", (32768, 1, 1), (256, 1, 1), 18)
+    launch = Launch("k", "k", (32768, 1, 1), (256, 1, 1), 18, 0, 0)
     found = KernelTrace(
         launch, 1, *[row["time_us"]] * 4,
         {name: (time,) * 5 for name, time in times.items()},

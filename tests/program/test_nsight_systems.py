@@ -58,8 +58,8 @@ def test_columns_and_tables_that_are_not_there_are_unknown(tmp_path: Path) -> No
     for name in (f"{ACTIVITY}RUNTIME", "TARGET_INFO_GPU", "PROCESSES", "META_DATA_EXPORT"):
         del content[name]
     found = read_trace(write(tmp_path / "old.sqlite", content))
-    assert (found.shapes[0].grid, found.ops[0].call) == ((0, 0, 0), -1)
-    assert found.lacks == ("host calls", "marks", "lines", "shapes", "registers")
+    assert (found.shapes[0].grid, found.ops[0].call) == (None, -1)
+    assert found.lacks == ("host calls", "marks", "lines", "shapes", "grids", "registers")
     assert (found.source, found.devices[0].name) == ("Nsight Systems", "an unknown GPU")
 
 
@@ -245,7 +245,10 @@ def test_other_databases_are_told_what_they_are(tmp_path: Path) -> None:
 
 def test_why_there_is_no_work_of_a_gpu_is_what_nsys_said(tmp_path: Path) -> None:
     said = [{"text": "No CUDA events collected. Does the process use CUDA?", "severity": 2}]
-    path = write(tmp_path / "no.sqlite", {**tables(DIAGNOSTIC_EVENT=said), f"{ACTIVITY}KERNEL": []})
+    path = write(
+        tmp_path / "no.sqlite",
+        {**tables(DIAGNOSTIC_EVENT=said), f"{ACTIVITY}KERNEL": [], f"{ACTIVITY}RUNTIME": []},
+    )
     with pytest.raises(
         InputProblem, match=r"recorded; Nsight Systems says: No CUDA events collected"
     ):
@@ -334,3 +337,33 @@ def test_long_names_take_no_long_time(tmp_path: Path) -> None:
     )
     assert len(found.marks) == 1
     assert time.process_time() - start < 5
+
+
+def test_launches_without_kernels_are_not_taken_for_a_program_without_a_gpu(tmp_path: Path) -> None:
+    for more in ({}, {f"{ACTIVITY}MEMCPY": [COPY]}):
+        path = write(tmp_path / f"{len(more)}.sqlite", {**tables(**more), f"{ACTIVITY}KERNEL": []})
+        with pytest.raises(InputProblem, match=r"although the host made 1 launch") as caught:
+            read_trace(path)
+        assert "WSL" in caught.value.remedy
+
+
+def test_a_log_beside_the_database_and_a_view_are_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "open.sqlite", tables(KERNELS=[KERNEL]))
+    (tmp_path / "open.sqlite-wal").write_bytes(b"frames")
+    assert any("open.sqlite-wal" in note for note in read_trace(path).notes)
+    with closing(sqlite3.connect(path)) as base:
+        base.execute(f"DROP TABLE {ACTIVITY}KERNEL")
+        base.execute(f"CREATE VIEW {ACTIVITY}KERNEL AS SELECT * FROM KERNELS")
+        base.commit()
+    (tmp_path / "open.sqlite-wal").write_bytes(b"frames")
+    with pytest.raises(InputProblem, match=r"KERNEL is a view and is not read.*open.sqlite-wal"):
+        read_trace(path)
+
+
+def test_a_graph_recorded_as_a_whole_has_no_grid(tmp_path: Path) -> None:
+    graph = {key: KERNEL[key] for key in ("start", "end", "globalPid", "deviceId", "correlationId")}
+    content = {**tables(), f"{ACTIVITY}GRAPH_TRACE": [{**graph, "graphId": 4}]}
+    del content[f"{ACTIVITY}KERNEL"]
+    found = read_trace(write(tmp_path / "graph.sqlite", content))
+    assert (found.shapes[0].grid, found.shapes[0].block, found.shapes[0].blocks) == (None,) * 3
+    assert "grids" in found.lacks

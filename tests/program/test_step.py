@@ -285,6 +285,14 @@ def test_of_two_processes_the_busier() -> None:
     assert "of 2 processes and 2 GPUs, this is where the kernels take most time" in step.said
 
 
+def test_input_that_is_copied_before_the_first_module_is_of_the_run() -> None:
+    machine = Machine()
+    machine.copy("HtoD", 1 << 24, pinned=False)
+    machine.launch("only", 40.0)
+    step = find_step(machine.trace())
+    assert [op.kind for op in step.ops] == ["copy", "kernel"]
+
+
 def test_a_whole_run_begins_after_its_modules_were_loaded() -> None:
     machine = Machine(seed=2)
     for i in range(5):
@@ -294,7 +302,7 @@ def test_a_whole_run_begins_after_its_modules_were_loaded() -> None:
     step = find_step(machine.trace())
     assert step.how == "whole"
     assert 300 <= step.launches <= 301
-    assert "after the first 4 operations, among which modules were loaded" in step.said
+    assert "after the first 4 operations (12.0" in step.said
 
 
 def test_without_calls_the_busiest_stream_has_the_step() -> None:

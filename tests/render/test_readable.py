@@ -375,7 +375,7 @@ def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
             launch.threads_per_block,
             launch.registers,
             launch.shared_static,
-            launch.shared_dynamic,
+            launch.shared_dynamic or 0,
         )
         assert [chart.now[1] for chart in studies] == [now.active_warps] * 3
         assert studies[0].now[0] == now.registers

@@ -168,6 +168,16 @@ STRANGERS = {
 }
 
 
+@pytest.mark.parametrize(
+    "data", [b"\n\x9d\xb2\x08\x12\x0e/host:metadata", b'[\n {\n "children": [\n {']
+)
+def test_profiles_of_frameworks_say_how_to_record_what_is_read(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "profile").write_bytes(data)
+    with pytest.raises(InputProblem, match=r"XLA|Proton") as caught:
+        framing.read_bytes(tmp_path / "profile")
+    assert "ncu-toolkit profile -- PROGRAM" in caught.value.remedy
+
+
 @pytest.mark.parametrize("name", STRANGERS)
 def test_strangers_are_named(tmp_path: Path, name: str) -> None:
     data, says = STRANGERS[name]

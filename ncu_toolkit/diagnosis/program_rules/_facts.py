@@ -124,6 +124,11 @@ class StepFacts:
         """Wall time that work alone accounts for."""
         return sum(self.account.exclusive_us[at] for at in places)
 
+    def moved(self, places: Iterable[int]) -> int | None:
+        """Bytes of copies; None where those of one are not recorded."""
+        sizes = [self.ops[at].size for at in places]
+        return None if None in sizes else sum(filter(None, sizes))
+
     def as_one(self, groups: Iterable[Sequence[int]]) -> tuple[list[int], float, float]:
         """The work of all groups, its time, and the time that stays if one launch does each: it takes
         at least as long as the longest of its group."""
@@ -299,6 +304,16 @@ class StepFacts:
 
     def abstain(self, reason: str, *missing: str) -> NoFinding:
         return NoFinding("", "abstained", reason, (), missing)
+
+    def ruled_out_by_grids(self, reason: str, *evidence: Evidence) -> NoFinding:
+        """As `ruled_out`; abstains where kernels of a share worth a finding have no grid recorded."""
+        shapes = enumerate(self.launches)
+        us = self.us(at for at, launch in shapes if launch is not None and not launch.blocks)
+        if not self.worth(us):
+            return self.ruled_out(reason, *evidence)
+        return self.abstain(
+            f"The trace does not hold the grids of kernels that take {self.of_step(us)}.", "grid"
+        )
 
     def share(self, us: float) -> float:
         """A time as part (0-1) of the step's."""

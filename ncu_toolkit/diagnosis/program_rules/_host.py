@@ -24,6 +24,8 @@ FEW: Final = Threshold(
     4096.0,
     "a copy takes 1 to 2 us whatever it holds, and a link of 10 GB/s adds less than half of one for so little",
 )
+#: Microseconds.
+BRIEF: Final = Threshold(2.5, "what a copy of so few bytes takes, where its size is not recorded")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def launched_late(s: StepFacts, most: Threshold) -> list[int]:
 def copied(op: Op) -> Literal["bulk", "read", "launch"]:
     """What work is as a copy: "bulk" between host and device, a "read" of a few bytes, whose wait
     costs, or a "launch": what is within the GPU, or a few bytes for it, costs the host as much."""
-    if op.size <= FEW.value:
+    if op.us < BRIEF.value if op.size is None else op.size <= FEW.value:
         return "read" if op.path == "DtoH" else "launch"
     return "bulk" if op.path in ("HtoD", "DtoH") else "launch"
 
@@ -71,7 +73,7 @@ def staged(s: StepFacts, each: Away) -> bool:
     if s.framework != "xla" or at < 0:
         return False
     to_device = takewhile(lambda op: op.kind != "kernel", s.ops[at:])
-    size = sum(op.size for op in to_device if op.path == "HtoD")
+    size = sum(op.size or 0 for op in to_device if op.path == "HtoD")
     return size >= STAGED.value * each.us / 1e6
 
 

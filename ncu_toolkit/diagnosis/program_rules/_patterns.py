@@ -105,7 +105,7 @@ def attention(s: StepFacts) -> tuple[AttentionParts, ...]:
 def batched(s: StepFacts, at: int) -> bool:
     """Whether a product is of many matrices: its operator or its grid says so."""
     launch = s.launches[at]
-    return (launch is not None and launch.grid[2] > 1) or any(
+    return (launch is not None and launch.grid is not None and launch.grid[2] > 1) or any(
         name.startswith(_BATCHED) for name in s.operators[at]
     )
 
@@ -234,7 +234,8 @@ def _parameters(s: StepFacts, run: tuple[int, ...]) -> Iterator[tuple[int, ...]]
     for at in run:
         launch = s.launches[at]
         before = next((s.launches[b] for b in reversed(group) if not _single(s.launches[b])), None)
-        if group and before and not _single(launch) and not agree(before, launch):
+        known = before and launch and before.blocks and launch.blocks
+        if group and known and not _single(launch) and not agree(before, launch):
             yield tuple(group)
             group = []
         group.append(at)
@@ -253,9 +254,10 @@ def _single(launch: Launch | None) -> bool:
 
 
 def elements(launch: Launch) -> int:
-    """Elements that an elementwise kernel of PyTorch takes at most; of others, its threads."""
+    """Elements that an elementwise kernel of PyTorch takes at most; of others, its threads. 0 where
+    grid or block are not recorded."""
     block, each = _per_block(launch.kernel)
-    return launch.blocks * (block or launch.threads_per_block * each)
+    return (launch.blocks or 0) * (block or (launch.threads_per_block or 0) * each)
 
 
 @lru_cache(maxsize=4096)
@@ -268,10 +270,10 @@ def _per_block(kernel: str) -> tuple[int, int]:
 
 def agree(one: Launch | None, other: Launch | None) -> bool:
     """Whether two elementwise launches can be of as many elements: their sizes differ by a block at
-    most, as the last block need not be full. PyTorch's vectorized kernels take eight elements a thread since 2.7."""
-    if one is None or other is None:
+    most, as the last block need not be full. Not known, they agree with none. PyTorch's vectorized kernels take eight elements a thread since 2.7."""
+    if one is None or other is None or not (one.blocks and other.blocks):
         return False
     size, others = elements(one), elements(other)
-    block = max(size // max(1, one.blocks), others // max(1, other.blocks))
+    block = max(size // one.blocks, others // other.blocks)
     a, b = (2 if _FOUR.search(each.kernel) else 1 for each in (one, other))
     return abs(size - others) <= block or abs(size * a - others * b) <= 2 * block

@@ -30,6 +30,7 @@ from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, St
 from ncu_toolkit.diagnosis.program_rules._host import away, copied, staged, waits
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import host_link
+from ncu_toolkit.model import Evidence
 
 TITLE: Final = "Copies between host and device"
 SLOW: Final = Threshold(
@@ -86,25 +87,40 @@ def find(s: StepFacts) -> StepOutcome:
     after = {at for at in s.idle("sync") if s.gaps[at].call in reading}
     gaps = sorted({*gaps, *after})
     us = s.us(held) + s.idle_us(gaps)
-    size = sum(s.ops[at].size for at in held)
+    size = s.moved(held)
     both = {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
     hides = kernels >= HIDDEN.value * s.us(held)
     if both and hides and not pageable and all(s.ops[at].pinned for at in held):
         return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
-    evidence = (
+    evidence: tuple[Evidence, ...] = (
         s.part("copies_exposed", "Copies that nothing hides", us,
                f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
-        fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be."),
-        fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved."),
     )  # fmt: skip
+    if pageable or all(s.ops[at].pinned for at in copies):
+        evidence = (
+            *evidence,
+            fact(
+                "pageable_copies",
+                "Pageable copies",
+                len(pageable),
+                "count",
+                "Copies from or to memory that is not pinned, or too slow to be.",
+            ),
+        )
+    if size is not None:
+        evidence = (
+            *evidence,
+            fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved."),
+        )
     if not s.worth(us):
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     s.claimed |= after
     took = sum(s.ops[at].us for at in held)
-    rate = f", at {units.si(size / took * 1e6, 'B/s')}" if took and size else ""
-    beside = (
-        f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link and rate else ""
-    )
+    moved = " The trace does not show how many bytes they move."
+    if size is not None:
+        rate = f", at {units.si(size / took * 1e6, 'B/s')}" if took and size else ""
+        beside = f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
+        moved = f" They move {units.si(size, 'B')}{rate}{beside if rate else ''}."
     idle = s.idle_us(gaps)
     how = (
         "until the host has copied them to pinned memory"
@@ -120,7 +136,7 @@ def find(s: StepFacts) -> StepOutcome:
     else:
         which, sure, advice = "between host and device", "medium", s.advice(**_LESS)
     return s.finding(
-        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}. They move {units.si(size, 'B')}{rate}{beside}.",
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}.{moved}",
         sure,
         us,
         ops=held,
@@ -137,4 +153,5 @@ def find(s: StepFacts) -> StepOutcome:
 def _rate(s: StepFacts, at: int) -> float:
     """Bytes a second of a copy; without bound for one too small to tell."""
     op = s.ops[at]
-    return op.size / op.us * 1e6 if op.size >= 1 << 20 and op.us else float("inf")
+    size = op.size or 0  # unknown is too small to tell
+    return size / op.us * 1e6 if size >= 1 << 20 and op.us else float("inf")

@@ -67,18 +67,19 @@ def find(s: StepFacts) -> StepOutcome:
         if launch is not None
         and at not in taken
         and s.classes[at] != "collective"
-        and launch.blocks < FILLS.value * sms
+        and 0 < (launch.blocks or 0) < FILLS.value * sms
         and s.ops[at].us >= LONG.value
     }
     us = s.us(small)
-    filled = {at: s.account.exclusive_us[at] * small[at].blocks / sms for at in small}
+    blocks_of = {at: launch.blocks or 0 for at, launch in small.items()}
+    filled = {at: s.account.exclusive_us[at] * blocks_of[at] / sms for at in small}
     evidence = (
         s.part("small_grids", "In small grids", us,
                f"Part of the {s.word} in launches of fewer blocks than half of the SMs, with nothing beside them.", SHARE),
         fact("small_launches", "Such launches", len(small), "count", "Launches of so few blocks."),
     )  # fmt: skip
     if not s.worth(us, SHARE):
-        return s.ruled_out(
+        return s.ruled_out_by_grids(
             f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence
         )
     # nothing in the step could run beside its only launch; an author's own are split, down to the
@@ -89,7 +90,7 @@ def find(s: StepFacts) -> StepOutcome:
     grid = least >= OWN.value * (us - sum(filled.values()))
     work = own if grid else [*small]
     us, stays = s.us(work), sum(filled[at] for at in work)
-    blocks = {small[at].blocks for at in work}
+    blocks = {blocks_of[at] for at in work}
     few = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
     work.sort(key=s.account.exclusive_us.__getitem__, reverse=True)
     first = small[work[0]]

@@ -30,6 +30,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules import _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.diagnosis.thresholds import Threshold
+from ncu_toolkit.model import Launch
 
 TITLE: Final = "Loop of small launches"
 PERIOD: Final = Threshold(
@@ -69,16 +70,15 @@ def find(s: StepFacts) -> StepOutcome:
         fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", ">=", TIMES),
     )  # fmt: skip
     if not s.worth(saved):
-        return s.ruled_out("No small launches repeat back to back.", *evidence)
+        return s.ruled_out_by_grids("No small launches repeat back to back.", *evidence)
     first = max(loops, key=len)
     launch = s.launches[first[0]]
-    blocks = launch.blocks if launch else 0
     batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
     said = f"They are matrix products: one batched call does them ({batched})."
     products = (said,) * all(s.classes[at] == "product" for at in places)
     name = launch.function if launch else ""
     return s.finding(
-        f"{len(places)} small launches in {units.counted(len(loops), 'loop')} ({name} with {units.counted(blocks, 'block')} on {sms} SMs) "
+        f"{len(places)} small launches in {units.counted(len(loops), 'loop')} ({name} with {units.counted(_blocks(launch), 'block')} on {sms} SMs) "
         f"take {s.of_step(us + idle)}. One launch could do the work of a loop.",
         "low",
         saved,
@@ -93,14 +93,15 @@ def find(s: StepFacts) -> StepOutcome:
     )
 
 
+def _blocks(launch: Launch | None) -> int:
+    """Blocks of a launch; 0 where they are not recorded, and of what is no kernel."""
+    return launch.blocks or 0 if launch else 0
+
+
 def _stays(s: StepFacts, loop: tuple[int, ...], sms: int) -> float:
     """The time of a loop's blocks side by side: each launch holds its part of the SMs; one pass of
     the loop takes its time all the same."""
-    work = sum(
-        s.account.exclusive_us[at] * min(1.0, launch.blocks / sms)
-        for at in loop
-        if (launch := s.launches[at])
-    )
+    work = sum(s.account.exclusive_us[at] * min(1.0, _blocks(s.launches[at]) / sms) for at in loop)
     return max(work, max(s.account.exclusive_us[at] for at in loop))
 
 
@@ -110,10 +111,7 @@ def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:
     update = _patterns.optimizer(s)
     taken = set(update.ops) if update else set()
     for queue in s.queues:
-        small = [
-            (launch := s.launches[at]) is not None and launch.blocks < sms and at not in taken
-            for at in queue
-        ]
+        small = [0 < _blocks(s.launches[at]) < sms and at not in taken for at in queue]
         at = 0
         while at < len(queue):
             end = at

@@ -53,7 +53,9 @@ def find(s: StepFacts) -> StepOutcome:
         fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", ">=", CHAIN),
     )  # fmt: skip
     if not s.worth(us - stays):
-        return s.ruled_out("Few elementwise launches of one size follow each other.", *evidence)
+        return s.ruled_out_by_grids(
+            "Few elementwise launches of one size follow each other.", *evidence
+        )
     own = bool(s.framework) and any(launch and authored(launch.kernel) for launch in s.launches)
     return s.finding(
         f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "

@@ -26,7 +26,6 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ 
 "Synchronization Functions".
 """
 
-import math
 from dataclasses import replace
 from typing import Final
 
@@ -176,7 +175,7 @@ def _shuffled(removal: Removal, k: Kernel) -> Removal:
     Functions"."""
     accesses = k.executed("shared")
     barriers = k.of_base("BAR")
-    warps = k.launch.blocks * math.ceil(math.prod(k.launch.block) / WARP)
+    warps = k.warps
     if not accesses or barriers < STEPS * warps or accesses > EXCHANGE * barriers:
         return removal
     shuffles = barriers * STEPS_LEFT

@@ -69,7 +69,7 @@ def find(k: Kernel) -> Outcome:
     measured = k.fact("waves", "<", ONE_WAVE)
     if waves >= ONE_WAVE.value:
         return k.ruled_out("The grid fills the GPU at least once.", measured)
-    sms, blocks = k.device.sm_count, k.launch.blocks
+    sms, blocks = k.device.sm_count, k.blocks
     spread = min(1.0, blocks / sms) if sms else 1.0
     # Where every SM has a block, only one block more on some of them is the grid's: other idle time
     # is the blocks', or start and end of the launch.
@@ -114,8 +114,8 @@ def find(k: Kernel) -> Outcome:
 
 def split(launch: Launch, sms: int, triton: bool = False) -> tuple[str, ...]:
     """What the author does. Few threads that share nothing have a result each, of a loop of its own."""
-    shared = launch.shared_static or launch.shared_dynamic
-    if triton or shared or launch.blocks * launch.threads_per_block >= FEW.value * sms:
+    threads = (launch.blocks or 0) * (launch.threads_per_block or 0)
+    if triton or launch.shared or not threads or threads >= FEW.value * sms:
         return _TRITON if triton else SPLIT
     return (_SHARE, f"Or {SPLIT[0][0].lower()}{SPLIT[0][1:]}", SPLIT[2])
 

@@ -63,18 +63,18 @@ SLOW: Final = Threshold(
 
 
 def find(k: Kernel) -> Outcome:
-    launch, waves = k.launch, k["waves"] or 0.0
+    waves = k["waves"] or 0.0
     measured: Given = (
         k.fact("lanes_per_instruction", "<", LANES),
         "branch_uniformity occupancy_fill waves",
     )
-    if launch.blocks <= 1:
+    if k.blocks <= 1:
         return k.ruled_out(
             "The launch is one block: its size matters less than that there are no others.",
             measured,
         )
     filled, gone = _launch.filled_lanes(k), _launch.lanes_left(k)
-    active, shape = k["lanes_per_instruction"], "×".join(map(str, launch.block))
+    active, shape = k["lanes_per_instruction"], "×".join(map(str, k.block))
     fits = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
     fewer = (
         "Launch as many threads as there are results: smaller blocks, or a grid sized by the work."
@@ -89,7 +89,7 @@ def find(k: Kernel) -> Outcome:
         # Of full blocks as many run at a time, each with more lanes at work.
         gone, left = None, filled / WARP
         summary = (
-            f"Blocks of {units.counted(launch.threads_per_block, 'thread')} ({shape}) fill {units.significant(filled)} of the 32 "
+            f"Blocks of {units.counted(k.threads, 'thread')} ({shape}) fill {units.significant(filled)} of the 32 "
             "lanes of a warp. The others are empty in every instruction."
         )
         removal = Removal(
@@ -100,13 +100,13 @@ def find(k: Kernel) -> Outcome:
             basis=f"Full warps have {units.ratio(1 / left)} the lanes at work, at the same number of warps.",
         )
         one_warp = Threshold(float(WARP), "one warp")
-        measured = (k.stated("block_size", launch.threads_per_block, "<", one_warp), measured)
+        measured = (k.stated("block_size", k.threads, "<", one_warp), measured)
         multiple = "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
         advice = (multiple, fits)
     elif gone and past and active is not None and active >= _launch.NEARLY_ALL * gone.lanes:
         # Full warps are fewer, with fewer instructions; what they move and wait for stays.
         left = gone.lanes / WARP
-        wide, high = (units.count(launch.grid[at] * launch.block[at]) for at in (0, 1))
+        wide, high = (units.count(k.grid[at] * k.block[at]) for at in (0, 1))
         summary = (
             f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
             f"32 lanes work: blocks are {shape} threads, the grid is {wide} threads wide and {high} high."
@@ -148,7 +148,7 @@ def _vanish(k: Kernel) -> bool:
         fill is not None
         and fill < EMPTY.value
         and (k["waves"] or 0.0) >= WAVES.value
-        and k.launch.threads_per_block > WARP
+        and k.threads > WARP
         and k.model.working >= WORKING.value
         and k.model.busy("blocks") < SLOW.value
         and k.model.busiest()[1] < BUSY.value

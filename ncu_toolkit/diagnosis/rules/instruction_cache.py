@@ -70,7 +70,7 @@ def find(k: Kernel) -> Outcome:
     executed = [row.executed for row in k.instructions if row.executed]
     most = max(executed, default=0)
     hot = sum(INSTRUCTION_BYTES for n in executed if n * 2 >= most)
-    warps = k.launch.blocks * -(-k.launch.threads_per_block // 32)
+    warps = k.warps
     if executed and warps and most / warps < REPEATS and hot <= L1_BYTES:
         return k.ruled_out(
             "Each warp runs the code about once, so the wait is for the first fetch. The loop fits the cache.",

@@ -177,7 +177,7 @@ def _short_blocks(k: Kernel) -> Outcome:
     late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0
     waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
     starts = units.significant(k.model.busy("blocks"))
-    blocks = f"{units.counted(k.launch.blocks, 'block')} of {units.counted(k.launch.threads_per_block, 'thread')}"
+    blocks = f"{units.counted(k.blocks, 'block')} of {units.counted(k.threads, 'thread')}"
     pace = f"The {blocks} are so short that the SMs wait for new ones ({starts} start in a cycle). No unit is busy, and SMs"
     if k.model.busy("blocks") >= SATURATED.value:
         pace = f"The {blocks} end as fast as the GPU starts new ones, {starts} a cycle. SMs"

@@ -63,9 +63,7 @@ def find(k: Kernel) -> Outcome:
     busy = min(1.0, active / ramp)
     # Idle time of SMs is unequal work only as far as the grid's own shape does not explain it.
     sms = k.device.sm_count
-    even = (
-        waves / math.ceil(waves) if waves >= 1 else min(1.0, k.launch.blocks / sms) if sms else 1.0
-    )
+    even = waves / math.ceil(waves) if waves >= 1 else min(1.0, k.blocks / sms) if sms else 1.0
     if k["imbalance"] is None:
         # Equal blocks end up to one block's time apart, which only the busiest SM tells from long ones.
         even *= 1 - 1 / (1 + waves)

@@ -64,7 +64,7 @@ def find(k: Kernel) -> Outcome:
     used = fill * k.model.working if fill is not None else 1 - tail
     balance = max(1 - tail, min(1.0, used))
     return k.finding(
-        f"The grid is {_waves(waves, math.prod(k.launch.grid))}, so the last wave fills only part of the GPU.",
+        f"The grid is {_waves(waves, k.blocks)}, so the last wave fills only part of the GPU.",
         Removal("with the last wave full", balance=balance),
         ("waves", measured, "active_fraction occupancy_fill"),
         (

@@ -255,12 +255,12 @@ def _stride(k: Kernel) -> float:
 def _tall_block(k: Kernel, where: str) -> str:
     """What to say of a block so narrow in x that a row of it does not fill a sector with words; ""
     for all others, and where the compiler lays out the lanes."""
-    x, y, _ = k.launch.block
-    rows = min(WARP, k.launch.threads_per_block) // x if x else 0
+    x, y, _ = k.block
+    rows = min(WARP, k.threads) // x
     written = k.language
     if x * _launch.WORD >= SECTOR_BYTES or y < 2 or rows < 2 or written not in ("cuda", "numba"):
         return ""
-    better = max(2, k.launch.threads_per_block // WARP)
+    better = max(2, k.threads // WARP)
     return (
         f"The block is {x} × {y}: a warp's lanes lie in {rows} rows, and each row is in sectors of its own. Make x the "
         f"long side, such as 32 × {better}, and let threadIdx.x run along the contiguous dimension{where}."
@@ -276,7 +276,7 @@ def _runs(k: Kernel) -> tuple[float, bool]:
     matrix look the same as structures; a structure has few fields, each accessed once."""
     runs: dict[str, dict[int, float]] = {}
     walked: dict[str, float] = {}
-    warps = k.launch.blocks * math.ceil(k.launch.threads_per_block / WARP)
+    warps = k.warps
     total = 0.0
     for row in k.instructions:
         sectors = row.counters.get("l2_sectors", 0.0)
@@ -314,7 +314,7 @@ def _more_warps(k: Kernel) -> float:
     lanes fill a tile in shared memory, which is the whole block's, nor where they follow indices."""
     waves, hits = k["waves"], k["l1_hit_rate"] or 0.0
     excess = k["global_sector_excess"] or 0.0
-    warps = k.launch.blocks * math.ceil(k.launch.threads_per_block / WARP)
+    warps = k.warps
     accesses = k.executed("global") or 0.0
     walks = accesses >= WALK.value * warps and min(excess, hits) >= _launch.MOST
     tile = k.executed("shared", "copy")

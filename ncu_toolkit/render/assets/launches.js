@@ -18,6 +18,7 @@
     return decimals > 0 ? rounded.toFixed(decimals) : count(rounded);
   }
   function duration(us) {
+    if (!us) return "n/a";
     const [factor, unit] = [[1e6, "s"], [1e3, "ms"], [1, "µs"]].find(([least]) => us >= least * 0.9995) || [1e-3, "ns"];
     return `${digits(us / factor)}${thin}${unit}`;
   }
