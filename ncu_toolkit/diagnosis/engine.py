@@ -22,7 +22,15 @@ from ncu_toolkit.diagnosis.rules import (
     unknown,
 )
 from ncu_toolkit.diagnosis.thresholds import BUSY, FILLED, NEAR, SATURATED, STALL, Threshold
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
+from ncu_toolkit.model import (
+    Diagnosis,
+    Evidence,
+    Finding,
+    Headroom,
+    NoFinding,
+    Presence,
+    Profile,
+)
 from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.sass import attribution
 
@@ -33,6 +41,8 @@ RESIDUAL: Final = 0.02
 #: Every byte that a kernel needs passes between L2 and an SM once at least; what is counted there
 #: was never less than the compulsory bytes in 255 recorded launches. Twentieth for rounding.
 NEEDED: Final = 0.95
+#: Parts of the most that can be which are tried where the report's own value cannot be.
+TRIED: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def diagnose(profile: Profile) -> Diagnosis:
@@ -70,9 +80,10 @@ def diagnose(profile: Profile) -> Diagnosis:
     findings = [_as_sure_as(finding, k) for finding in findings]
     untested = sum(each.outcome == "abstained" for each in considered)
     findings = [_for_caller(f, profile) for f in _headed(ranked(findings), k, untested)]
+    doubted = _rests_on_impossible(profile, findings[0])
     return Diagnosis(
         tuple(
-            _questioned(assumed(profile, _bounded(_stated(finding), k.model)), profile)
+            _questioned(assumed(profile, _bounded(_stated(finding), k.model)), profile, doubted)
             for finding in findings
         ),
         tuple(each for each in considered if each.bottleneck != findings[0].bottleneck),
@@ -252,15 +263,46 @@ def _lowered(finding: Finding) -> Finding:
     return replace(finding, confidence="medium" if finding.confidence == "high" else "low")
 
 
-def _questioned(finding: Finding, profile: Profile) -> Finding:
-    """A finding one step less sure where figures that do not fit together are its evidence. All
-    findings rest on the duration, and on the launch as a whole."""
+def _questioned(finding: Finding, profile: Profile, doubted: bool) -> Finding:
+    """A finding one step less sure where figures that cannot be true are its evidence, or where it
+    is `doubted`. All findings rest on the duration, and on the launch as a whole."""
+    if finding.bottleneck == unknown.ID:
+        return finding
     used = {name for fact in finding.evidence for name in figures.origins(fact.metric)}
     for sentence, names in profile.contradictions.items():
-        if not names or "duration" in names or used & set(names):
-            said = f"{finding.summary} This is less certain, because its evidence is contradictory: {sentence}."
+        absent = doubted and any(map(_impossible(profile).__contains__, names))
+        if not names or absent or "duration" in names or used & set(names):
+            said = f"{finding.summary} This is less certain, because figures cannot be true: {sentence}."
             return replace(_lowered(finding), summary=said)
     return finding
+
+
+def _impossible(profile: Profile) -> tuple[str, ...]:
+    """Metrics whose values cannot be, so that the profile has none."""
+    readings = profile.readings.items()
+    return tuple(n for n, each in readings if each.presence is Presence.UNDEFINED)
+
+
+def _rests_on_impossible(profile: Profile, first: Finding) -> bool:
+    """Whether the verdict could be another if the metrics whose values cannot be had others: values
+    from 0 to the most that can be are tried. Where that is not known it could."""
+    unknown = [profile.reading(name) for name in _impossible(profile)]
+    most = {"fraction": 1.0, "lanes": 32.0, "sectors": profile.value("l2_sectors")}
+    if not all(map(most.get, (each.unit for each in unknown))):
+        return True
+    for part in TRIED if unknown else ():
+        assumed_ = {
+            each.name: replace(
+                each, value=part * (most[each.unit] or 0.0), presence=Presence.PRESENT
+            )
+            for each in unknown
+        }
+        other = diagnose(replace(profile, readings={**profile.readings, **assumed_})).primary
+        if (other.bottleneck, other.good) != (first.bottleneck, first.good) or (
+            abs(other.saved - first.saved) > time_model.ACCURACY
+        ):
+            return True
+    return False
 
 
 def _contradictory(profile: Profile) -> list[str]:

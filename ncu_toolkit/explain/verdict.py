@@ -32,7 +32,16 @@ from ncu_toolkit.document.card import (
 )
 from ncu_toolkit.explain import sections
 from ncu_toolkit.explain.sections import Use, resource_name
-from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
+from ncu_toolkit.model import (
+    NOT_MEASURED,
+    Diagnosis,
+    Finding,
+    Instruction,
+    Launch,
+    Location,
+    Profile,
+    finite,
+)
 from ncu_toolkit.model.profile import Advice, shown_step
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
@@ -196,7 +205,7 @@ def _state(profile: Profile, finding: Finding) -> State:
 
 def _title(state: State, finding: Finding, workload: str = "") -> str:
     if state == "incomplete":
-        return "Incomplete launch"
+        return "Not measured" if NOT_MEASURED in finding.summary else "Incomplete launch"
     if state == "together":
         return f"A {workload} profiled as one"
     if state == "unknown":
@@ -502,7 +511,7 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
     if profile.contradictions:
         first, *others = profile.contradictions
         more = f" (and {len(others)} more)" if others else ""
-        return f"The report contradicts itself: {visible(first, CODE)}{more}."
+        return f"Figures of this launch cannot be true: {visible(first, CODE)}{more}."
     used = engine.believed(profile)
     if used is not profile:
         return "".join(engine.notes_on_needs(profile, used))
