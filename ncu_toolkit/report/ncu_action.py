@@ -161,9 +161,7 @@ def profile_of(
         contradictions={**contradictions, **own},
         timeline=tuple(_timeline(metrics, readings["duration"].value)),
     )
-    foreign = next(
-        (check.problem for check in own_check(metrics.value, profile) if check.problem), ""
-    )
+    foreign = next(iter(integrity.contradictions(own_check(metrics.value, profile))), "")
     return not_measured(profile, foreign) if foreign else profile
 
 
