@@ -42,6 +42,10 @@ RELATIONS: Final[Mapping[str, str]] = {
     "grid and block = their products": "grid, block and number of threads are of one launch",
     "waves = grid / (limit × SMs)": "the waves fit the grid, the block limits and the SMs",
     "total = sum over instructions": "counts by instruction and their total are of one launch",
+    integrity.OWN: "the counters are not another launch's: replay passes, counts of patched code, and "
+    "one instruction or more for each warp",
+    "figures are possible": "no figure is negative, no number, or a share far above 100 %",
+    "counts are possible": "no count by instruction is negative or no number",
     "samples = sum over stall reasons": "PC samples by stall reason and their number are of one launch",
     "lanes ≤ 32 × warps": "an instruction's counts of threads and warps fit together",
     "not issued ≤ all samples": "an instruction's two tables of samples fit together",

@@ -4,7 +4,7 @@ to see how things grow."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 import recorded
@@ -71,13 +71,13 @@ def nameless_launch() -> bytes:
     return bytes(data)
 
 
-def many_launches(count: int, kinds: int = 1) -> bytes:
+def many_launches(count: int, kinds: int = 1, *, alike: bool = False) -> bytes:
     """A whole report of `count` launches: the recording's first one without its per-instruction
     tables, again and again under new call numbers.
 
-    They bear the names of `kinds` kernels by turns. Figures are the same for all: a report of so
-    many launches of a real program is nowhere to be had, and how long reading and showing take
-    depends on how many there are, not on what they say."""
+    They bear the names of `kinds` kernels by turns. Figures are the same for all, but for one of each
+    kernel unless `alike`: a report of so many launches of a real program is nowhere to be had, and
+    how long reading and showing take depends on how many there are, not on what they say."""
     whole = first_launches(1)
     frame = framing.parse(whole)
     block = next(block for block in frame.blocks if block.results)
@@ -93,7 +93,8 @@ def many_launches(count: int, kinds: int = 1) -> bytes:
     plain_header = without(block.header, lambda number, value: number in (4, _PAYLOAD))
     first_header = without(block.header, lambda number, value: number == _PAYLOAD)
     pieces = [whole[: block.offset]]
-    named = [_renamed(light, b"_%d" % kind if kind else b"") for kind in range(kinds)]
+    own = [light if alike else _figure(frame, light, kind) for kind in range(kinds)]
+    named = [_renamed(own[kind], b"_%d" % kind if kind else b"") for kind in range(kinds)]
     for index in range(count):
         result = named[index % kinds] + varint(_CALL << 3) + varint(1000 + index, width=4)
         payload = struct.pack("<I", len(result)) + result
@@ -107,6 +108,22 @@ def many_launches(count: int, kinds: int = 1) -> bytes:
     # the one source's table of functions knows the first name only; without a table every launch
     # fits it
     return made if kinds == 1 else _with_sources(made, _without_functions)
+
+
+def _figure(frame: framing.Framing, message: bytes, value: int) -> bytes:
+    """A launch's message with another value of a counter that no verdict rests on."""
+    at = messages.metric_names(frame).index(b"lts__t_sectors_op_red.sum")
+    head = varint(1 << 3) + varint(at)
+    new = _field(messages.RESULT_METRIC, head + _field(_VALUE, struct.pack("<cd", b"\x19", value)))
+
+    def wanted(number: int, metric: int | bytes) -> bool:
+        return (
+            number == messages.RESULT_METRIC
+            and isinstance(metric, bytes)
+            and metric.startswith(head)
+        )
+
+    return without(message, wanted) + new if value else message
 
 
 def _renamed(message: bytes, suffix: bytes) -> bytes:
@@ -318,3 +335,42 @@ def with_texts(data: bytes, replace: Callable[[bytes], bytes | None]) -> bytes:
         pieces += [struct.pack("<I", len(header)), header, payload]
         at = block.results[-1][0] + block.results[-1][1]
     return b"".join([*pieces, data[at:]])
+
+
+#: What becomes of a field of a metric: its number, its own bytes, and its value.
+Change = Callable[[int, bytes, int | bytes], bytes]
+
+
+def planted(data: bytes, values: Mapping[str, float | str]) -> bytes:
+    """The report with other values of some metrics, by the profiler's names, in every launch."""
+
+    def put(value: float | str) -> Change:
+        text = isinstance(value, str)
+        new = (
+            _field(1, value.encode())
+            if isinstance(value, str)
+            else struct.pack("<cd", b"\x19", value)
+        )
+        assert text or len(new) == 9
+        return lambda number, raw, _: _field(_VALUE, new) if number == _VALUE else raw
+
+    return changed(data, {name: put(value) for name, value in values.items()})
+
+
+def changed(data: bytes, changes: Mapping[str, Change]) -> bytes:
+    """The report with the fields of some metrics changed in every launch."""
+    names = enumerate(messages.metric_names(framing.parse(data)))
+    wanted = {at: changes[name.decode()] for at, name in names if name.decode() in changes}
+
+    def change(message: bytes) -> bytes:
+        return b"".join(map(_changed, *zip(*raw_fields(message), strict=True)))
+
+    def _changed(number: int, raw: bytes, metric: int | bytes) -> bytes:
+        if number != messages.RESULT_METRIC or not isinstance(metric, bytes):
+            return raw
+        parts = list(raw_fields(metric))
+        index = next(value for at, _, value in parts if at == 1)
+        made = wanted.get(index) if isinstance(index, int) else None
+        return _field(number, b"".join(made(*part) for part in parts)) if made else raw
+
+    return _with_results(data, change)

@@ -18,11 +18,10 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ncu_toolkit.core import cache, patterns, shares, units, workers
+from ncu_toolkit.core import cache, patterns, shares, workers
 from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
-from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
+from ncu_toolkit.model import Diagnosis, Frame, Origin, Profile
 from ncu_toolkit.model.profile import Extents
 from ncu_toolkit.report import messages, ncu_action, reader
 from ncu_toolkit.report.reader import partly
@@ -76,10 +75,6 @@ class LaunchResult:
     needed_bytes: float | None = None
     """Compulsory bytes and operations, as they were given (`--needs`)."""
     needed_flops: float | None = None
-    unread: tuple[str, ...] = ()
-    """Counters of a complete launch that cannot be 0 or NaN, and are."""
-    above: tuple[tuple[str, float], ...] = ()
-    """Shares of a peak above all of it, which a launch has that is too short for its counters."""
     sms: int = 0
     """SMs of its GPU; 0 where the report does not say."""
     link: ChainLink | None = None
@@ -306,7 +301,7 @@ class Analysis:
     @property
     def missed(self) -> tuple[str, ...]:
         """What is known to be missing from the capture, a sentence each: launches that ncu was
-        told to leave out, collectives that were not finished, counters that were not read."""
+        told to leave out, and collectives that were not finished."""
         several = len(self.files) > 1
         found = [
             f"{file.path}: {file.left_out}" if several else file.left_out
@@ -316,17 +311,6 @@ class Analysis:
         for launch in self.launches:
             if not launch.complete and reader.is_collective(launch.kernel):
                 found.append(f"Not finished: {launch.named}: {reader.COLLECTIVE}.")
-            if launch.unread:
-                found.append(
-                    f"Not read: {', '.join(launch.unread)} of {launch.named}: 0 or not a number, which is impossible."
-                )
-        if short := [launch for launch in self.launches if launch.above]:
-            name, share = short[0].above[0]
-            more = f", and of {len(short) - 1} more like it" if len(short) > 1 else ""
-            found.append(
-                f"Above 100 %: {name}, {units.percent(share)}, of {short[0].named}{more}. "
-                "Its parts are of different passes, which differ where a kernel is this short. Profile a larger problem, or a range of launches."
-            )
         return tuple(found)
 
     @property
@@ -334,39 +318,6 @@ class Analysis:
         """Those of `Options.needs` that no launch's name matches."""
         names = {launch.kernel for launch in self.launches}
         return tuple(each for each in self.options.needs if not any(map(each.covers, names)))
-
-
-#: Counters that every launch has some of; where they are 0, they were not read.
-_ALWAYS: Final = ("sm_cycles", "instructions")
-
-
-def unread(profile: Profile) -> tuple[str, ...]:
-    """Labels of key counters that a complete launch has as 0 or not a number."""
-    return tuple(
-        REGISTRY[name].label.lower()
-        for name in _ALWAYS
-        if profile.launch.complete
-        and (
-            profile.reading(name).presence is Presence.UNDEFINED or profile.reading(name).value == 0
-        )
-    )
-
-
-#: A share of a peak above this was not measured: 10 of 1,072 real launches have one, each of less than
-#: 3 µs. Hit rates reach 1.022 in long ones.
-_ABOVE: Final = 1.05
-
-
-def above(profile: Profile) -> tuple[tuple[str, float], ...]:
-    """The shares of a peak that are above all of it, by name, of a complete launch."""
-    return tuple(
-        (REGISTRY[name].label, reading.value)
-        for name, reading in profile.readings.items()
-        if profile.launch.complete
-        and reading.unit == "fraction"
-        and reading.value is not None
-        and reading.value > _ABOVE
-    )
 
 
 def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
@@ -650,8 +601,6 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         contradictions=profile.contradictions,
         needed_bytes=context.compulsory_bytes if context else None,
         needed_flops=context.flops if context else None,
-        unread=unread(profile),
-        above=above(profile),
         sms=profile.device.sm_count,
         link=chain.link(profile),
         workload=launch.workload,

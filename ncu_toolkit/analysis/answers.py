@@ -205,7 +205,7 @@ def remarks(analysis: Analysis) -> Iterable[str]:
             first, *others = found[0].contradictions
             more = f" (and {len(others)} more)" if others else ""
             times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
-            yield f"contradictory: {_which(found[0], times)}: {visible(first)}{more}. The verdict is less certain"
+            yield f"contradictory: {_which(found[0], times)}: {visible(first)}{more}. What rests on that is less certain"
     yield from map(visible, analysis.missed)
     for each in analysis.unused_needs:
         yield f"no launch matches --needs '{visible(str(each), 80)}'"

@@ -25,6 +25,8 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.core.files import make_folder, may_be_trace, named_like_traces
 from ncu_toolkit.core.safe import slug
+from ncu_toolkit.diagnosis.rules.unknown import ALONE
+from ncu_toolkit.model import NOT_MEASURED
 from ncu_toolkit.report.reader import partly
 
 if TYPE_CHECKING:
@@ -279,8 +281,9 @@ def lacking(analysis: Analysis) -> list[str]:
     ]
     if lost := analysis.incomplete:
         first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+        do = ALONE if first.status.startswith(NOT_MEASURED) else "Record it again"
         lines.append(
-            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. Record it again{rest_of(first.file)}"
+            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. {do}{rest_of(first.file)}"
         )
     return lines
 

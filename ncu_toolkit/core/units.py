@@ -108,9 +108,9 @@ def duration(microseconds: float, digits: int = 3) -> str:
 
 def part(microseconds: float, whole: float) -> str:
     """A time of a longer one, with one unit where it is the same: `55.7 of 77.1 ms`."""
-    figure, _, unit = duration(microseconds).rpartition(THIN_SPACE)
+    figure, _, unit = duration(microseconds).rpartition(" ")
     every = duration(whole)
-    same = unit == every.rpartition(THIN_SPACE)[2]
+    same = unit == every.rpartition(" ")[2]
     return f"{figure if same else duration(microseconds)} of {every}"
 
 

@@ -3,7 +3,7 @@
 Runs every rule. What a profile shows is ranked by predicted time saved and always has a verdict;
 what code alone shows is ranked by how certain it is."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,8 +21,24 @@ from ncu_toolkit.diagnosis.rules import (
     load_rules,
     unknown,
 )
-from ncu_toolkit.diagnosis.thresholds import BUSY, FILLED, NEAR, SATURATED, STALL, Threshold
-from ncu_toolkit.model import Diagnosis, Evidence, Finding, Headroom, NoFinding, Profile
+from ncu_toolkit.diagnosis.thresholds import (
+    BUSY,
+    FILLED,
+    NEAR,
+    SATURATED,
+    STALL,
+    WEAK_STALL,
+    Threshold,
+)
+from ncu_toolkit.model import (
+    Diagnosis,
+    Evidence,
+    Finding,
+    Headroom,
+    NoFinding,
+    Presence,
+    Profile,
+)
 from ncu_toolkit.model.profile import Advice
 from ncu_toolkit.sass import attribution
 
@@ -33,6 +49,11 @@ RESIDUAL: Final = 0.02
 #: Every byte that a kernel needs passes between L2 and an SM once at least; what is counted there
 #: was never less than the compulsory bytes in 255 recorded launches. Twentieth for rounding.
 NEEDED: Final = 0.95
+#: What a cause that was not judged can take, over what the first one saves, from which on it may be the
+#: larger one: gains are known to a quarter.
+AS_MUCH: Final = 0.75
+#: Parts of the most that can be which are tried where the report's own value cannot be.
+TRIED: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def diagnose(profile: Profile) -> Diagnosis:
@@ -67,12 +88,15 @@ def diagnose(profile: Profile) -> Diagnosis:
         for finding in findings
     ):
         findings = [_outranked(finding) if finding.good else finding for finding in findings]
-    findings = [_as_sure_as(finding, k) for finding in findings]
+    skipped = [each.bottleneck for each in considered if each.outcome == "abstained"]
+    findings = [_as_sure_as(finding, k, skipped) for finding in findings]
     untested = sum(each.outcome == "abstained" for each in considered)
     findings = [_for_caller(f, profile) for f in _headed(ranked(findings), k, untested)]
+    findings[0] = _beside(findings[0], rivals(findings[0], k, skipped), profile)
+    doubted = _rests_on_impossible(profile, findings[0])
     return Diagnosis(
         tuple(
-            _questioned(assumed(profile, _bounded(_stated(finding), k.model)), profile)
+            _questioned(assumed(profile, _bounded(_stated(finding), k.model)), profile, doubted)
             for finding in findings
         ),
         tuple(each for each in considered if each.bottleneck != findings[0].bottleneck),
@@ -125,7 +149,7 @@ def _headed(findings: list[Finding], k: Kernel, untested: int) -> list[Finding]:
     near = nearest(k, untested)
     if near is None:
         return findings or [unknown.verdict(Kernel(k.profile, k.model, unknown.ID))]
-    near = _as_sure_as(near, k)
+    near = _as_sure_as(near, k, ())
     # A roof that a rule found says more than the nearest one, unless that one is full.
     roofs = [f for f in findings if f.bottleneck == near.bottleneck]
     if near.confidence == "low":
@@ -198,10 +222,43 @@ def _stated(finding: Finding) -> Finding:
     return replace(finding, evidence=evidence)
 
 
-def _as_sure_as(finding: Finding, k: Kernel) -> Finding:
+def rivals(finding: Finding, k: Kernel, skipped: Iterable[str]) -> tuple[str, ...]:
+    """Rules that were `skipped` for want of sections and could take as much as a finding, if all
+    waiting that shows as theirs were (`Rule.COSTS`). None beside a cause that the launch's shape or
+    its code shows.
+
+    Of 1,071 verdicts called clear in reports thinned by one section 45 were none of the whole
+    report's clear causes; with this 4 are, and 287 right ones are called likely. Whole reports keep
+    their words."""
+    rule = load_rules()[finding.bottleneck]
+    if rule.FROM_SHAPE or _specificity(finding) is Specificity.BUILD:
+        return ()
+    if not k.model.stalls or not sections_to_collect(k.profile):
+        return ()
+    least = max(AS_MUCH * _weight(finding), WEAK_STALL.value)
+
+    def could_take(name: str) -> float:
+        kinds, reasons = load_rules()[name].COSTS
+        return k.waiting_for(kinds, *reasons) if kinds else k.model.waiting(*reasons)
+
+    return tuple(name for name in skipped if could_take(name) >= least)
+
+
+def _beside(finding: Finding, others: Sequence[str], profile: Profile) -> Finding:
+    """A finding with the causes that could not be judged and may be larger."""
+    if not others:
+        return finding
+    named = " and ".join(figures.small(load_rules()[name].TITLE) for name in others[:2])
+    more = f" and {len(others) - 2} more" if len(others) > 2 else ""
+    lacks = ", ".join(sections_to_collect(profile))
+    said = f"{finding.summary} Not judged, and perhaps larger: {named}{more}. Collect {lacks}."
+    return replace(finding, summary=said)
+
+
+def _as_sure_as(finding: Finding, k: Kernel, skipped: Sequence[str]) -> Finding:
     """A finding as sure as the report allows, the one place where a rule's own word is lowered for
     that: a step for each thing that would confirm it and is not there (`Rule.CONFIRMED_BY`), and
-    never "high" where it explains less than a FIFTH of the time.
+    never "high" where it explains less than a FIFTH of the time, or has `rivals`.
 
     docs/calibration.md has how often each word was right."""
     absent = [
@@ -212,7 +269,9 @@ def _as_sure_as(finding: Finding, k: Kernel) -> Finding:
     for _ in absent:
         finding = _lowered(finding)
     small = not finding.good and finding.speedup is not None and finding.saved < FIFTH.value
-    return _lowered(finding) if small and finding.confidence == "high" else finding
+    if finding.confidence == "high" and (small or rivals(finding, k, skipped)):
+        return _lowered(finding)
+    return finding
 
 
 def _roof_first(findings: list[Finding], k: Kernel) -> list[Finding]:
@@ -252,15 +311,46 @@ def _lowered(finding: Finding) -> Finding:
     return replace(finding, confidence="medium" if finding.confidence == "high" else "low")
 
 
-def _questioned(finding: Finding, profile: Profile) -> Finding:
-    """A finding one step less sure where figures that do not fit together are its evidence. All
-    findings rest on the duration, and on the launch as a whole."""
+def _questioned(finding: Finding, profile: Profile, doubted: bool) -> Finding:
+    """A finding one step less sure where figures that cannot be true are its evidence, or where it
+    is `doubted`. All findings rest on the duration, and on the launch as a whole."""
+    if finding.bottleneck == unknown.ID:
+        return finding
     used = {name for fact in finding.evidence for name in figures.origins(fact.metric)}
     for sentence, names in profile.contradictions.items():
-        if not names or "duration" in names or used & set(names):
-            said = f"{finding.summary} This is less certain, because its evidence is contradictory: {sentence}."
+        absent = doubted and any(map(_impossible(profile).__contains__, names))
+        if not names or absent or "duration" in names or used & set(names):
+            said = f"{finding.summary} This is less certain, because figures cannot be true: {sentence}."
             return replace(_lowered(finding), summary=said)
     return finding
+
+
+def _impossible(profile: Profile) -> tuple[str, ...]:
+    """Metrics whose values cannot be, so that the profile has none."""
+    readings = profile.readings.items()
+    return tuple(n for n, each in readings if each.presence is Presence.UNDEFINED)
+
+
+def _rests_on_impossible(profile: Profile, first: Finding) -> bool:
+    """Whether the verdict could be another if the metrics whose values cannot be had others: values
+    from 0 to the most that can be are tried. Where that is not known it could."""
+    unknown = [profile.reading(name) for name in _impossible(profile)]
+    most = {"fraction": 1.0, "lanes": 32.0, "sectors": profile.value("l2_sectors")}
+    if not all(map(most.get, (each.unit for each in unknown))):
+        return True
+    for part in TRIED if unknown else ():
+        assumed_ = {
+            each.name: replace(
+                each, value=part * (most[each.unit] or 0.0), presence=Presence.PRESENT
+            )
+            for each in unknown
+        }
+        other = diagnose(replace(profile, readings={**profile.readings, **assumed_})).primary
+        if (other.bottleneck, other.good) != (first.bottleneck, first.good) or (
+            abs(other.saved - first.saved) > time_model.ACCURACY
+        ):
+            return True
+    return False
 
 
 def _contradictory(profile: Profile) -> list[str]:

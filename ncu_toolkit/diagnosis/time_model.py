@@ -160,7 +160,7 @@ class Prediction:
 
 
 #: Stalls that come with every instruction issued, so that they go when instructions go.
-_PER_INSTRUCTION: Final = (
+PER_INSTRUCTION: Final = (
     "selected", "not_selected", "wait", "math_pipe_throttle", "dispatch_stall",
     "branch_resolving", "no_instruction", "imc_miss", "misc",
 )  # fmt: skip
@@ -360,7 +360,7 @@ class TimeModel:
         """What stays of each stall reason: the removal's part, less queues at a relieved unit."""
         kept = {
             reason: removal.stalls.get(
-                reason, removal.instructions if reason in _PER_INSTRUCTION else 1.0
+                reason, removal.instructions if reason in PER_INSTRUCTION else 1.0
             )
             for reason in self.stalls
         }
@@ -431,9 +431,7 @@ class TimeModel:
         fewer = units.percent(1 - removal.instructions) if removal.instructions < 1 else ""
         if self.stalls:
             kept, left = self._kept(removal), self._left(removal)
-            with_each = [
-                r for r in self.stalls if r in _PER_INSTRUCTION and r not in removal.stalls
-            ]
+            with_each = [r for r in self.stalls if r in PER_INSTRUCTION and r not in removal.stalls]
             named = [reason for reason in self.stalls if reason not in with_each]
             told = [reason for reason in named if self.stalls[reason] - left[reason] >= 0.005]
             lines += [

@@ -32,7 +32,16 @@ from ncu_toolkit.document.card import (
 )
 from ncu_toolkit.explain import sections
 from ncu_toolkit.explain.sections import Use, resource_name
-from ncu_toolkit.model import Diagnosis, Finding, Instruction, Launch, Location, Profile, finite
+from ncu_toolkit.model import (
+    NOT_MEASURED,
+    Diagnosis,
+    Finding,
+    Instruction,
+    Launch,
+    Location,
+    Profile,
+    finite,
+)
 from ncu_toolkit.model.profile import Advice, Extents, shown_step
 from ncu_toolkit.report.ncu_source import DECODED_SINCE
 from ncu_toolkit.sass import attribution
@@ -198,7 +207,7 @@ def _state(profile: Profile, finding: Finding) -> State:
 
 def _title(state: State, finding: Finding, workload: str = "") -> str:
     if state == "incomplete":
-        return "Incomplete launch"
+        return "Not measured" if NOT_MEASURED in finding.summary else "Incomplete launch"
     if state == "together":
         return f"A {workload} profiled as one"
     if state == "unknown":
@@ -524,7 +533,7 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
     if profile.contradictions:
         first, *others = profile.contradictions
         more = f" (and {len(others)} more)" if others else ""
-        return f"The report contradicts itself: {visible(first, CODE)}{more}."
+        return f"Figures of this launch cannot be true: {visible(first, CODE)}{more}."
     used = engine.believed(profile)
     if used is not profile:
         return "".join(engine.notes_on_needs(profile, used))

@@ -1,6 +1,7 @@
 """The values that flow between stages, frozen: report file -> Profile -> Diagnosis -> view."""
 
 from ncu_toolkit.model.profile import (
+    NOT_MEASURED,
     SCHEMA_VERSION,
     Comparison,
     Context,
@@ -29,7 +30,7 @@ from ncu_toolkit.model.profile import (
 from ncu_toolkit.model.timing import Timing
 
 __all__ = [
-    "SCHEMA_VERSION", "Comparison", "Context", "Device", "Diagnosis", "Evidence", "Finding",
+    "NOT_MEASURED", "SCHEMA_VERSION", "Comparison", "Context", "Device", "Diagnosis", "Evidence", "Finding",
     "Frame", "Headroom", "Instruction", "InstructionMix", "Launch", "Location", "MachineCode",
     "NoFinding", "Origin", "Presence", "Profile", "Reading", "RuleMessage", "Series",
     "StallStack", "Timing", "finite", "matches_opcode",

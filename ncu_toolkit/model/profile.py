@@ -12,6 +12,9 @@ from typing import Final, Literal, Protocol, Self
 
 SCHEMA_VERSION = 1
 
+#: How the status of a launch begins whose counters are not its own.
+NOT_MEASURED: Final = "not measured"
+
 
 class Presence(enum.StrEnum):
     """The states a metric can be in. Zero is `PRESENT` with value 0."""
@@ -20,7 +23,7 @@ class Presence(enum.StrEnum):
     NOT_COLLECTED = "not collected"
     NOT_AVAILABLE = "not available on this architecture"
     UNDEFINED = "undefined"
-    """Collected, but the profiler's value is NaN or infinite (for example a ratio over zero)."""
+    """Collected, but the profiler's value cannot be: no number, negative, a share far above 1."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import math
 import operator
 import os
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -119,6 +120,15 @@ def _reason(error: OSError | InputProblem) -> str:
 
 #: Largest relative deviation of a relation that holds. Real launches stay below 5e-16.
 _EXACT: Final = 1e-9
+#: The relation of counters to the launch that they are given for; without it there is no verdict.
+OWN: Final = "the counters are the launch's own"
+#: How far two ways to count a launch's instructions may differ (ncu_action.own_check).
+TWICE: Final = 2.0
+#: Fewest counters of the hardware by which two launches are compared: 8 equal ones, times and cycles
+#: among them, are no chance. Of 2,222 launches no two have all alike.
+ALIKE: Final = 8
+#: Counts are 64-bit: a larger one is a negative one that overflowed.
+LARGEST: Final = 2.0**63
 #: Newest ncu (year, number) whose messages are known: the format may change after it.
 KNOWN: Final = (2026, 3)
 
@@ -175,6 +185,8 @@ class Inspection:
     damage: str = ""
     missing: str = ""
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    copies: Mapping[int, str] = field(default_factory=dict)
+    """By launch in file order, whose counters it has in place of its own."""
 
 
 def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "") -> Inspection:
@@ -190,6 +202,8 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
     present: dict[int, Cubin | None] = {}
     named: set[int] = set()
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
+    copies: dict[int, str] = {}
+    counted: dict[bytes, tuple[int, messages.Identity]] = {}
     try:
         names = messages.metric_names(frame)
         devices = messages.devices(frame)
@@ -224,9 +238,37 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
             checks += order.checks(index, messages.process(block), who)
         if broken := contradictions(checks):
             found[index] = broken
+        if counters := _counters(figures):
+            first, of = counted.setdefault(counters, (index, who))
+            if (of.mangled, of.grid, of.block) != (who.mangled, who.grid, who.block):
+                copies[index] = (
+                    f"they are those of launch {first}, another kernel or grid, to the last digit"
+                )
     unused = bool(named and present.keys() - named)
     return Inspection(
-        "" if newer else "; ".join(damage[:1]), _missing(frame, version, unused), found
+        "" if newer else "; ".join(damage[:1]), _missing(frame, version, unused), found, copies
+    )
+
+
+def _counters(figures: Mapping[bytes, float]) -> bytes:
+    """A digest of a launch's counters of the hardware; empty where it has fewer than ALIKE that
+    differ."""
+    names = _by_hardware(tuple(figures))
+    values = [figures[name] for name in names]
+    if len({value for value in values if value}) < ALIKE:
+        return b""
+    return hashlib.blake2b(struct.pack(f"<{len(values)}d", *values), digest_size=16).digest()
+
+
+@lru_cache(maxsize=16)
+def _by_hardware(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Those of some names that are counters of the hardware, in order."""
+    texts = sorted(name.decode(errors="replace") for name in names)
+    return tuple(
+        name.encode()
+        for name in texts
+        if name.startswith(registry.BY_HARDWARE)
+        and not any(part in name for part in registry.NOT_BY_HARDWARE)
     )
 
 

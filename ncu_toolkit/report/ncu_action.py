@@ -128,7 +128,8 @@ def profile_of(
     code: CodeTexts | None,
     contradictions: Mapping[str, tuple[str, ...]],
 ) -> model.Profile:
-    """A launch as a Profile. Contradictions of its instruction table are added to those given."""
+    """A launch as a Profile. Contradictions of its instruction table and its figures are added to
+    those given; where its counters are not its own, it has none."""
     metrics = Metrics(action)
     device = _device(metrics)
     readings = _readings(metrics.value, device.cc, _workload(action))
@@ -143,27 +144,81 @@ def profile_of(
         decodes = device.cc >= ncu_source.DECODED_SINCE
         table, checks = ncu_source.instructions(metrics, code, origin.action_index, decodes=decodes)
         sources = code.sources(action, origin.action_index)
-    own = integrity.contradictions([*checks, *clock_check(readings)])
-    return model.Profile(
+    mix = ncu_source.mix(metrics, table)
+    checks = [*checks, *metrics.checks, *clock_check(readings)]
+    if launch.complete:
+        checks += _possible_check(readings, metrics, origin.ncu_version)
+    own = integrity.contradictions(checks)
+    profile = model.Profile(
         origin=origin,
         device=device,
         launch=launch,
         readings=readings,
         stalls=_stalls(readings),
-        mix=ncu_source.mix(metrics, table),
+        mix=mix,
         instructions=table,
         sources=sources,
         rules=tuple(messages_of(action)),
         contradictions={**contradictions, **own},
         timeline=tuple(_timeline(metrics, readings["duration"].value)),
     )
+    foreign = next(iter(integrity.contradictions(own_check(metrics.value, profile))), "")
+    return not_measured(profile, foreign) if foreign else profile
+
+
+def own_check(values: Values, profile: model.Profile) -> Iterator[Check]:
+    """Check that counters of the hardware are of this launch.
+
+    Nsight Compute gave some launches the counters of an earlier one, beside counts by instruction of
+    their own: 3 kernels of 0.03, 1.2 and 390 ms all with 1.22 ms. It then ran no replay pass for
+    them. In 2,059 launches of 567 other reports the counts of patched code are 0.94 to 1.48 of the
+    hardware's (kernels that spin differ most), and each warp executes 2 instructions or more."""
+    launch, passes = profile.launch, profile.value("passes")
+    if not launch.single:
+        return
+    if passes is not None:
+        name = registry.REGISTRY["passes"].ncu[0]
+        yield Check(integrity.OWN, (), "" if passes else f"ncu counted in no pass ({name} is 0)")
+    total, counted = values(registry.SOURCE_METRICS["executed"][0]), profile.value("instructions")
+    if total is not None and math.isfinite(total.number) and counted:
+        fits = 1 / integrity.TWICE <= total.number / counted <= integrity.TWICE
+        problem = (
+            f"patched code counted {total.number:.4g} instructions, and the hardware {counted:.4g}"
+        )
+        yield Check(integrity.OWN, (), "" if fits else problem)
+    if counted:
+        warps = launch.blocks * math.ceil(launch.threads_per_block / 32)
+        problem = f"{counted:.4g} instructions are less than one for each of its {warps} warps"
+        yield Check(integrity.OWN, (), "" if counted >= warps else problem)
+
+
+def not_measured(profile: model.Profile, why: str) -> model.Profile:
+    """The launch without its counters, which are not its own."""
+    status = f"{model.NOT_MEASURED}: its counters are not its own, as {why}"
+    readings = {
+        name: replace(reading, value=None, presence=model.Presence.UNDEFINED)
+        if reading.value is not None
+        and not registry.REGISTRY[name].ncu[0].startswith(registry.OF_A_LAUNCH)
+        else reading
+        for name, reading in profile.readings.items()
+    }
+    launch = replace(profile.launch, status=status)
+    return replace(
+        profile,
+        launch=launch,
+        readings=readings,
+        stalls=None,
+        rules=(),
+        timeline=(),
+        contradictions={},
+    )
 
 
 def numbers(action: Any) -> dict[str, Value]:
     """Every number that the launch has, by the profiler's own names."""
     metrics = Metrics(action)
-    found = ((name, metrics.value(name)) for name in sorted(metrics.names))
-    return {name: value for name, value in found if value is not None}
+    names = (n for n in sorted(metrics.names) if not isinstance(metrics.get(n).value(), str))
+    return {name: value for name in names if (value := metrics.value(name)) is not None}
 
 
 def measured(profile: model.Profile, values: Values) -> model.Profile:
@@ -205,14 +260,15 @@ def _reading(values: Values, entry: registry.Metric, cc: tuple[int, int]) -> mod
         found = values(name)
         if found is None:
             continue
-        if not math.isfinite(found.number):
-            return model.Reading(entry.name, None, entry.unit, model.Presence.UNDEFINED)
         value = float(found.number) * _factor(entry, name, found.unit)
         if registry.over_elapsed(entry, name):
             part = _active_part(values)
             if not part:
                 continue
             value /= part
+        most = registry.MOST.get(entry.unit, integrity.LARGEST)
+        if not 0 <= value <= most or (not value and entry.name in registry.NEVER_ZERO):
+            return model.Reading(entry.name, None, entry.unit, model.Presence.UNDEFINED)
         return model.Reading(entry.name, value, entry.unit, model.Presence.PRESENT)
     had = cc == (0, 0) or entry.available_on(cc)
     presence = model.Presence.NOT_COLLECTED if had else model.Presence.NOT_AVAILABLE
@@ -224,7 +280,8 @@ def _active_part(values: Values) -> float | None:
 
     def first(short: str) -> float | None:
         found = map(values, registry.REGISTRY[short].ncu)
-        return next((value.number for value in found if value is not None and value.number), None)
+        numbers = (value.number for value in found if value is not None)
+        return next((n for n in numbers if 0 < n < integrity.LARGEST), None)
 
     active, elapsed = first("sm_active_cycles"), first("sm_cycles")
     return min(1.0, active / elapsed) if active and elapsed else None
@@ -265,6 +322,31 @@ def clock_check(readings: Mapping[str, model.Reading]) -> Iterator[Check]:
         problem = f"the time is {units.duration(time)}, and {takes}"
         fits = 0.5 < time / expected < 2
         yield Check("time = cycles / clock", ("duration",), "" if fits else problem)
+
+
+def _possible_check(
+    readings: Mapping[str, model.Reading], metrics: Metrics, version: str
+) -> Iterator[Check]:
+    """Check that figures are numbers that they can be (`_reading`); else one line counts them."""
+    kept = sum(reading.value is not None for reading in readings.values())
+    wrong = [n for n, each in readings.items() if each.presence is model.Presence.UNDEFINED]
+    if not wrong:
+        yield Check("figures are possible", ())
+        return
+    entry = registry.REGISTRY[wrong[0]]
+    name, found = next((n, v) for n in entry.ncu if (v := metrics.value(n)) is not None)
+    raw = metrics.get(name).value()
+    shown = (
+        f"'{raw}'"
+        if isinstance(raw, str)
+        else f"{raw:.6g}{found.unit if found.unit == '%' else ''}"
+    )
+    by = f" (ncu {version})" if version else ""
+    have = "counters have" if len(wrong) > 1 else "counters has"
+    problem = (
+        f"{len(wrong)} of {kept + len(wrong)} {have} no possible value, as {name} with {shown}{by}"
+    )
+    yield Check("figures are possible", tuple(wrong), problem)
 
 
 def _launch(metrics: Metrics, readings: Mapping[str, model.Reading]) -> model.Launch:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from ncu_toolkit.core.cache import replace_file
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, InstructionMix
+from ncu_toolkit.report import integrity
 from ncu_toolkit.report.integrity import Check
 from ncu_toolkit.report.messages import UNKNOWN, Code
 
@@ -200,16 +201,18 @@ class Metrics:
         return self.action.metric_by_name(name) if name in self.names else None
 
     def value(self, name: str) -> Value | None:
-        """A metric that is a number."""
+        """A metric; NaN where its value is text."""
         found = self.get(name)
         number = None if found is None else found.value()
-        return Value(number, found.unit()) if isinstance(number, int | float) else None
+        if number is None:
+            return None
+        return Value(number if isinstance(number, int | float) else math.nan, found.unit())
 
     def integer(self, name: str) -> int | None:
-        """None where the launch does not have it as a number."""
-        found = self.get(name)
-        number = None if found is None else found.value()
-        return int(number) if isinstance(number, int | float) and math.isfinite(number) else None
+        """None where the launch does not have it as a number that a count can be."""
+        found = self.value(name)
+        counted = found is not None and 0 <= found.number < integrity.LARGEST
+        return int(found.number) if found is not None and counted else None
 
     def text(self, name: str) -> str:
         found = self.get(name)
@@ -238,10 +241,19 @@ class Metrics:
         if total == 0:
             return addresses, []
         values = list(map(_bound(found, "as_double"), range(count)))
+        if not self.can_be(name, [*values, total or 0.0]):
+            return [], []
         if total is not None:
             relation = "total = sum over instructions"
             self.checks.append(_summed(relation, name, total, sum(values), "its instructions"))
         return addresses, values
+
+    def can_be(self, name: str, counts: Sequence[float]) -> bool:
+        """Whether all counts of a table can be: finite, and neither negative nor overflown."""
+        wrong = next((n for n in counts if not 0 <= n < integrity.LARGEST), None)
+        problem = "" if wrong is None else f"{name} has a count of {wrong:.10g}, and is left out"
+        self.checks.append(Check("counts are possible", (), problem))
+        return not problem
 
     def by_address(self, short: str, *, additive: bool = True) -> dict[int, float]:
         """A source metric by address, under the newest name that the launch has for it."""
@@ -407,4 +419,6 @@ def mix(metrics: Metrics, table: Sequence[Instruction]) -> InstructionMix:
 
 def _opcode_table(metrics: Metrics, name: str) -> dict[str, int]:
     found, ids, count = metrics.instances(name)
-    return {str(ids.value(i)): int(found.value(i)) for i in range(count)}
+    counts = [found.as_double(i) for i in range(count)]
+    fit = metrics.can_be(name, counts)
+    return {str(ids.value(i)): int(n) for i, n in enumerate(counts)} if fit else {}

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -219,6 +219,7 @@ class ReportPart:
     """The report's name."""
     ncu_version: str
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]]
+    copies: Mapping[int, str] = field(default_factory=dict)
     codes: Mapping[int, messages.Code] | None = None
     """The code that each launch ran; None where instructions are not wanted."""
     stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
@@ -308,6 +309,8 @@ class ReportFile:
         nothing = "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel"
         refuse(not launches and not frame.problem, "has no launches", nothing)
         version = ncu_version_in(frame.data)
+        with contextlib.suppress(Malformed):
+            version = version or messages.unnamed_version(frame)
         inside = integrity.inspect(frame, self.sources, version)
         tables = (
             f"at offset {each.offset}, in a line table: {each.why}" for each in self._broken_tables
@@ -318,7 +321,7 @@ class ReportFile:
         report = LoadedReport(
             str(path), (), version, launches, damage, inside.missing, 0, found.source, left_out(frame)
         )  # fmt: skip
-        part = ReportPart(path.name, version, inside.contradictions)
+        part = ReportPart(path.name, version, inside.contradictions, inside.copies)
         if instructions:
             part = replace(part, codes=dict(enumerate(self.codes)))
         with contextlib.suppress(framing.Malformed):
@@ -386,9 +389,13 @@ def visit_part(
     there = [(at, action) for at, each in enumerate(ranges) for action in range(each.num_actions())]
     if len(ranges) > 1:
         # Launches are then grouped by range, not in the order in which they were written.
-        shared = _of_every_launch(part.contradictions, len(there))
+        copies = {
+            place: {f"its counters are not its own, as {why}": ()}
+            for place, why in part.copies.items()
+        }
+        shared = _of_every_launch([*part.contradictions.values(), *copies.values()], len(there))
         codes = None if part.codes is None else dict[int, messages.Code]()
-        part = ReportPart(part.file, part.ncu_version, shared, codes, span=part.span)
+        part = ReportPart(part.file, part.ncu_version, shared, codes=codes, span=part.span)
     texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder(ncu))
     with without_collector():
         for place in range(len(there)) if part.span is None else part.span:
@@ -400,6 +407,8 @@ def visit_part(
                 origin = Origin(part.file, range_index, action_index, part.ncu_version)
                 wrong = part.contradictions.get(place, {})
                 read = ncu_action.profile_of(action, origin, texts, wrong)
+                if read.launch.complete and place in part.copies:
+                    read = ncu_action.not_measured(read, part.copies[place])
                 code = read.code
                 if part.codes and not (read.instructions or read.mix.collected):
                     code = _machine_code(part.codes.get(place, UNKNOWN).text)
@@ -445,12 +454,12 @@ def _texts_folder(ncu: Any) -> Path | None:
 
 
 def _of_every_launch(
-    contradictions: Mapping[int, Mapping[str, tuple[str, ...]]], launches: int
+    contradictions: Iterable[Mapping[str, tuple[str, ...]]], launches: int
 ) -> Mapping[int, Mapping[str, tuple[str, ...]]]:
     """Contradictions of one launch, given to all launches where it is not known which one it is."""
     shared = {
         f"in a launch of this file {sentence}": names
-        for one in contradictions.values()
+        for one in contradictions
         for sentence, names in one.items()
     }
     return dict.fromkeys(range(launches), shared) if shared else {}

@@ -178,10 +178,11 @@ def test_a_launch_too_short_for_its_counters_is_named() -> None:
     """Nsight says 403 % of L1's throughput of a launch of 1.6 µs."""
     path = golden.ORIGINS / "principles-full-2.ncu-rep.xz"
     found = report_files.read(str(path), Options())
-    assert [launch.key for launch in found.launches if launch.above] == ["0.14"]
-    (said,) = [each for each in Analysis((found,)).missed if each.startswith("Above 100 %")]
-    assert "L1 throughput (roll-up), 403 %, of launch 0.14" in said
-    assert "this short" in said
+    (launch,) = [launch for launch in found.launches if launch.contradictions]
+    assert launch.key == "0.14"
+    (said,) = launch.contradictions
+    assert said.startswith("1 of ")
+    assert "l1tex__throughput.avg.pct_of_peak_sustained_active with 403.053%" in said
 
 
 def test_folders_are_searched_and_files_named_once(folder: Path) -> None:

@@ -13,11 +13,11 @@ import recorded
 import report_files
 from click.testing import CliRunner
 
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, analyze, judge, unread
+from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, analyze, judge
 from ncu_toolkit.cli import cli
 from ncu_toolkit.core.errors import EnvironmentProblem
 from ncu_toolkit.gpu import collect, program_run
-from ncu_toolkit.model import Presence, Profile, Reading
+from ncu_toolkit.model import Profile
 from ncu_toolkit.report import framing, messages, reader
 
 SHARED = recorded.ROOT.parent / "shared"
@@ -101,21 +101,6 @@ def test_every_output_says_what_was_left_out(filtered: Path, tmp_path: Path) -> 
 
 def judged(profile: Profile) -> Analysis:
     return Analysis((FileResult("f", (judge(profile, "f", Options()),)),))
-
-
-def with_reading(profile: Profile, name: str, value: float | None) -> Profile:
-    presence = Presence.UNDEFINED if value is None else Presence.PRESENT
-    reading = Reading(name, value, profile.reading(name).unit, presence)
-    return replace(profile, readings={**profile.readings, name: reading})
-
-
-@pytest.mark.parametrize("value", [0.0, None])
-def test_counters_that_no_launch_lacks_are_named(value: float | None) -> None:
-    whole = cases.build({})
-    assert judged(whole).missed == ()
-    (sentence,) = judged(with_reading(whole, "instructions", value)).missed
-    assert "warp instructions executed of launch 0.0 of f (kernel)" in sentence
-    assert unread(with_reading(whole, "fp64_pipe_active", value)) == (), "most launches have none"
 
 
 def test_a_collective_that_was_not_finished_is_named() -> None:

@@ -88,6 +88,9 @@ class Rule(Protocol):
     CONFIRMED_BY: tuple[str, ...] = ("stalls",)
     """What a report must hold beside REQUIRES for a finding to be as sure as the rule says: each of
     these that is missing makes it one step less sure. Nothing where the evidence shows the cause itself."""
+    COSTS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """Kinds of instructions (none for any) and stall reasons of the waiting that it can take: what it
+    could save at most in a report that lacks the counters to judge it."""
     WHOLE_JOB: bool = False
     """Whether its saving is of all launches that share a job, not of the launch that has it."""
     LIMIT: Literal["memory", "compute", "latency"] = "latency"
@@ -119,7 +122,7 @@ class Rule(Protocol):
 
 
 _DECLARED: Final = (
-    "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "WHOLE_JOB",
+    "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "COSTS", "WHOLE_JOB",
     "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
 )  # fmt: skip
 

@@ -42,6 +42,7 @@ from ncu_toolkit.sass.opcodes import BULK
 TITLE: Final = "Waiting for asynchronous copies"
 REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("dram_utilization",)
+COSTS: Final = (("copy",), ("long_scoreboard", "barrier", "sleeping"))
 NCU: Final = (("CPIStall", "long scoreboard"), ("CPIStall", "barrier"))
 CODE_RANK: Final = 6
 #: Part of a loop's arithmetic below which nothing worth the name lies between issuing a copy and

@@ -35,7 +35,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, cycles, evidence, memory, place
 from ncu_toolkit.diagnosis.thresholds import BUSY, Threshold
-from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.diagnosis.time_model import PER_INSTRUCTION, RESOURCES
 from ncu_toolkit.model import Evidence, Finding
 from ncu_toolkit.sass import attribution
 
@@ -43,6 +43,7 @@ TITLE: Final = "Integer arithmetic"
 LIMIT: Final = "compute"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("alu_pipe_active", "fmaheavy_pipe_active", "issue_active", "stalls")
+COSTS: Final = (("integer",), PER_INSTRUCTION)
 NCU: Final = (("CPIStall", "math pipe throttle"),)
 CODE_RANK: Final = 12
 MANY: Final = Threshold(0.5, "more integer instructions than all others together")

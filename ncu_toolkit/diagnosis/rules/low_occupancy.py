@@ -55,6 +55,7 @@ OPTIONAL: Final = (
     "stalls", "issue_active", "block_limit_registers", "block_limit_shared", "block_limit_warps",
     "block_limit_blocks",
 )  # fmt: skip
+COSTS: Final = ((), HIDDEN_BY_WARPS)
 NCU: Final = (("TheoreticalOccupancy", ""), ("AchievedOccupancy", ""), ("SOLBottleneck", "latency"))
 CODE_RANK: Final = 14
 SLOTS: Final = Threshold(

@@ -55,6 +55,7 @@ TITLE: Final = "Missing data reuse"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("load_reuse",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_sector_excess", "l1_hit_rate", "l1_fill_sectors")
+COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle"))
 NCU: Final = (("CPIStall", "long scoreboard"),)
 CODE_RANK: Final = 4
 open_in_code = memory_levels

@@ -35,7 +35,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import WARP
-from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, at, keep
+from ncu_toolkit.diagnosis.kernel import SHARED_WAITS, Kernel, Outcome, Removal, at, keep
 from ncu_toolkit.diagnosis.rules import KernelFacts
 from ncu_toolkit.diagnosis.rules._launch import WORD, atomic_wavefronts, shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import Threshold
@@ -45,6 +45,7 @@ TITLE: Final = "Shared-memory bank conflicts"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("shared_conflict_excess",)
 OPTIONAL: Final = ("stalls", "l1_data_active", "shared_wavefronts")
+COSTS: Final = (("shared",), SHARED_WAITS)
 NCU: Final = (
     ("UncoalescedSharedAccess", ""), ("SharedMemoryConflicts", ""), ("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"),
 )  # fmt: skip

@@ -34,12 +34,14 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
 from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, _launch, evidence
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, Threshold
+from ncu_toolkit.diagnosis.time_model import PER_INSTRUCTION
 from ncu_toolkit.sass import attribution
 
 TITLE: Final = "Tensor cores unused"
 LIMIT: Final = "compute"
 REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = ("fma_pipe_active", "dram_bytes", "stalls")
+COSTS: Final = (("fp32", "fp16"), PER_INSTRUCTION)
 NCU: Final = (("CPIStall", "math pipe throttle"),)
 CODE_RANK: Final = 3
 INTENSITY: Final = Threshold(

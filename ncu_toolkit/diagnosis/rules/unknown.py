@@ -27,10 +27,15 @@ from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel, Outcome, percent, sections_to_collect
 from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.model import Evidence, Finding, Profile
+from ncu_toolkit.model import NOT_MEASURED, Evidence, Finding, Profile
 from ncu_toolkit.model.profile import Advice
 
 ID: Final = "unknown"
+#: What gives a launch counters of its own. Why ncu copies them is not known: nothing public says it.
+ALONE: Final = (
+    "Profile this kernel alone (ncu --kernel-name NAME --launch-count 1), with the newest ncu and without MPS or another "
+    "profiler on the GPU"
+)
 TITLE: Final = "Unknown"
 OPTIONAL: Final = ("stalls", "opcodes", "issue_active")
 #: Figures that mean for a range of launches what they mean for one.
@@ -95,7 +100,15 @@ def _largest_stalls(k: Kernel) -> tuple[Evidence, ...]:
 
 
 def incomplete(profile: Profile) -> Finding:
-    """The verdict on a launch that did not end."""
+    """The verdict on a launch that did not end, or whose counters are not its own."""
+    first = "Run the program without ncu first, and check that it ends without an error. compute-sanitizer finds illegal accesses."
+    then, expected = "Then profile it again", "A launch with a grid size and a duration."
+    if profile.launch.status.startswith(NOT_MEASURED):
+        first, then, expected = (
+            f"{ALONE}.",
+            "Or collect ncu-toolkit's own set",
+            "Counters that differ from launch to launch.",
+        )
     return Finding(
         ID,
         f"This launch cannot be diagnosed. It is {profile.launch.status}.",
@@ -103,11 +116,8 @@ def incomplete(profile: Profile) -> Finding:
         (),
         None,
         ("No time was measured.",),
-        (
-            "Run the program without ncu first, and check that it ends without an error. compute-sanitizer finds illegal accesses.",
-            Advice("Then profile it again", COLLECT),
-        ),
-        "A launch with a grid size and a duration.",
+        (first, Advice(then, COLLECT)),
+        expected,
     )
 
 

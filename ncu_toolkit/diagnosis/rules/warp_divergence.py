@@ -38,12 +38,14 @@ from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
 from ncu_toolkit.diagnosis.rules import _launch, paths
 from ncu_toolkit.diagnosis.thresholds import LANES, STALL
+from ncu_toolkit.diagnosis.time_model import PER_INSTRUCTION
 from ncu_toolkit.model import Instruction
 
 TITLE: Final = "Warp divergence"
 LIMIT: Final = "compute"
 REQUIRES: Final = ("lanes_per_instruction",)
 OPTIONAL: Final = ("branch_uniformity", "lanes_predicated_on", "issue_active", "stalls")
+COSTS: Final = ((), PER_INSTRUCTION)
 NCU: Final = (("ThreadDivergence", ""),)
 open_in_code = paths
 #: Waiting that belongs to instructions executed, and so goes with those that more lanes would
