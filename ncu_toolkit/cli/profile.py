@@ -79,7 +79,7 @@ def command(
 
     `ncu-toolkit profile -- ./app arguments` runs a program twice: PyTorch, Triton, CuPy, JAX or plain
     CUDA. First it records what the program does and finds its step, then it profiles the kernels
-    that the step's time goes to. --launch-count, --launch-skip, --nvtx, --ranges and --kernel choose
+    that the step's time goes to. --launch-count, --launch-skip, --nvtx, --ranges, --kernel and --exclude-kernel choose
     launches themselves; no step is sought then.
 
     A kernel of a ladder must match a reference before it is measured. The rung that it is compared

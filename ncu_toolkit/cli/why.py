@@ -48,15 +48,14 @@ def command(log: Path, form: str) -> int:
 
 
 def _lines(reading: failures.LogReading) -> list[str]:
-    lines = []
-    for line in () if reading.explained else reading.unknown:
-        lines += [
-            f"not known: {line}",
-            "  do    Search for it with the versions of ncu and the driver",
-        ]
+    unknown = [f"not known: {line}" for line in reading.unknown]
+    if unknown:
+        unknown.append("  do    Search for it with the versions of ncu and the driver")
+    found: list[str] = []
     for each in reading.found:
         mark = "warning: " if each.rank == "warning" else ""
         at = f", in '{each.kernel}'" if each.kernel else ""
-        lines += [f"{mark}{each.what}{at}", f"  do    {each.remedy}"]
-        lines += [f"  from  {each.line}", f"  see   {each.source}"]
-    return [*lines, *unknown] or ["no error of ncu is in this log"]
+        found += [f"{mark}{each.what}{at}", f"  do    {each.remedy}"]
+        found += [f"  from  {each.line}", f"  see   {each.source}"]
+    lines = [*found, *unknown] if reading.explained else [*unknown, *found]
+    return lines or ["no error of ncu is in this log"]

@@ -34,7 +34,8 @@ RESIDUAL: Final = 0.02
 #: Every byte that a kernel needs passes between L2 and an SM once at least; what is counted there
 #: was never less than the compulsory bytes in 255 recorded launches. Twentieth for rounding.
 NEEDED: Final = 0.95
-#: Device memory moved this many times the bytes that a launch needs: a unit was forgotten. Of PLACEHOLDER
+#: Where device memory moved more than this many times the bytes that --needs says, a unit was
+#: forgotten: of 201 recorded launches none moved more than 84 times its compulsory bytes.
 UNIT_FORGOTTEN: Final = 1000.0
 _UNITS: Final = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 
