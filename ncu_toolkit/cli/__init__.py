@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "mcp": "Serve reports to a model (Model Context Protocol).",
     "list": "Show the ladders, their rungs and ideas.",
     "bench": "Verify and time kernels, without profiling them.",
+    "why": "Say why ncu failed, from its log, and what to do.",
     "doctor": "Check what works on this machine, and how to fix what does not.",
     "redact": "Copy a report without host names, users, addresses, command lines and paths.",
     "report": "Write the pages of the shipped recordings and of your own runs.",

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from ncu_toolkit.cli import _complete, _log
+from ncu_toolkit.cli import _complete, _log, _program
 from ncu_toolkit.cli._common import WIDTH, Progress, emit, shown_as
 from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.files import REPORT_SUFFIXES
 
 if TYPE_CHECKING:
     from ncu_toolkit.diagnosis.needs import Needs
@@ -98,6 +99,15 @@ def _needs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tup
     from ncu_toolkit.diagnosis.needs import parse
 
     return tuple(map(parse, texts))
+
+
+def _reports(_: click.Context, __: click.Parameter, folder: Path) -> Path:
+    if folder.suffix in REPORT_SUFFIXES:
+        raise UsageProblem(
+            f"--output names a folder here, and '{folder}' is the name of a report",
+            "Give a folder: each run has one of its own in it, with its report, profile.ncu-rep",
+        )
+    return folder
 
 
 @dataclass(frozen=True)
@@ -190,10 +200,11 @@ TABLE: Final[dict[str, Settings | type]] = {
     "out": Output,
     "form": option("", "--format", default="text", show_default=True),
     "output": option("File to write.", "--output", "-o", type=PathName()),
-    "reports": option("Folder of reports.", "--output", "-o", type=PathName(file_okay=False), default=DEFAULT_REPORTS, show_default=True),
-    "kernel": option(MATCHES, "--kernel", "-k", default="", metavar="REGEX"),
+    "reports": option("Folder of reports.", "--output", "-o", type=PathName(file_okay=False), default=DEFAULT_REPORTS, show_default=True,
+        callback=_reports),
+    "kernel": option(MATCHES, "--kernel", "-k", default="", metavar="REGEX", callback=_program.without_prefix),
     "kernels": option("A rung by name; repeat it, or separate names by commas.", "--kernel", "-k", metavar="NAME",
-        shell_complete=_complete.kernels),
+        shell_complete=_complete.kernels, callback=_program.without_prefix),
     "families": option("A whole ladder by name; repeat it, or separate names by commas.", "--family", "-f", metavar="NAME",
         shell_complete=_complete.families),
     "everything": option("Every ladder.", "--all"),

@@ -13,6 +13,7 @@ import click
 
 from ncu_toolkit.cli import _options
 from ncu_toolkit.cli._common import Progress
+from ncu_toolkit.cli._program import ProgramCommand
 from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
@@ -29,7 +30,7 @@ from ncu_toolkit.model.trace import KernelTimes
 FORMATS: Final = ("text", "markdown", "brief", "json")
 
 
-@click.command("probe")
+@click.command("probe", cls=ProgramCommand)
 @_options.options(
     kernels=f"{_options.KERNEL} Repeat it, or separate names of rungs by commas.",
     experiments=_options.switch("Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program "

@@ -1,7 +1,7 @@
 """`ncu-toolkit profile`: verify, time and profile kernels, and write their report."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,9 @@ from ncu_toolkit.cli._options import (
     options,
     switch,
 )
+from ncu_toolkit.cli._program import ProgramCommand
 from ncu_toolkit.cli.history import keep
+from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
@@ -36,7 +38,7 @@ from ncu_toolkit.model.run import LadderOptions
 from ncu_toolkit.runs import intake, store
 
 
-@click.command("profile")
+@click.command("profile", cls=ProgramCommand)
 @options(
     kernels=f"{KERNEL} Repeat it, or separate names of rungs by commas.",
     alone="Only the kernels named: not the rungs they are compared with.",
@@ -45,6 +47,8 @@ from ncu_toolkit.runs import intake, store
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
+    exclude=option("For a program: leave out kernels in whose demangled name this regular expression is found; repeat it.", "--exclude-kernel",
+        metavar="REGEX"),
     launches=option("For a program: profile at most N launches of its step. Else 24, or fewer where all would take longer than three times the "
         "program and 30 s.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
@@ -67,7 +71,7 @@ from ncu_toolkit.runs import intake, store
 )  # fmt: skip
 def command(
     chosen: Chosen, reports: Path, tuned: bool, where: Cluster, alone: bool, no_timing: bool, cache_control: str, timeout: float,
-    kernel_filter: str, launches: int | None, steps: int, seconds: float | None, lines: bool,
+    kernel_filter: str, exclude: tuple[str, ...], launches: int | None, steps: int, seconds: float | None, lines: bool,
     launch_skip: int, launch_count: int, nvtx: tuple[str, ...], ranges: bool | None, set_name: str, needs: tuple[Needs, ...],
     resumed: str | None, probed: bool, redact: bool, redact_source: bool, program: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -75,7 +79,7 @@ def command(
 
     `ncu-toolkit profile -- ./app arguments` runs a program twice: PyTorch, Triton, CuPy, JAX or plain
     CUDA. First it records what the program does and finds its step, then it profiles the kernels
-    that the step's time goes to. --launch-count, --launch-skip, --nvtx, --ranges and --kernel choose
+    that the step's time goes to. --launch-count, --launch-skip, --nvtx, --ranges, --kernel and --exclude-kernel choose
     launches themselves; no step is sought then.
 
     A kernel of a ladder must match a reference before it is measured. The rung that it is compared
@@ -107,7 +111,7 @@ def command(
             command=program,
             set_name=set_name,
             ranges_only=ranges,
-            kernel_filter=any_of([*chosen.kernels, *filter(None, (kernel_filter,))] or [""]),
+            kernel_filter=_filter([*chosen.kernels, *filter(None, (kernel_filter,))], exclude),
             launch_skip=launch_skip,
             launch_count=launch_count,
             nvtx_include=nvtx,
@@ -120,11 +124,27 @@ def command(
             request, reports, timeout, asked, needs, launches or 0, steps, lines, seconds or 0.0
         )
         return
+    if not (chosen.names or chosen.families or chosen.everything):
+        raise UsageProblem(
+            "nothing to profile",
+            "Name a program: ncu-toolkit profile -- python train.py; or kernels of a ladder: --kernel or --family (`ncu-toolkit list`)",
+        )
     cases = chosen.cases(lambda problem: problem.record_sizes, predecessors=not alone)
     with where.opened() as executor:
         at, title = intake.here(executor.uuid()), title_of(chosen.names, cases)
         job = LadderJob(title, cases, asked, reports, tuned, timeout, executor, probed)
         run_ladder(job, lambda made: finish(made, reports, at, chosen.names))
+
+
+def _filter(wanted: Sequence[str], exclude: Sequence[str]) -> str:
+    """The regular expression for ncu that finds what `wanted` do and no name in which one of `exclude`
+    is found."""
+    for each in exclude:
+        patterns.compiled(each, "--exclude-kernel")
+    found = any_of(wanted or [""])
+    return (
+        f"^(?!.*(?:{any_of(exclude)}))" + (f".*(?:{found})" if found else "") if exclude else found
+    )
 
 
 @dataclass(frozen=True)
@@ -205,7 +225,9 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
 
 
 #: Parameters that choose launches, in place of a step's.
-_CHOOSE: Final = ("launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter")
+_CHOOSE: Final = (
+    "launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter", "exclude",
+)  # fmt: skip
 #: Parameters that go with --resume.
 _WITH_RESUME: Final = frozenset(
     {"resumed", "reports", "timeout", "redact", "redact_source", "cluster", "slow_boards"}
@@ -254,7 +276,8 @@ def _profile_program(
         replace(each, origin=replace(each.origin, file=str(folder / each.origin.file)))
         for each in run.profiles
     )
-    screen.print(run_text(replace(run, profiles=tuple(placed))))
+    # what was skipped is told as notes and as the error
+    screen.print(run_text(replace(run, profiles=tuple(placed), skipped=())))
     keep(run, folder, at)
     if probed:
         from ncu_toolkit.cli.probe import confirmations
@@ -303,6 +326,8 @@ def _profile_step(
                 redact=asked.redact, redact_source=asked.redact_source, needs=needs, tell=screen.print, watch=watch,
             )  # fmt: skip
     except EnvironmentProblem as error:
+        if not cuda.has_driver():
+            raise
         screen.print(f"note: no step was recorded: {error}")
         _profile_program(request, reports, timeout, asked, needs, False)
         return

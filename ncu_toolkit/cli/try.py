@@ -16,6 +16,7 @@ from ncu_toolkit.cli._options import (
     option,
     options,
 )
+from ncu_toolkit.cli._program import ProgramCommand
 from ncu_toolkit.cli.history import keep_trial
 from ncu_toolkit.core import patterns
 from ncu_toolkit.core.errors import UsageProblem, did_you_mean
@@ -28,7 +29,12 @@ from ncu_toolkit.runs import intake
 FORMATS = ("text", "markdown", "json", "html")
 
 
-@click.command("try")
+class _Try(ProgramCommand):
+    def leads(self, word: str) -> bool:
+        return word.partition(":")[0] in switches()
+
+
+@click.command("try", cls=_Try)
 @options(
     words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SWITCH…] -- PROGRAM ARGUMENTS…"),
     everything=option("Try what the program's trace suggests, each switch alone, then all that are worth keeping at once.", "--all"),

@@ -17,6 +17,7 @@ from ncu_toolkit.analysis import answers, gate
 from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, prepare
 from ncu_toolkit.cli._common import console, interruptible, require
 from ncu_toolkit.cli._options import COUNT, KERNEL, Chosen, PathName, option, options
+from ncu_toolkit.cli._program import ProgramCommand
 from ncu_toolkit.cli.history import keep_read
 from ncu_toolkit.core import patterns, workers
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
@@ -46,7 +47,7 @@ class Rounds:
     reports: Path
 
 
-@click.command("watch")
+@click.command("watch", cls=ProgramCommand)
 @options(
     asked=Rounds,
     kernel=option(f"{KERNEL}  [default: the kernel of the program that takes most time]", metavar="NAME"),

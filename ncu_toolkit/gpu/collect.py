@@ -1,14 +1,17 @@
 """Running ncu: its command line, one subprocess call, and the error for its output."""
 
+import contextlib
+import getpass
 import logging
 import os
 import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -18,26 +21,25 @@ from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     InputProblem,
-    KernelProblem,
     ToolkitError,
     UsageProblem,
     refused,
 )
+from ncu_toolkit.gpu import failures
 from ncu_toolkit.metrics.registry import SET_NAME
+from ncu_toolkit.report import reader
 
 #: Seconds that ncu has to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
+#: Seconds after which a collective hangs that ncu replays. Of a single process NCCL launches none, so
+#: that each waits for another kernel, which ncu holds back.
+_COLLECTIVE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 #: What ncu says of each launch when it is profiled, and when that begins.
 _PASSES: Final = r"- (\d+) pass"
 BEGUN: Final = re.compile(r'==PROF== Profiling "([^"\n]+)"')
 #: Remedy of a time-out.
 _LESS: Final = "allow more time with --timeout, or profile fewer kernels"
-#: What to do where only administrators may read the counters.
-PERMIT: Final = (
-    "Run as root, or give the process CAP_PERFMON (from driver 565 on; a container: --cap-add=PERFMON) or CAP_SYS_ADMIN (--cap-add=SYS_ADMIN), "
-    "or have an administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-)
 #: Asked a few times a second, with how many launches are finished and ncu's name of the one that is
 #: being profiled (empty between two), whether the program may end.
 Enough = Callable[[int, str], bool]
@@ -210,8 +212,8 @@ class NcuOutcome:
     interrupted: bool = False
     passes: tuple[int, ...] = ()
     cause: str = ""
-    """The kind of problem: an id of `_PROBLEMS`, or timeout, crash (the program), crashed or signal
-    (ncu), unknown."""
+    """The kind of problem: an id of data/failures.toml (no-kernels for all that say so, crash for all
+    of the program), or timeout, crashed or signal (ncu), unknown."""
 
 
 def run(
@@ -233,7 +235,9 @@ def run(
     the report is written with what is finished; after GRACE_SECONDS the whole group is killed.
     `tick` is called a few times a second, for progress. `keep_open` are file descriptors that ncu
     and the program inherit. `less` is what to do about a time-out. Where there is `enough`,
-    `request_stop` is called too; that the program ended by it is no problem.
+    `request_stop` is called too; that the program ended by it is no problem. A collective that does
+    not end is a time-out. ncu and the program have a temporary folder of their own, since ncu's lock
+    file in a shared one belongs to the user who profiled first.
 
     Raises:
         EnvironmentProblem: the log cannot be written, or ncu cannot be started.
@@ -243,11 +247,15 @@ def run(
     remedy = "Free space, or name another folder with --output"
     with refused(f"'{log}' cannot be written", remedy):
         sink = log.open("wb")
-    with sink:
-        process = _started(words, sink, environment or {}, keep_open)
+    with (
+        sink,
+        tempfile.TemporaryDirectory(prefix="ncu-toolkit-", ignore_cleanup_errors=True) as own,
+    ):
+        process = _started(words, sink, {**_with_temporary(own), **(environment or {})}, keep_open)
         profiled = _profiled(log)
         deadline = started + timeout
         stopping = False
+        at, since = (0, ""), started
         try:
             while process.poll() is None:
                 try:
@@ -258,14 +266,18 @@ def run(
                     if interrupted:
                         break
                     interrupted = True
-                done = done or (enough is not None and enough(*next(profiled)))
-                if (interrupted or done or time.monotonic() > deadline) and not stopping:
+                before, at, now = at, next(profiled), time.monotonic()
+                since = now if at != before else since
+                done = done or (enough is not None and enough(*at))
+                hangs = now - since > _COLLECTIVE_SECONDS and reader.is_collective(at[1])
+                if (interrupted or done or hangs or now > deadline) and not stopping:
                     stopping = True
                     timed_out = not interrupted and not done
-                    deadline = time.monotonic() + GRACE_SECONDS
+                    timeout = min(timeout, now - started)
+                    deadline = now + GRACE_SECONDS
                     if request_stop is not None:
                         request_stop()
-                elif stopping and time.monotonic() > deadline:
+                elif stopping and now > deadline:
                     break
         finally:
             _end(process)
@@ -301,6 +313,16 @@ def _profiled(log: Path) -> Iterator[tuple[int, str]]:
             yield finished, now[-1] if len(now) > finished else ""
 
 
+def _with_temporary(folder: str) -> dict[str, str]:
+    """Variables that name a folder for temporary files. TorchInductor keeps its compiled kernels in the
+    usual one, where the next run finds them."""
+    named = {"TMPDIR": folder}
+    with contextlib.suppress(KeyError, OSError):  # a user without a name
+        kept = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+        named["TORCHINDUCTOR_CACHE_DIR"] = os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(kept))
+    return named
+
+
 def _started(
     words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]
 ) -> subprocess.Popen[bytes]:
@@ -322,30 +344,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-#: Problems by cause, with the pattern in ncu's output. Patterns are searched in ncu's own lines,
-#: which start with `==`; where the last entry is true and the program failed, also in the program's
-#: output.
-_PROBLEMS: Final[tuple[tuple[str, str, type[ToolkitError], str, str, bool], ...]] = (
-    (
-        "permission", r"ERR_NVGPUCTRPERM", EnvironmentProblem, "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
-        f"{PERMIT}. Without counters: `ncu-toolkit probe -- python script.py`", True,
-    ),
-    (
-        "counters", r"ERR_NVGPUCTRRESOURCEUNAVAIL|already in use|another (?:instance|tool|profiler)|resource.{0,40}(?:unavailable|busy)", EnvironmentProblem,
-        "another profiler holds the GPU's performance counters", "End it (another ncu, nsys, DCGM: `dcgmi profile --pause`) and try again", False,
-    ),
-    ("library", r"LibraryNotLoaded", EnvironmentProblem, "ncu cannot load its driver library (LibraryNotLoaded)", "The driver is missing, too old for this ncu, or hidden by a sandbox; check `nvidia-smi`", True),
-    ("gpu", r"Unsupported (?:device|GPU)|is not supported on this (?:device|platform)|No supported GPU", EnvironmentProblem, "this ncu does not support this GPU", "Use an ncu release that knows it: `ncu --list-chips`", False),
-    ("driver-for-ncu", r"driver is not compatible with Nsight Compute|[Dd]river.{0,40}not supported by this version", EnvironmentProblem, "the driver is too old for this ncu", "Update the driver, or name an older ncu in $NCU: that of the CUDA release `nvidia-smi` shows", False),
-    ("driver", r"driver version is insufficient|driver.{0,30}too old", EnvironmentProblem, "the driver is too old for this CUDA release", "Update the driver, or use an older toolkit", True),
-    ("no-gpu", r"no CUDA-capable device|No devices? (?:were )?found|CUDA_ERROR_NO_DEVICE", EnvironmentProblem, "ncu finds no CUDA GPU", "Check `nvidia-smi`; `ncu-toolkit report` works without a GPU", True),
-    ("disk", r"No space left on device|[Dd]isk quota exceeded", EnvironmentProblem, "the disk is full", "Free space, or point TMPDIR and --output elsewhere", True),
-    ("memory", r"[Oo]ut of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY", EnvironmentProblem, "the GPU ran out of memory while profiling, because ncu saves memory that a kernel writes between passes", "Choose a smaller --size, or smaller inputs", True),
-    ("sections", r"Could not find (?:any )?(?:section|set)|Unknown set|no sections", EnvironmentProblem, "ncu does not find the section files", "Reinstall ncu-toolkit, or pass the sections/ folder", False),
-    ("no-kernels", r"No kernels were profiled", UsageProblem, "no kernel was profiled", "Check the kernel filter, and that the program launches one inside the profiled range", False),
-)  # fmt: skip
-
-
+#: Failures that mean the same to those who go on after them.
+_CAUSES: Final = {
+    "segfault": "crash",
+    "filter": "no-kernels",
+    "nvtx": "no-kernels",
+    "children": "no-kernels",
+}
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
@@ -358,30 +363,30 @@ def classify(
     log: Path | None = None,
     less: str = _LESS,
 ) -> tuple[str, ToolkitError | None]:
-    """The kind of problem and its error, from ncu's output and exit code; ("", None) for success."""
+    """The kind of problem and its error, from ncu's output and exit code; ("", None) for success.
+    What ncu says comes before its exit code."""
     if timed_out:
-        message = f"ncu did not finish within {timeout:.0f} s"
+        begun, message = BEGUN.findall(text), f"ncu did not finish within {timeout:.0f} s"
+        if begun and reader.is_collective(begun[-1]):
+            message, less = f"ncu waited for '{begun[-1]}' in vain", reader.COLLECTIVE
         return "timeout", EnvironmentProblem(message, f"Finished work is kept; {less}")
-    own = "\n".join(line for line in text.splitlines() if line.startswith("=="))
-    crashed = re.search(r"application returned an error code \((-?\d+)\)", text)
-    for where in (own, text) if returncode else (own,):
-        for cause, pattern, kind, message, remedy, by_program in _PROBLEMS:
-            meant = where is own or by_program
-            if meant and re.search(pattern, where) and not (cause == "no-kernels" and crashed):
-                return cause, kind(message, remedy)
+    reading = failures.read(text, returncode != 0)
+    where = f"Its output is in {log}" if log else "Its output is in the log beside the report"
+    first = reading.first
+    if first is not None and first.id in ("crash", "segfault"):
+        first = replace(
+            first, remedy=f"{where}. {first.remedy}" if first.id == "segfault" else where
+        )
+    if first is not None and first.id != "unknown":
+        return _CAUSES.get(first.id, first.id), first.error()
     if returncode == 0:
         return "", None
-    output = f"Its output is in {log}" if log else "Its output is in the log beside the report"
-    if crashed:
-        ended = f"the profiled program ended with exit code {crashed.group(1)}"
-        return "crash", KernelProblem(ended, output)
     number = -returncode if returncode < 0 else returncode - 128  # by the shell that starts ncu
-    if returncode < 0 or number in _CRASHES:
+    if first is None and (returncode < 0 or number in _CRASHES):
         known = {each.value: each.name for each in signal.Signals}
         ended = f"ncu was ended by signal {number} ({known.get(number, 'not a standard one')})"
         cause = "crashed" if number in _CRASHES else "signal"
         return cause, EnvironmentProblem(ended, "Finished work is kept")
-    lines = [line for line in text.splitlines() if line.startswith("==ERROR==")]
-    first = f": {lines[0].removeprefix('==ERROR== ').strip()}" if lines else ""
-    failed = f"ncu failed with exit code {returncode}{first}"
-    return "unknown", EnvironmentProblem(failed, output.replace("Its", "Its whole"))
+    said = f": {first.what}" if first else ""
+    failed = f"ncu failed with exit code {returncode}{said}"
+    return "unknown", EnvironmentProblem(failed, where.replace("Its", "Its whole"))

@@ -213,6 +213,15 @@ def uuid() -> str:
     return f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES') or cupy().cuda.Device().id}"
 
 
+#: What there is of a driver without `driver_version`: in some containers, on Jetson, in WSL.
+_DEVICES = ("/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg")
+
+
+def has_driver() -> bool:
+    """Whether this machine, or what a container shows of it, has a driver."""
+    return bool(driver_version()) or any(map(os.path.exists, _DEVICES))
+
+
 def driver_version() -> str:
     """Version of the kernel driver; empty where there is none."""
     try:

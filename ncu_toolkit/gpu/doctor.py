@@ -17,7 +17,7 @@ from ncu_toolkit import __version__
 from ncu_toolkit.build import toolchain
 from ncu_toolkit.core import cache
 from ncu_toolkit.core.errors import ToolkitError, extra
-from ncu_toolkit.gpu import collect
+from ncu_toolkit.gpu import collect, failures
 from ncu_toolkit.report import ncu_action
 
 State = Literal["ok", "warning", "missing"]
@@ -154,6 +154,9 @@ def _counters() -> MachineCheck:
     try:
         text = _PARAMETERS.read_text(encoding="utf-8")
     except OSError:
+        if failures.on_windows():
+            what = "in WSL the Windows driver says who may read them"
+            return _warning(what, f"Where ncu may not: {failures.remedy_of('permission')}")
         return _warning("no driver here, so permissions of the performance counters are not known")
     found = re.search(r"RmProfilingAdminOnly:\s*(\d)", text)
     if found is None:
@@ -165,7 +168,7 @@ def _counters() -> MachineCheck:
         return _ok("only administrators may read them, and this process may")
     return _missing(
         "only administrators may read them (RmProfilingAdminOnly: 1)",
-        f"{collect.PERMIT}. `ncu-toolkit probe` works without counters",
+        failures.remedy_of("permission"),
     )
 
 

@@ -20,7 +20,7 @@ from ncu_toolkit.core import patterns, units
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.gpu import collect, cuda
+from ncu_toolkit.gpu import collect, cuda, failures
 from ncu_toolkit.gpu.runner import Session
 from ncu_toolkit.model.run import Run, Skipped
 from ncu_toolkit.report import framing, reader
@@ -194,14 +194,19 @@ def _without_report(
     if outcome.problem is not None and outcome.cause != "no-kernels":
         return outcome.problem
     ranges = ", ".join(request.nvtx_include)
+    known = failures.table()["no-kernels"]
+    what, of_ncu = known.what, ""
+    if outcome.problem is not None and outcome.problem.remedy != known.remedy:
+        what, of_ncu = outcome.problem.message, outcome.problem.remedy
     hints = {
+        of_ncu: of_ncu,
         "only marked ranges were profiled. --no-ranges profiles everything": request.ranges_only,
         f"--kernel is '{request.kernel_filter}', which is searched in demangled names": request.kernel_filter,
         f"the first {request.launch_skip} launches were skipped": request.launch_skip,
         f"only NVTX ranges {ranges} were profiled": ranges,
     }
     remedy = "; ".join([*(hint for hint, holds in hints.items() if holds), where])
-    return UsageProblem("no kernel was profiled", remedy[0].upper() + remedy[1:])
+    return UsageProblem(what, remedy[0].upper() + remedy[1:])
 
 
 def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool) -> list[str]:

@@ -23,6 +23,7 @@ import numpy
 from ncu_toolkit import __version__
 from ncu_toolkit.core.cache import cache_folder, keep, without_collector
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, refused
+from ncu_toolkit.gpu import cuda
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
 from ncu_toolkit.program.builder import TraceBuilder
@@ -463,6 +464,11 @@ def nothing(found: Sequence[RecordedProcess]) -> EnvironmentProblem | UsageProbl
     if found:
         hint = "Check that it uses the GPU; its own output is above"
         return UsageProblem("the program launched no kernel", hint)
+    if not cuda.has_driver():
+        return EnvironmentProblem(
+            "the program used no GPU: this machine has no NVIDIA driver",
+            "Run it on a machine with a GPU; `ncu-toolkit doctor` says what works here",
+        )
     return UsageProblem(
         "the program did not use CUDA, or was killed before it did",
         "Check that it runs on the GPU; a program in a container or behind sudo loses CUDA_INJECTION64_PATH",

@@ -36,7 +36,7 @@ from ncu_toolkit.core.errors import (
 )
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.gpu import collect, cuda, launch
-from ncu_toolkit.gpu.executor import HERE, SAME, Executor, Reporter, own_temporary_folder
+from ncu_toolkit.gpu.executor import HERE, SAME, Executor, Reporter
 from ncu_toolkit.gpu.selection import Cases, groups_of, operation_of, rung_of, size_of
 from ncu_toolkit.gpu.target import Plan, plan_path, read_plan, read_progress, stop_path, write_plan
 from ncu_toolkit.ladder.catalogue import find_rung
@@ -498,7 +498,6 @@ def profile_part(
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="ncu-toolkit-part-"))
             at = Path(made) / _STEM
             write_plan(Plan(cases, seconds), plan_path(at.parent, at.name))
-            environment["TMPDIR"] = str(own_temporary_folder())
         path = plan_path(at.parent, at.name)
 
         def tick() -> None:

@@ -97,8 +97,8 @@ def is_collective(kernel: str) -> bool:
 
 #: Remedy for a collective that was not finished.
 COLLECTIVE: Final = (
-    "a collective waits for other GPUs, but kernel replay runs it alone. Exclude it by name, or profile a range (ncu "
-    "--replay-mode app-range)"
+    "a collective waits for other GPUs, but kernel replay runs it alone. Leave it out (`profile --exclude-kernel nccl`), or profile a range "
+    "(ncu --replay-mode app-range)"
 )
 
 

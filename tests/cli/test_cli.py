@@ -131,7 +131,7 @@ BAD: list[tuple[str, str, int]] = [
     ("profle", "no command 'profle'; did you mean 'profile'?", EXIT_USAGE),
     (
         "profile",
-        "nothing to run. Name a --kernel or a --family: `ncu-toolkit list` shows them",
+        "nothing to profile. Name a program: ncu-toolkit profile -- python train.py",
         EXIT_USAGE,
     ),
     (

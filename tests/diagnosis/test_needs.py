@@ -238,6 +238,8 @@ def test_needs_are_in_every_output(report: Path, tmp_path: Path) -> None:
     assert "not used" not in text
     wrong = CliRunner().invoke(cli, ["analyze", str(report), "--needs", "bytes=1PB"]).stdout
     assert "--needs is ignored: it says 1.00 PB" in " ".join(wrong.split())
+    unit = CliRunner().invoke(cli, ["analyze", str(report), "--needs", "bytes=0.2"]).stdout
+    assert "Was bytes=0.2GB meant?" in " ".join(unit.split())
     page = tmp_path / "page.html"
     done = CliRunner().invoke(cli, [*arguments, "--standalone", "-o", str(page)])
     assert page.is_file(), done.output

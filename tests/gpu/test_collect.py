@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_USAGE, EnvironmentProblem
-from ncu_toolkit.gpu import collect
+from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.gpu import collect, failures
 from ncu_toolkit.gpu.collect import Ncu, Request, argv, classify, find_ncu, run
+from ncu_toolkit.gpu.failures import KnownFailure
 from ncu_toolkit.report import framing
 
+Fake = Callable[[str], Path]
 NCU = Ncu("ncu", "2025.3.1.0")
 PLAIN = Request(
     Path("out/profile"),
@@ -54,157 +56,86 @@ def test_the_command_line_with_everything() -> None:
     )
 
 
-SAYINGS = [
-    (
-        "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
-        1,
-        "ERR_NVGPUCTRPERM",
-        "CAP_PERFMON (from driver 565 on; a container: --cap-add=PERFMON)",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "==ERROR== Cuda driver is not compatible with Nsight Compute. Please upgrade to the latest driver.",
-        1,
-        "the driver is too old for this ncu",
-        "name an older ncu in $NCU",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL",
-        1,
-        "another profiler holds",
-        "dcgmi profile --pause",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "==ERROR== Profiling failed because a resource was unavailable or busy",
-        1,
-        "another profiler holds",
-        "End it",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "==ERROR== Driver resource was unavailable. LibraryNotLoaded",
-        1,
-        "another profiler holds|LibraryNotLoaded",
-        "",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "==ERROR== Cuda driver is not compatible: LibraryNotLoaded",
-        9,
-        "LibraryNotLoaded",
-        "nvidia-smi",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "==ERROR== Unsupported GPU",
-        1,
-        "does not support this GPU",
-        "ncu --list-chips",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "CUDA driver version is insufficient for CUDA runtime version",
-        1,
-        "driver is too old",
-        "Update the driver",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "==ERROR== No devices were found",
-        1,
-        "finds no CUDA GPU",
-        "ncu-toolkit report",
-        EXIT_ENVIRONMENT,
-    ),
-    (
-        "RuntimeError: no CUDA-capable device is detected",
-        1,
-        "finds no CUDA GPU",
-        "ncu-toolkit report",
-        EXIT_ENVIRONMENT,
-    ),
-    ("write error: No space left on device", 1, "disk is full", "--output", EXIT_ENVIRONMENT),
-    (
-        "cudaErrorMemoryAllocation: out of memory",
-        1,
-        "ran out of memory",
-        "smaller --size",
-        EXIT_ENVIRONMENT,
-    ),
-    ("==ERROR== Could not find set ladder", 1, "section files", "sections/", EXIT_ENVIRONMENT),
-    ("==WARNING== No kernels were profiled.", 0, "no kernel was profiled", "filter", EXIT_USAGE),
-    (
-        "==ERROR== The application returned an error code (11).",
-        11,
-        "ended with exit code 11",
-        "log",
-        EXIT_KERNEL,
-    ),
-    ("", -9, "signal 9 (SIGKILL)", "kept", EXIT_ENVIRONMENT),
-    ("", 139, "signal 11 (SIGSEGV)", "kept", EXIT_ENVIRONMENT),
-    (
-        "==PROF== fine\n==ERROR== Something new happened\n",
-        1,
-        "exit code 1: Something new happened",
-        "log",
-        EXIT_ENVIRONMENT,
-    ),
-    ("", 3, "exit code 3", "log", EXIT_ENVIRONMENT),
-]
+@pytest.mark.parametrize("known", failures.table().values(), ids=lambda known: known.id)
+def test_each_known_failure_is_named_by_the_line_it_was_seen_in(known: KnownFailure) -> None:
+    found = failures.read(f"==PROF== Connected to process 1 (/usr/bin/python3)\n{known.seen}\n")
+    assert found.found[0].id == known.id
+    assert not found.unknown
+    assert "{" not in found.found[0].what
+    assert known.remedy
+    assert known.source.startswith("https://")
+    cause, problem = classify(known.seen, 0 if known.kind == "environment" else 1)
+    if known.rank != "warning" and not known.program:
+        assert problem is not None
+        assert problem.remedy
+        assert problem.exit_code == {"environment": 3, "usage": 2, "kernel": 5}[known.kind], cause
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "says", "remedy", "exit_code"),
-    SAYINGS,
-    ids=[f"{i}" for i in range(len(SAYINGS))],
-)
-def test_what_ncu_says_is_named_with_a_remedy(
-    text: str, code: int, says: str, remedy: str, exit_code: int
+def test_the_table_is_long_and_each_entry_its_own() -> None:
+    known = list(failures.table().values())
+    assert len(known) >= 40
+    assert len({each.what for each in known}) == len(known)
+
+
+#: Logs whose last lines say less than those before: the lines, ncu's exit code, the cause, a part of the message.
+AFTER = "==PROF== Trying to shutdown target application\n==ERROR== The application returned an error code (9).\n"
+LOGS = [
+    (f'==ERROR== Failed to prepare kernel for profiling\n==ERROR== Unknown Error on device 0.\n==ERROR== Failed to profile "k<int>" in process 7\n'
+     f"{AFTER}"
+     "==ERROR== An error occurred while trying to profile.\n==WARNING== No kernels were profiled.", 9, "prepare", "(in 'k<int>')"),
+    (f"==ERROR== An error was reported by the driver\n==ERROR== Something new happened.\n{AFTER}", 9, "unknown", "9: Something new happened"),
+    (AFTER, 9, "unknown", "names no cause"),
+    ("==ERROR== The application returned an error code (9).", 9, "crash", "ended with exit code 9"),
+    ("==WARNING== No kernels were profiled.\n==ERROR== The application returned an error code (139).", 1, "crash", "SIGSEGV"),
+    ("==ERROR== ERR_NVGPUCTRPERM\n==WARNING== No kernels were profiled.", 1, "permission", "ERR_NVGPUCTRPERM"),
+    ("torch.OutOfMemoryError: CUDA out of memory.\n==ERROR== The application returned an error code (1).", 1, "memory", "ran out of memory"),
+    ("Address already in use\n==ERROR== The application returned an error code (1).", 1, "crash", "ended with exit code 1"),
+    ("==WARNING== Failed to load Nsight Compute CUDA modules.\n"
+     "==ERROR== The application returned an error code (3221225477).", 9, "crash", "3221225477"),
+    ("", -9, "signal", "signal 9 (SIGKILL)"), ("", 139, "crashed", "signal 11 (SIGSEGV)"), ("", -40, "signal", "signal 40"),
+    ("", 3, "unknown", "exit code 3"),
+    ("==PROF== fine", 0, "", ""), ("out of memory, trying less\n==PROF== fine", 0, "", ""),
+    ("==WARNING== Backing up device memory in system memory.", 0, "", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "code", "cause", "says"), LOGS)
+def test_what_ncu_says_comes_before_its_exit_code(
+    text: str, code: int, cause: str, says: str
 ) -> None:
-    _, problem = classify(text, code)
-    assert problem is not None
-    assert any(part in problem.message for part in says.split("|")), problem.message
-    assert remedy in problem.remedy
-    assert problem.remedy
-    assert problem.exit_code == exit_code
+    found, problem = classify(text, code)
+    assert found == cause
+    assert says in (str(problem) if problem else "")
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "says"),
-    [
-        ("Address already in use\n==PROF== fine", 0, None),
-        ("a resource is busy\n==PROF== fine", 0, None),
-        ("out of memory, trying less\n==PROF== fine", 0, None),
-        (
-            "Address already in use\n==ERROR== The application returned an error code (1).",
-            1,
-            "ended with exit code 1",
-        ),
-        (
-            "torch.OutOfMemoryError: CUDA out of memory.\n==ERROR== The application returned an error code (1).",
-            1,
-            "ran out of memory",
-        ),
-        (
-            "==WARNING== No kernels were profiled.\n==ERROR== The application returned an error code (139).",
-            1,
-            "ended with exit code 139",
-        ),
-        (
-            "==ERROR== ERR_NVGPUCTRPERM\n==WARNING== No kernels were profiled.",
-            1,
-            "ERR_NVGPUCTRPERM",
-        ),
-        ("", -40, "signal 40"),
-    ],
-)
-def test_what_the_program_says_is_told_from_what_ncu_says(
-    text: str, code: int, says: str | None
+def test_a_collective_is_named_where_it_hangs(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, problem = classify(text, code)
-    assert (problem and says and says in problem.message) if says else problem is None, problem
+    monkeypatch.setattr(collect, "_COLLECTIVE_SECONDS", 0.3)
+    hangs = fake('printf "==PROF== Profiling \\"ncclDevKernel_AllReduce\\" - 0: 0%%"; sleep 60')
+    began = time.monotonic()
+    outcome = start(hangs, tmp_path)
+    assert time.monotonic() - began < 15
+    assert outcome.cause == "timeout"
+    assert "ncclDevKernel_AllReduce" in str(outcome.problem)
+    assert "--exclude-kernel" in str(outcome.problem)
+
+
+def test_remedies_in_wsl_are_those_of_windows() -> None:
+    log = "==PROF== Connected to process 1 (/mnt/c/app)\n==ERROR== ERR_NVGPUCTRPERM - The user"
+    assert "NVIDIA Control Panel" in failures.read(log).found[0].remedy
+    assert (
+        "NVIDIA Control Panel" not in failures.read(log.replace("/mnt/c", "/home")).found[0].remedy
+    )
+
+
+def test_ncu_has_a_temporary_folder_that_nobody_else_may_read(fake: Fake, tmp_path: Path) -> None:
+    outcome = start(
+        fake('stat -c "%a %n" "$TMPDIR"; touch "$TMPDIR/nsight-compute-lock"'), tmp_path
+    )
+    mode, folder = outcome.log.read_text().split()
+    assert mode == "700"
+    assert not Path(folder).exists()
 
 
 def test_an_ncu_that_cannot_be_started(tmp_path: Path) -> None:
@@ -218,9 +149,6 @@ def test_success_and_time_out() -> None:
     assert late is not None
     assert "within 30 s" in late.message
     assert "--timeout" in late.remedy
-
-
-Fake = Callable[[str], Path]
 
 
 @pytest.fixture
