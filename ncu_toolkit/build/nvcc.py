@@ -22,6 +22,7 @@ import msgspec
 
 from ncu_toolkit.build.toolchain import Tool, find_tool
 from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, replace_file
+from ncu_toolkit.core.children import end_all, run
 from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     KernelProblem,
@@ -199,9 +200,7 @@ def _call(
 ) -> subprocess.CompletedProcess[str]:
     """Run nvcc in a folder. Raises KernelProblem where it takes longer than `timeout` seconds."""
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=folder
-        )
+        return run(command, timeout, cwd=folder)
     except subprocess.TimeoutExpired as error:
         said = f"{label}: nvcc did not finish within {timeout:g} s{what}"
         raise KernelProblem(said, "Simplify the kernel") from error
@@ -242,8 +241,9 @@ def build_many(
             for done, future in enumerate(as_completed(futures), 1):
                 if progress:
                     progress(done, len(requests), future.result())
-        except BaseException:  # Ctrl-C: drop queued calls; running ones end by themselves.
+        except BaseException:  # Ctrl-C: drop queued calls, end running ones
             pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
             raise
     return [future.result() for future in futures]
 

@@ -1,6 +1,7 @@
 """Running ncu: its command line, one subprocess call, and the error for its output."""
 
 import logging
+import math
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ncu_toolkit.core import files
+from ncu_toolkit.core.children import GRACE, Child
 from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     InputProblem,
@@ -27,6 +29,8 @@ from ncu_toolkit.metrics.registry import SET_NAME
 #: Seconds that ncu has to write its report after it was asked to stop.
 GRACE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
+#: How the names of ncu's own processes begin.
+_NCU: Final = ("ncu", "TreeLauncher")
 #: What ncu says of each launch when it is profiled, and when that begins.
 _PASSES: Final = r"- (\d+) pass"
 BEGUN: Final = re.compile(r'==PROF== Profiling "([^"\n]+)"')
@@ -227,13 +231,14 @@ def run(
     less: str = _LESS,
     enough: Enough | None = None,
 ) -> NcuOutcome:
-    """Run ncu in a process group of its own and wait.
+    """Run ncu in a session of its own and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
-    the report is written with what is finished; after GRACE_SECONDS the whole group is killed.
+    the report is written with what is finished; without it the program gets SIGTERM, and SIGKILL
+    if it does not end by that. After GRACE_SECONDS, or at a second Ctrl-C, all are killed.
     `tick` is called a few times a second, for progress. `keep_open` are file descriptors that ncu
-    and the program inherit. `less` is what to do about a time-out. Where there is `enough`,
-    `request_stop` is called too; that the program ended by it is no problem.
+    and the program inherit. `less` is what to do about a time-out. Where there is `enough`, the
+    program is ended in the same way; that it was is no problem.
 
     Raises:
         EnvironmentProblem: the log cannot be written, or ncu cannot be started.
@@ -246,7 +251,7 @@ def run(
     with sink:
         process = _started(words, sink, environment or {}, keep_open)
         profiled = _profiled(log)
-        deadline = started + timeout
+        deadline, hard = started + timeout, math.inf
         stopping = False
         try:
             while process.poll() is None:
@@ -254,34 +259,41 @@ def run(
                     if tick is not None:
                         tick()
                     time.sleep(_POLL_SECONDS)
+                    if enough is not None and not stopping:
+                        done = enough(*next(profiled))
+                    if (interrupted or done or time.monotonic() > deadline) and not stopping:
+                        stopping = True
+                        timed_out = not interrupted and not done
+                        deadline = time.monotonic() + GRACE_SECONDS
+                        if request_stop is not None:
+                            request_stop()
+                        else:
+                            hard = time.monotonic() + GRACE
+                            process.send(signal.SIGTERM, spare=_NCU)
+                    elif time.monotonic() > hard:
+                        hard = math.inf
+                        process.send(signal.SIGKILL, spare=_NCU)
+                    elif stopping and time.monotonic() > deadline:
+                        break
                 except KeyboardInterrupt:
                     if interrupted:
                         break
                     interrupted = True
-                done = done or (enough is not None and enough(*next(profiled)))
-                if (interrupted or done or time.monotonic() > deadline) and not stopping:
-                    stopping = True
-                    timed_out = not interrupted and not done
-                    deadline = time.monotonic() + GRACE_SECONDS
-                    if request_stop is not None:
-                        request_stop()
-                elif stopping and time.monotonic() > deadline:
-                    break
         finally:
-            _end(process)
+            process.end(signal.SIGKILL)
     if tick is not None:
         tick()
+    # None where it hangs in a driver
+    code = -signal.SIGKILL if process.returncode is None else process.returncode
     text = log.read_text(encoding="utf-8", errors="replace")
     found = written(output)
     logger.debug("output of ncu and the program:\n%s", text)
-    cause, problem = classify(
-        text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
-    )
+    cause, problem = classify(text, code, timed_out=timed_out, timeout=timeout, log=log, less=less)
     if done and found:
         cause, problem = "", None
     elif done and cause in ("", "crash"):  # it was ended before any launch
         cause, problem = "no-kernels", UsageProblem("no kernel was profiled")
-    code, seconds = process.returncode, time.monotonic() - started
+    seconds = time.monotonic() - started
     what = f": {problem}" if problem else ""
     logger.info("ncu ended with %s after %.1f s%s", code, seconds, what)
     passes = tuple(int(n) for n in re.findall(_PASSES, text))
@@ -303,23 +315,12 @@ def _profiled(log: Path) -> Iterator[tuple[int, str]]:
 
 def _started(
     words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]
-) -> subprocess.Popen[bytes]:
+) -> Child:
     remedy = "Free memory or processes, or check $NCU"
     with refused(f"'{words[0]}' cannot be started", remedy):
-        return subprocess.Popen(
-            list(words), stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, **environment}, pass_fds=tuple(keep_open),
+        return Child(
+            words, environment, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, pass_fds=tuple(keep_open),
         )  # fmt: skip
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the process group: ncu itself, or the program it leaves behind when it
-    crashes."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # the whole group has ended
-    process.wait()
 
 
 #: Problems by cause, with the pattern in ncu's output. Patterns are searched in ncu's own lines,

@@ -4,7 +4,6 @@
 The offsets of fields are those of CUPTI's headers, and the same from CUDA 12.0 to 13.5: records only
 grow at their end (tests/gpu/test_recorder.py asks the headers that are installed)."""
 
-import contextlib
 import hashlib
 import os
 import re
@@ -22,6 +21,7 @@ import numpy
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core.cache import cache_folder, keep, without_collector
+from ncu_toolkit.core.children import Child, run
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, refused
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
@@ -85,8 +85,6 @@ _OTHERS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", s
 _JUMP: Final = 1_000_000_000
 #: Bytes that a process writes at most.
 _MOST: Final = 2 << 30
-#: Seconds that a program has to end by itself after it was asked to.
-_GRACE: Final = 10.0
 _POLL: Final = 0.1
 _COMPILERS: Final = ("cc", "gcc", "clang")
 _FLAGS: Final = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-o")
@@ -156,7 +154,7 @@ def built() -> Path:
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
         words = [compiler, *_FLAGS, str(made), str(_SOURCE), *_AFTER]
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        answer = run(words, timeout=120)
         if answer.returncode:
             said = (answer.stderr.strip() or "it says nothing").splitlines()[-1]
             raise EnvironmentProblem(
@@ -201,23 +199,24 @@ def record(command: Sequence[str], folder: Path, asked: RecordOptions | None = N
         folder: where the recorder writes; made if it is missing.
 
     Returns:
-        The program's exit code; 128 + the number of the signal that ended it. After Ctrl-C, which
-        the program gets too, 130; 0 where it was ended because `asked` had enough.
+        The program's exit code; 128 + the number of the signal that ended it; 0 where it was ended
+        because `asked` had enough.
 
     Raises:
+        KeyboardInterrupt: the program was ended by it; what it recorded can be read.
         UsageProblem: there is no such program, or something else is injected into it.
         EnvironmentProblem: the recorder cannot be built, or the program not started.
     """
     asked = asked or RecordOptions()
     environment = prepared(command, folder, asked)
     with refused(f"'{command[0]}' cannot be started"):
-        process = subprocess.Popen(list(command), env=environment)
+        process = Child(command, environment)
     with process:
         try:
             code = _watched(process, folder, asked)
         except KeyboardInterrupt:
-            _ended(process)
-            return 128 + signal.SIGINT
+            process.end(signal.SIGINT)
+            raise
     return 128 - code if code < 0 else code
 
 
@@ -260,7 +259,7 @@ def _environment(command: Sequence[str], folder: Path, asked: RecordOptions) -> 
     return {**values, **asked.environment}
 
 
-def _watched(process: subprocess.Popen[bytes], folder: Path, asked: RecordOptions) -> int:
+def _watched(process: Child, folder: Path, asked: RecordOptions) -> int:
     """Wait for a program; end it where what was recorded is enough. Looking takes a tenth of the
     time at most."""
     if not asked.seconds and asked.enough is None:
@@ -277,19 +276,8 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, asked: RecordOption
             enough = asked.enough(folder)
             look = time.monotonic() - began + max(2.0, 10 * (time.monotonic() - began - spent))
         if enough:
-            _ended(process, signal.SIGINT)
+            process.end(signal.SIGINT)
             return 0
-
-
-def _ended(process: subprocess.Popen[bytes], how: signal.Signals | None = None) -> None:
-    """Wait for a program to end after `how`; then kill it."""
-    for sent in (how, signal.SIGTERM):
-        if sent is not None:
-            process.send_signal(sent)
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(_GRACE)
-            return
-    process.kill()
 
 
 @dataclass(frozen=True)
