@@ -20,7 +20,14 @@ from typing import Any, Final
 import numpy
 
 from ncu_toolkit import __version__
-from ncu_toolkit.core.cache import cache_folder, keep, without_collector
+from ncu_toolkit.core.cache import (
+    CACHE_VARIABLE,
+    cache_folder,
+    holds_code,
+    keep_code,
+    private,
+    without_collector,
+)
 from ncu_toolkit.core.children import Child, run
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, refused
 from ncu_toolkit.model.profile import Device
@@ -135,16 +142,19 @@ class RecordOptions:
 
 
 def built() -> Path:
-    """The recorder as a shared library, compiled at first use into the cache.
+    """The recorder as a shared library, compiled at first use into the cache, and again where what
+    lies there is not what was compiled.
 
-    Raises EnvironmentProblem: no C compiler, or it refuses the file."""
+    Raises EnvironmentProblem: no C compiler, or it refuses the file; others can write to the cache."""
     found = (shutil.which(name) for name in _COMPILERS)
     compiler = next(filter(None, found), None)
     source = _SOURCE.read_bytes()
     digest = hashlib.sha256(b"\0".join((source, repr((_FLAGS, compiler)).encode()))).hexdigest()
-    path = cache_folder() / "recorder" / f"{digest[:20]}.so"
-    if path.is_file():
-        return path
+    remedy = f"Remove it, or set {CACHE_VARIABLE}"
+    with refused("the recorder is not loaded from the cache", remedy):
+        path = private(cache_folder(), "recorder") / f"{digest[:20]}.so"
+        if holds_code(path):
+            return path
     if compiler is None:
         raise EnvironmentProblem(
             f"no C compiler ({', '.join(_COMPILERS)}) is on PATH, and the recorder is built at first use",
@@ -152,7 +162,6 @@ def built() -> Path:
         )
     made = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        made.parent.mkdir(parents=True, exist_ok=True)
         words = [compiler, *_FLAGS, str(made), str(_SOURCE), *_AFTER]
         answer = run(words, timeout=120)
         if answer.returncode:
@@ -161,7 +170,7 @@ def built() -> Path:
                 f"the recorder cannot be built with {compiler}: {said}",
                 "Install gcc or clang, or put it before this compiler on PATH",
             )
-        keep(path, made.read_bytes())
+        keep_code(path, made.read_bytes())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentProblem(f"the recorder cannot be built: {error}") from None
     finally:
