@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ from ncu_toolkit.core.cache import (
 )
 from ncu_toolkit.core.children import Child, run
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, refused
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
 from ncu_toolkit.program.builder import TraceBuilder
@@ -379,8 +381,20 @@ def _process(path: Path) -> RecordedProcess:
 
 
 def processes(folder: Path) -> list[RecordedProcess]:
-    """The processes of a recording, by the time at which they began."""
-    return sorted((_process(path) for path in folder.glob("*.facts")), key=_begin)
+    """The processes of a recording, by the time at which they began. Raises InputProblem."""
+    return sorted(map(_process, _facts(folder)), key=_begin)
+
+
+def _facts(folder: Path) -> list[Path]:
+    """The files of facts of a recording's processes. Raises InputProblem: something in the folder is
+    a link, a FIFO or a device, which might never end or lead elsewhere."""
+    for each in folder.iterdir():
+        if not stat.S_ISREG(each.lstat().st_mode):
+            raise InputProblem(
+                f"'{visible(each.name, 100)}' in the recording is no regular file (a link, FIFO or device)",
+                "Find out what in the program makes it, and record again",
+            )
+    return [*folder.glob("*.facts")]
 
 
 def read_recording(folder: Path, program: str = "") -> Trace:
@@ -426,7 +440,7 @@ def _read(folder: Path, program: str) -> Trace:
 def symbols(folder: Path) -> dict[str, tuple[str, ...]]:
     """The mangled names of each kernel in a recording, by its `Launch.kernel`."""
     found: dict[str, dict[str, None]] = {}
-    for path in folder.glob("*.facts"):
+    for path in _facts(folder):
         for name in _process(path).names.values():
             found.setdefault(readable(name) if name.startswith("_Z") else name, {})[name] = None
     return {kernel: tuple(names) for kernel, names in found.items()}
