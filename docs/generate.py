@@ -282,7 +282,7 @@ _COMMANDS_HEAD = """\
 | 3 | this machine lacks something: GPU, permission, disk, memory |
 | 4 | an input file is unreadable or incomplete |
 | 5 | a kernel failed or computed a wrong result |
-| 130 | interrupted |
+| 130, 143, 129 | interrupted by Ctrl-C, SIGTERM, SIGHUP; the program that was run is ended with all that it started |
 
 - Every error is one line on standard error. `| head` does not change the exit code.
 - Colours follow the terminal and `NO_COLOR`.

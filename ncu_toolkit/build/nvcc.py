@@ -6,7 +6,6 @@ $NCU_TOOLKIT_SOURCE_ROOT a copy of the kernels in that folder is compiled, so th
 for others names no private path."""
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -16,12 +15,20 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
 from ncu_toolkit.build.toolchain import Tool, find_tool
-from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, replace_file
+from ncu_toolkit.core.cache import (
+    CACHE_VARIABLE,
+    cache_folder,
+    own_bytes,
+    private,
+    replace_file,
+)
+from ncu_toolkit.core.children import end_all, run
 from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     KernelProblem,
@@ -29,7 +36,7 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
     refused,
 )
-from ncu_toolkit.core.files import read_json
+from ncu_toolkit.core.files import parse_json
 from ncu_toolkit.ladder.catalogue import code_digest, kernels_root
 from ncu_toolkit.ladder.rung import Rung
 
@@ -199,9 +206,7 @@ def _call(
 ) -> subprocess.CompletedProcess[str]:
     """Run nvcc in a folder. Raises KernelProblem where it takes longer than `timeout` seconds."""
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=folder
-        )
+        return run(command, timeout, cwd=folder)
     except subprocess.TimeoutExpired as error:
         said = f"{label}: nvcc did not finish within {timeout:g} s{what}"
         raise KernelProblem(said, "Simplify the kernel") from error
@@ -227,7 +232,7 @@ def source_digest(rung: Rung) -> str:
     files = _with_includes(rung.path, rung.path.parents[1])
     launch = [rung.parameters, rung.launches, rung.scratch, rung.tensor_maps, rung.problem]
     parts = [*sorted(code_digest(text) for _, text in files), repr(launch)]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def build_many(
@@ -242,8 +247,9 @@ def build_many(
             for done, future in enumerate(as_completed(futures), 1):
                 if progress:
                     progress(done, len(requests), future.result())
-        except BaseException:  # Ctrl-C: drop queued calls; running ones end by themselves.
+        except BaseException:  # Ctrl-C: drop queued calls, end running ones
             pool.shutdown(wait=False, cancel_futures=True)
+            end_all()
             raise
     return [future.result() for future in futures]
 
@@ -270,7 +276,7 @@ def _compile(
     if chosen := os.environ.get(SOURCE_ROOT_VARIABLE):
         source, root = _stage(files, source, root, Path(chosen))
     flags = ("-cubin", *_flags(target, root, {**parameters, **macros}))
-    key = hashlib.sha256(
+    key = sha256(
         json.dumps([_FORMAT, sorted(files.values()), str(source), flags, nvcc.version]).encode()
     ).hexdigest()[:32]
     folder = cache_folder() / "cubins" / key
@@ -289,8 +295,7 @@ def _run(
     """Compile into a temporary folder and rename it into the cache, so that no reader sees half an
     entry."""
     with _writing(folder.parent):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+        work = Path(tempfile.mkdtemp(prefix=".making-", dir=private(cache_folder(), "cubins")))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, work, ignore_errors=True)
         stack.enter_context(_writing(folder.parent))
@@ -301,9 +306,15 @@ def _run(
         if answer.returncode != 0 or not (work / "kernel.cubin").is_file():
             raise _failure(log, label, made.target, nvcc, root, folder)
         made = replace(made, entries=parse_resources(log), log=log)
-        extra = {"path": "", "format": _FORMAT, "sha256": _digest(work / "kernel.cubin")}
+        extra = {
+            "path": "",
+            "format": _FORMAT,
+            "sha256": sha256((work / "kernel.cubin").read_bytes()).hexdigest(),
+        }
         record = json.dumps(asdict(made) | extra, indent=1, sort_keys=True)
         (work / "report.json").write_text(record, encoding="utf-8")
+        for each in work.iterdir():
+            each.chmod(0o600)
         try:
             work.rename(folder)
         except OSError:  # Another process was first, or an entry is damaged.
@@ -316,10 +327,11 @@ def _run(
 
 
 def _from_cache(folder: Path) -> BuiltCubin | None:
-    """The entry in `folder`, or None where there is none or it is damaged."""
+    """The entry in `folder`; None where there is none, or it is damaged or another user's."""
     try:
-        path, record = folder / "kernel.cubin", read_json(folder / "report.json")
-        if (record["format"], record["sha256"]) != (_FORMAT, _digest(path)):
+        path, report = folder / "kernel.cubin", folder / "report.json"
+        record = parse_json(own_bytes(report), report)
+        if (record["format"], record["sha256"]) != (_FORMAT, sha256(own_bytes(path)).hexdigest()):
             return None
         return msgspec.convert(record | {"path": path, "cached": True}, BuiltCubin)
     except (OSError, ToolkitError, KeyError, TypeError, msgspec.ValidationError):
@@ -398,8 +410,7 @@ def _failure(
     full = folder.parent.parent / "logs" / f"{folder.name}.log"
     remedy = f"The full log is {full}"
     try:
-        full.parent.mkdir(parents=True, exist_ok=True)
-        full.write_text(log, encoding="utf-8")
+        replace_file(full, log.encode())
     except OSError as error:
         remedy = f"The full log could not be written: {error.strerror}"
     return KernelProblem(f"{label} does not compile for {target}: {first}", remedy)
@@ -408,7 +419,3 @@ def _failure(
 def _writing(folder: Path) -> contextlib.AbstractContextManager[None]:
     remedy = f"Free some space, or set {CACHE_VARIABLE} to another folder"
     return refused(f"cannot write to {folder}", remedy)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

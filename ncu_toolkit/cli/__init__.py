@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import re
+import signal
 import sys
 from functools import partial
 from itertools import pairwise
@@ -18,7 +19,7 @@ import click
 from ncu_toolkit import __version__
 from ncu_toolkit.cli import _log
 from ncu_toolkit.cli._common import interruptible
-from ncu_toolkit.core.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, for_user
+from ncu_toolkit.core.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, for_user
 from ncu_toolkit.core.files import keep
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            if ctx.invoked_subcommand in _KEEPING:
+        except KeyboardInterrupt as stopped:
+            if ctx.invoked_subcommand in _KEEPING and not stopped.args:
                 raise KeyboardInterrupt("what was finished is kept") from None
             raise
 
@@ -231,8 +232,10 @@ def _standard_streams() -> None:
 
 def _main(arguments: list[str] | None) -> Any:
     try:
-        with interruptible():
+        with interruptible() as came:
             code = cli.main(args=arguments, prog_name="ncu-toolkit", standalone_mode=False)
+        if code == EXIT_INTERRUPTED and came():
+            code = 128 + came()
         sys.exit(code if isinstance(code, int) else EXIT_OK)
     except click.exceptions.Exit as exit_request:
         sys.exit(exit_request.exit_code)
@@ -250,7 +253,7 @@ def _main(arguments: list[str] | None) -> Any:
     except (click.Abort, KeyboardInterrupt) as stopped:
         kept = str(stopped.__cause__ or stopped)  # click makes an Abort of it
         _complain(f"interrupted; {kept}" if kept else "interrupted")
-        sys.exit(130)
+        sys.exit(128 + (came() or signal.SIGINT))
     except Exception as error:
         known = for_user(error)
         _log.ended("a defect:" if known is None else "ended by:")

@@ -139,12 +139,12 @@ def complain(lines: Iterable[object]) -> None:
 
 
 @contextlib.contextmanager
-def interruptible(*numbers: signal.Signals) -> Iterator[Callable[[], bool]]:
+def interruptible(*numbers: signal.Signals) -> Iterator[Callable[[], int]]:
     """Treat SIGTERM and SIGHUP, as CI and closed terminals send them, and `numbers` like Ctrl-C. Yields
-    whether one of them came, for where the interrupt was taken for a failure."""
+    which of them came last (0: none did), also where the interrupt was taken for a failure."""
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield lambda: 0
         return
 
     def interrupt(number: int, frame: object) -> None:
@@ -157,7 +157,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[Callable[[], bool]]:
         if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
     }
     try:
-        yield lambda: bool(came)
+        yield lambda: came[-1] if came else 0
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

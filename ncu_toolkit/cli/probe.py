@@ -15,7 +15,7 @@ from ncu_toolkit.cli import _options
 from ncu_toolkit.cli._common import Progress
 from ncu_toolkit.cli._program import ProgramCommand
 from ncu_toolkit.core import patterns
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.core.errors import EXIT_INTERRUPTED, EnvironmentProblem, UsageProblem
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis import regime
 from ncu_toolkit.diagnosis.engine import diagnose
@@ -89,8 +89,17 @@ def _program(
     """Probe a program: matching kernels, verdicts of the first ones, notes, and its exit code."""
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
         folder = Path(name)
-        code = trace.run(program, folder, trace.plan(folder) if experiments else None)
-        found = trace.read(folder)
+        plan = trace.plan(folder) if experiments else None
+        try:
+            code = trace.run(program, folder, plan)
+        except KeyboardInterrupt:
+            code = EXIT_INTERRUPTED
+        try:
+            found = trace.read(folder)
+        except UsageProblem:
+            if code == EXIT_INTERRUPTED:
+                raise KeyboardInterrupt("nothing was recorded") from None
+            raise
         wanted = [patterns.found(pattern, k.launch.function, "--kernel") for k in found.kernels]
         matching = tuple(itertools.compress(found.kernels, wanted))
         if found.kernels and not matching:

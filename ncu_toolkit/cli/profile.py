@@ -331,7 +331,8 @@ def _profile_step(
         screen.print(f"note: no step was recorded: {error}")
         _profile_program(request, reports, timeout, asked, needs, False)
         return
-    made = publish_step(done, reports, needs)
+    with step_run.keeping(done.folder):
+        made = publish_step(done, reports, needs)
     if made.run is not None:
         keep(made.run, done.folder, at)
     shown = answer_of(made.result, page=False)
@@ -341,6 +342,8 @@ def _profile_step(
     screen.print(f"Trace and report: {done.folder}; again: ncu-toolkit analyze {again}")
     if shown.verdict:
         screen.print(Text(shown.verdict, style="bold"))
+    if done.interrupted:
+        raise KeyboardInterrupt(f"what was recorded until then is kept in {done.folder}")
     if done.problem is not None:
         raise done.problem
     if done.session is not None:

@@ -92,6 +92,8 @@ def command(
         out.text(json.trial_document(trial))
     else:
         out.answer(answer, f"Switches of {trial.program}", "ncu-try.html")
+    if trying.INTERRUPTED in trial.notes:
+        raise KeyboardInterrupt
 
 
 def _split(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,17 +4,22 @@ without the cycle collector.
 The Python inside Nsight Compute lacks many compiled modules (tests/report/test_ncu_rule.py)."""
 
 import contextlib
+import errno
 import gc
+import hashlib
+import itertools
 import os
+import stat
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import EnvironmentProblem, refused
 
 CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
+_DIGEST = ".sha256"
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -36,10 +41,80 @@ def cache_folder() -> Path:
         ) from None
 
 
+def private(top: Path, *below: str, make: bool = True) -> Path:
+    """A folder, and those named below it, that no other user can write to, whatever the umask: made
+    with mode 0700, or checked. Where the user named `top`, others may read in it.
+
+    Raises OSError: one of them is a link or no folder, is another user's, or others can write to it
+    and that cannot be changed."""
+    folders = [top, *(top.joinpath(*below[: n + 1]) for n in range(len(below)))]
+    missing = itertools.takewhile(lambda each: not each.exists(), [*folders[::-1], *top.parents])
+    for folder in reversed([*missing] if make else []):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+    for folder in folders:
+        found = folder.lstat()
+        named = folder == top and str(top) == os.environ.get(CACHE_VARIABLE)
+        if not stat.S_ISDIR(found.st_mode):
+            _refuse(folder, "is a link or no folder")
+        if found.st_uid != os.geteuid() and not (named and found.st_uid == 0):
+            _refuse(folder, "belongs to another user")
+        if stat.S_IMODE(found.st_mode) & 0o077 and not named:
+            os.chmod(folder, 0o700)
+            found = folder.lstat()  # some file systems have no modes
+        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            _refuse(folder, "can be written to by others")
+    return top.joinpath(*below)
+
+
+def _refuse(folder: Path, what: str) -> NoReturn:
+    raise PermissionError(errno.EPERM, f"'{folder}' {what}", str(folder))
+
+
+def _in_cache(path: Path, make: bool) -> bool:
+    """Whether a file is below the cache, whose folders are then made or checked. Raises as
+    `private`."""
+    top = cache_folder()
+    if not path.is_relative_to(top):
+        return False
+    private(top, *path.parent.relative_to(top).parts, make=make)
+    return True
+
+
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in one step, and make its folder. Raises OSError."""
+    """Write a file in one step, and make its folder; in the cache only this user reads them. Raises
+    OSError."""
+    mode = 0o600 if _in_cache(path, True) else None
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, content)
+    files.replace(path, content, mode=mode)
+
+
+def own_bytes(path: Path) -> bytes:
+    """The content of a file of the cache, in a folder and with a mode that let nobody else write to it. Raises OSError
+    where that is not so, and where it is a link or no regular file."""
+    if not _in_cache(path, False):
+        _refuse(path, "is not in the cache")
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            _refuse(path, "can be written to by others")
+        return stream.read()
+
+
+def keep_code(path: Path, content: bytes) -> None:
+    """Keep what will be loaded or run, with its digest. Raises EnvironmentProblem."""
+    keep(path, content)
+    keep(path.with_name(path.name + _DIGEST), hashlib.sha256(content).hexdigest().encode())
+
+
+def holds_code(path: Path) -> bool:
+    """Whether a file is as `keep_code` wrote it: not cut, not altered, not another user's."""
+    try:
+        known = own_bytes(path.with_name(path.name + _DIGEST)).decode("ascii", "replace")
+        return hashlib.sha256(own_bytes(path)).hexdigest() == known
+    except OSError:
+        return False
 
 
 def keep(path: Path, content: bytes) -> None:

@@ -16,6 +16,8 @@ EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_INPUT = 4
 EXIT_KERNEL = 5
+#: Ctrl-C; 128 and the signal's number for SIGTERM (143) and SIGHUP (129).
+EXIT_INTERRUPTED = 130
 #: A defect of ncu-toolkit itself (EX_SOFTWARE of sysexits.h).
 EXIT_BUG = 70
 

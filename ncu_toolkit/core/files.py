@@ -394,16 +394,20 @@ def permitted(mode: int) -> int:
     return mode & ~umask
 
 
-def replace(path: Path, data: bytes, there: os.stat_result | None = None) -> None:
-    """Write a file in one step, with the mode and owner of the file that it replaces (`there`).
-    Raises OSError."""
+def replace(
+    path: Path, data: bytes, there: os.stat_result | None = None, mode: int | None = None
+) -> None:
+    """Write a file in one step, with the mode and owner of the file that it replaces (`there`), or
+    with `mode`. Raises OSError."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         _write_into(handle, data)
         if there is not None and (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
             with contextlib.suppress(OSError):  # only root may give a file away
                 os.chown(temporary, there.st_uid, there.st_gid)
-        os.chmod(temporary, permitted(0o666) if there is None else stat.S_IMODE(there.st_mode))
+        if mode is None:
+            mode = permitted(0o666) if there is None else stat.S_IMODE(there.st_mode)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -25,8 +25,15 @@ from typing import Any, Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.build import nvcc
-from ncu_toolkit.core.cache import cache_folder
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core import files
+from ncu_toolkit.core.cache import CACHE_VARIABLE, cache_folder, private
+from ncu_toolkit.core.errors import (
+    EnvironmentProblem,
+    KernelProblem,
+    ToolkitError,
+    UsageProblem,
+    refused,
+)
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.executor import SAME, Executor, Reporter, Tasks, check_source, forget, machine
@@ -202,13 +209,13 @@ def missing(keys: Sequence[str]) -> list[str]:
 def adopt(built: Sequence[Built]) -> None:
     """Put compilations of other machines into this machine's cache of cubins."""
     for each in built:
-        folder = cache_folder() / "cubins" / each.key
+        with refused("a compiled kernel cannot be kept", f"Set {CACHE_VARIABLE} to another folder"):
+            folder = private(cache_folder(), "cubins") / Path(each.key).name
         if (folder / "report.json").is_file():
             continue
-        folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
         for name, content in each.files.items():
-            (work / name).write_bytes(content)
+            files.replace(work / Path(name).name, content, mode=0o600)
         try:
             work.rename(folder)
         except OSError:  # Another process was first.

@@ -3,6 +3,7 @@
 import contextlib
 import getpass
 import logging
+import math
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from typing import BinaryIO, Final
 
 from ncu_toolkit import PACKAGE
 from ncu_toolkit.core import files
+from ncu_toolkit.core.children import GRACE, Child
 from ncu_toolkit.core.errors import (
     EnvironmentProblem,
     InputProblem,
@@ -35,6 +37,8 @@ GRACE_SECONDS: Final = 60.0
 #: that each waits for another kernel, which ncu holds back.
 _COLLECTIVE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
+#: How the names of ncu's own processes begin.
+_NCU: Final = ("ncu", "TreeLauncher")
 #: What ncu says of each launch when it is profiled, and when that begins.
 _PASSES: Final = r"- (\d+) pass"
 BEGUN: Final = re.compile(r'==PROF== Profiling "([^"\n]+)"')
@@ -229,15 +233,16 @@ def run(
     less: str = _LESS,
     enough: Enough | None = None,
 ) -> NcuOutcome:
-    """Run ncu in a process group of its own and wait.
+    """Run ncu in a session of its own and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
-    the report is written with what is finished; after GRACE_SECONDS the whole group is killed.
+    the report is written with what is finished; without it the program gets SIGTERM, and SIGKILL
+    if it does not end by that. After GRACE_SECONDS, or at a second Ctrl-C, all are killed.
     `tick` is called a few times a second, for progress. `keep_open` are file descriptors that ncu
-    and the program inherit. `less` is what to do about a time-out. Where there is `enough`,
-    `request_stop` is called too; that the program ended by it is no problem. A collective that does
-    not end is a time-out. ncu and the program have a temporary folder of their own, since ncu's lock
-    file in a shared one belongs to the user who profiled first.
+    and the program inherit. `less` is what to do about a time-out. Where there is `enough`, the
+    program is ended in the same way; that it was is no problem. A collective that does not end is a
+    time-out. ncu and the program have a temporary folder of their own, since ncu's lock file in a
+    shared one belongs to the user who profiled first.
 
     Raises:
         EnvironmentProblem: the log cannot be written, or ncu cannot be started.
@@ -253,7 +258,7 @@ def run(
     ):
         process = _started(words, sink, {**_with_temporary(own), **(environment or {})}, keep_open)
         profiled = _profiled(log)
-        deadline = started + timeout
+        deadline, hard = started + timeout, math.inf
         stopping = False
         at, since = (0, ""), started
         try:
@@ -262,38 +267,45 @@ def run(
                     if tick is not None:
                         tick()
                     time.sleep(_POLL_SECONDS)
+                    before, at, now = at, next(profiled), time.monotonic()
+                    since = now if at != before else since
+                    done = done or (not stopping and enough is not None and enough(*at))
+                    hangs = now - since > _COLLECTIVE_SECONDS and reader.is_collective(at[1])
+                    if (interrupted or done or hangs or now > deadline) and not stopping:
+                        stopping = True
+                        timed_out = not interrupted and not done
+                        timeout = min(timeout, now - started)
+                        deadline = now + GRACE_SECONDS
+                        if request_stop is not None:
+                            request_stop()
+                        else:
+                            hard = now + GRACE
+                            process.send(signal.SIGTERM, spare=_NCU)
+                    elif now > hard:
+                        hard = math.inf
+                        process.send(signal.SIGKILL, spare=_NCU)
+                    elif stopping and now > deadline:
+                        break
                 except KeyboardInterrupt:
                     if interrupted:
                         break
                     interrupted = True
-                before, at, now = at, next(profiled), time.monotonic()
-                since = now if at != before else since
-                done = done or (enough is not None and enough(*at))
-                hangs = now - since > _COLLECTIVE_SECONDS and reader.is_collective(at[1])
-                if (interrupted or done or hangs or now > deadline) and not stopping:
-                    stopping = True
-                    timed_out = not interrupted and not done
-                    timeout = min(timeout, now - started)
-                    deadline = now + GRACE_SECONDS
-                    if request_stop is not None:
-                        request_stop()
-                elif stopping and now > deadline:
-                    break
+                    profiled = _profiled(log)  # a generator that was interrupted has ended
         finally:
-            _end(process)
+            process.end(signal.SIGKILL)
     if tick is not None:
         tick()
+    # None where it hangs in a driver
+    code = -signal.SIGKILL if process.returncode is None else process.returncode
     text = log.read_text(encoding="utf-8", errors="replace")
     found = written(output)
     logger.debug("output of ncu and the program:\n%s", text)
-    cause, problem = classify(
-        text, process.returncode, timed_out=timed_out, timeout=timeout, log=log, less=less
-    )
+    cause, problem = classify(text, code, timed_out=timed_out, timeout=timeout, log=log, less=less)
     if done and found:
         cause, problem = "", None
     elif done and cause in ("", "crash"):  # it was ended before any launch
         cause, problem = "no-kernels", UsageProblem("no kernel was profiled")
-    code, seconds = process.returncode, time.monotonic() - started
+    seconds = time.monotonic() - started
     what = f": {problem}" if problem else ""
     logger.info("ncu ended with %s after %.1f s%s", code, seconds, what)
     passes = tuple(int(n) for n in re.findall(_PASSES, text))
@@ -325,23 +337,12 @@ def _with_temporary(folder: str) -> dict[str, str]:
 
 def _started(
     words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]
-) -> subprocess.Popen[bytes]:
+) -> Child:
     remedy = "Free memory or processes, or check $NCU"
     with refused(f"'{words[0]}' cannot be started", remedy):
-        return subprocess.Popen(
-            list(words), stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, **environment}, pass_fds=tuple(keep_open),
+        return Child(
+            words, environment, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, pass_fds=tuple(keep_open),
         )  # fmt: skip
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the process group: ncu itself, or the program it leaves behind when it
-    crashes."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # the whole group has ended
-    process.wait()
 
 
 #: Failures that mean the same to those who go on after them.

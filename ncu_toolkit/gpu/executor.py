@@ -11,7 +11,8 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from ncu_toolkit.build import nvcc
 from ncu_toolkit.build.toolchain import toolchain_description
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
+from ncu_toolkit.core.cache import private
+from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, refused
 from ncu_toolkit.core.workers import Done
 from ncu_toolkit.gpu import collect, cuda
 from ncu_toolkit.gpu.selection import Cases
@@ -117,10 +118,8 @@ def own_temporary_folder() -> Path:
     which would keep two boards of a host from being profiled at once; ncu 2025.3.1 did not wait
     for it."""
     folder = Path(tempfile.gettempdir()) / f"ncu-toolkit-{os.getuid()}-{cuda.uuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise EnvironmentProblem(f"'{folder}' belongs to another user", "Set TMPDIR on the worker")
-    return folder
+    with refused("temporary files cannot be kept apart", "Set TMPDIR on the worker"):
+        return private(folder)
 
 
 _KEPT_HERE: Final[list[Callable[[], None]]] = []

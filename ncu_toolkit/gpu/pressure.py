@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra, first_line
+from ncu_toolkit.gpu.inside.python import plain
 from ncu_toolkit.model.trace import KINDS
 
 #: Said where `usable` leaves a kind out.
@@ -342,7 +343,7 @@ def run_slices(path: str, asked: dict[str, Any], done: threading.Event) -> None:
     pressure.carve(CARVEOUTS[0])
     shuffler = random.Random(int(asked["seed"]))
     usable = pressure.usable(asked["kinds"])
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", opener=plain) as file:
         if len(usable) < len(asked["kinds"]):
             file.write(json.dumps({"note": NO_STREAMS}) + "\n")
         while not done.is_set():

@@ -1,14 +1,11 @@
 """A program under ncu: which launches, for how long, and how it is ended so that finished launches
 are kept."""
 
-import contextlib
 import os
 import re
-import secrets
 import shutil
-import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -17,7 +14,7 @@ from typing import Final
 
 from ncu_toolkit import __version__
 from ncu_toolkit.core import patterns, units
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis.needs import Needs
 from ncu_toolkit.gpu import collect, cuda, failures
@@ -36,8 +33,6 @@ DEFAULT_KERNELS: Final = 24
 STEM: Final = "profile"
 #: Remedy of a time-out; the option is that of a program's launches, or of its step's.
 _FEWER: Final = "allow more time with --timeout, or profile fewer launches ({})"
-#: Marks the processes of one run, so that they can be found and ended.
-TOKEN: Final = "NCU_TOOLKIT_RUN"
 #: ncu saves what kernels write between passes, and JAX takes three quarters of the memory at its start unless this is "false".
 _PREALLOCATE: Final = "XLA_PYTHON_CLIENT_PREALLOCATE"
 #: Calls in a script that mark what is to be profiled.
@@ -97,6 +92,7 @@ def profile(
 
     Raises:
         ToolkitError: nothing could be profiled; the cause and its remedy.
+        KeyboardInterrupt: it came before any launch was profiled.
     """
     command = request.command
     check(command, request.kernel_filter)
@@ -109,21 +105,20 @@ def profile(
     if detected:
         request = replace(request, ranges_only=marks_ranges(command))
     words = collect.argv(ncu, request)
-    token = secrets.token_hex(16)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     run_ncu = partial(
         collect.run, words, request.output, folder / f"{STEM}.log", timeout=timeout,
-        request_stop=lambda: end_programs(token), enough=enough, environment={TOKEN: token, _PREALLOCATE: os.environ.get(_PREALLOCATE, "false")},
+        enough=enough, environment={_PREALLOCATE: os.environ.get(_PREALLOCATE, "false")},
         less=_FEWER.format("--launch-count" if own else "--launches"),
     )  # fmt: skip
-    try:
+    outcome = run_ncu()
+    if outcome.cause == "crashed" and outcome.report is None and not outcome.interrupted:
+        # ncu 2025.3 crashed in 4 of 10 starts of JAX programs, and not in the next
         outcome = run_ncu()
-        if outcome.cause == "crashed" and outcome.report is None:
-            # ncu 2025.3 crashed in 4 of 10 starts of JAX programs, and not in the next
-            outcome = run_ncu()
-    finally:
-        end_programs(token, signal.SIGKILL)
     if outcome.report is None:
+        if outcome.interrupted:
+            where = f"the program's output is in {outcome.log}"
+            raise KeyboardInterrupt(f"no launch was profiled, and {where}")
         refused = _without_report(outcome, folder, request)
         if str(folder) in str(refused):  # The message points to the log there.
             refused.log = outcome.log
@@ -188,9 +183,6 @@ def _without_report(
     outcome: collect.NcuOutcome, folder: Path, request: collect.Request
 ) -> ToolkitError:
     where = f"the program's output is in {folder / f'{STEM}.log'}"
-    if outcome.interrupted:
-        what = "interrupted before any launch was profiled"
-        return EnvironmentProblem(what, where[0].upper() + where[1:])
     if outcome.problem is not None and outcome.cause != "no-kernels":
         return outcome.problem
     ranges = ", ".join(request.nvtx_include)
@@ -222,23 +214,6 @@ def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool
         why = f": {reader.COLLECTIVE}" if reader.is_collective(begun[-1]) else ""
         notes.append(f"'{begun[-1]}' was not finished when profiling ended{why}")
     return [note for note in notes if note]
-
-
-def end_programs(token: str, how: signal.Signals = signal.SIGTERM) -> None:
-    """Signal every process of a run but ncu itself, which then writes its report."""
-    for process in marked(f"{TOKEN}={token}\0".encode()):
-        with contextlib.suppress(OSError, ValueError):  # it ended meanwhile
-            name = Path(f"/proc/{process}/comm").read_text()
-            if how == signal.SIGKILL or not name.startswith(("ncu", "TreeLauncher")):
-                os.kill(process, how)
-
-
-def marked(word: bytes) -> Iterator[int]:
-    """Processes of this user in whose environment a variable begins with `word` (NAME=value); is it, where the word ends with a NUL."""
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if b"\0" + word in b"\0" + path.read_bytes():
-                yield int(path.parent.name)
 
 
 def name_of(command: Sequence[str]) -> str:

@@ -4,12 +4,12 @@
 The offsets of fields are those of CUPTI's headers, and the same from CUDA 12.0 to 13.5: records only
 grow at their end (tests/gpu/test_recorder.py asks the headers that are installed)."""
 
-import contextlib
 import hashlib
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -21,8 +21,17 @@ from typing import Any, Final
 import numpy
 
 from ncu_toolkit import __version__
-from ncu_toolkit.core.cache import cache_folder, keep, without_collector
+from ncu_toolkit.core.cache import (
+    CACHE_VARIABLE,
+    cache_folder,
+    holds_code,
+    keep_code,
+    private,
+    without_collector,
+)
+from ncu_toolkit.core.children import Child, run
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem, refused
+from ncu_toolkit.core.safe import visible
 from ncu_toolkit.gpu import cuda
 from ncu_toolkit.model.profile import Device
 from ncu_toolkit.model.program import Trace
@@ -86,8 +95,6 @@ _OTHERS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", s
 _JUMP: Final = 1_000_000_000
 #: Bytes that a process writes at most.
 _MOST: Final = 2 << 30
-#: Seconds that a program has to end by itself after it was asked to.
-_GRACE: Final = 10.0
 _POLL: Final = 0.1
 _COMPILERS: Final = ("cc", "gcc", "clang")
 _FLAGS: Final = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-o")
@@ -138,16 +145,19 @@ class RecordOptions:
 
 
 def built() -> Path:
-    """The recorder as a shared library, compiled at first use into the cache.
+    """The recorder as a shared library, compiled at first use into the cache, and again where what
+    lies there is not what was compiled.
 
-    Raises EnvironmentProblem: no C compiler, or it refuses the file."""
+    Raises EnvironmentProblem: no C compiler, or it refuses the file; others can write to the cache."""
     found = (shutil.which(name) for name in _COMPILERS)
     compiler = next(filter(None, found), None)
     source = _SOURCE.read_bytes()
     digest = hashlib.sha256(b"\0".join((source, repr((_FLAGS, compiler)).encode()))).hexdigest()
-    path = cache_folder() / "recorder" / f"{digest[:20]}.so"
-    if path.is_file():
-        return path
+    remedy = f"Remove it, or set {CACHE_VARIABLE}"
+    with refused("the recorder is not loaded from the cache", remedy):
+        path = private(cache_folder(), "recorder") / f"{digest[:20]}.so"
+        if holds_code(path):
+            return path
     if compiler is None:
         raise EnvironmentProblem(
             f"no C compiler ({', '.join(_COMPILERS)}) is on PATH, and the recorder is built at first use",
@@ -155,16 +165,15 @@ def built() -> Path:
         )
     made = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        made.parent.mkdir(parents=True, exist_ok=True)
         words = [compiler, *_FLAGS, str(made), str(_SOURCE), *_AFTER]
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        answer = run(words, timeout=120)
         if answer.returncode:
             said = (answer.stderr.strip() or "it says nothing").splitlines()[-1]
             raise EnvironmentProblem(
                 f"the recorder cannot be built with {compiler}: {said}",
                 "Install gcc or clang, or put it before this compiler on PATH",
             )
-        keep(path, made.read_bytes())
+        keep_code(path, made.read_bytes())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentProblem(f"the recorder cannot be built: {error}") from None
     finally:
@@ -202,23 +211,24 @@ def record(command: Sequence[str], folder: Path, asked: RecordOptions | None = N
         folder: where the recorder writes; made if it is missing.
 
     Returns:
-        The program's exit code; 128 + the number of the signal that ended it. After Ctrl-C, which
-        the program gets too, 130; 0 where it was ended because `asked` had enough.
+        The program's exit code; 128 + the number of the signal that ended it; 0 where it was ended
+        because `asked` had enough.
 
     Raises:
+        KeyboardInterrupt: the program was ended by it; what it recorded can be read.
         UsageProblem: there is no such program, or something else is injected into it.
         EnvironmentProblem: the recorder cannot be built, or the program not started.
     """
     asked = asked or RecordOptions()
     environment = prepared(command, folder, asked)
     with refused(f"'{command[0]}' cannot be started"):
-        process = subprocess.Popen(list(command), env=environment)
+        process = Child(command, environment)
     with process:
         try:
             code = _watched(process, folder, asked)
         except KeyboardInterrupt:
-            _ended(process)
-            return 128 + signal.SIGINT
+            process.end(signal.SIGINT)
+            raise
     return 128 - code if code < 0 else code
 
 
@@ -261,7 +271,7 @@ def _environment(command: Sequence[str], folder: Path, asked: RecordOptions) -> 
     return {**values, **asked.environment}
 
 
-def _watched(process: subprocess.Popen[bytes], folder: Path, asked: RecordOptions) -> int:
+def _watched(process: Child, folder: Path, asked: RecordOptions) -> int:
     """Wait for a program; end it where what was recorded is enough. Looking takes a tenth of the
     time at most."""
     if not asked.seconds and asked.enough is None:
@@ -278,19 +288,8 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, asked: RecordOption
             enough = asked.enough(folder)
             look = time.monotonic() - began + max(2.0, 10 * (time.monotonic() - began - spent))
         if enough:
-            _ended(process, signal.SIGINT)
+            process.end(signal.SIGINT)
             return 0
-
-
-def _ended(process: subprocess.Popen[bytes], how: signal.Signals | None = None) -> None:
-    """Wait for a program to end after `how`; then kill it."""
-    for sent in (how, signal.SIGTERM):
-        if sent is not None:
-            process.send_signal(sent)
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(_GRACE)
-            return
-    process.kill()
 
 
 @dataclass(frozen=True)
@@ -383,8 +382,20 @@ def _process(path: Path) -> RecordedProcess:
 
 
 def processes(folder: Path) -> list[RecordedProcess]:
-    """The processes of a recording, by the time at which they began."""
-    return sorted((_process(path) for path in folder.glob("*.facts")), key=_begin)
+    """The processes of a recording, by the time at which they began. Raises InputProblem."""
+    return sorted(map(_process, _facts(folder)), key=_begin)
+
+
+def _facts(folder: Path) -> list[Path]:
+    """The files of facts of a recording's processes. Raises InputProblem: something in the folder is
+    a link, a FIFO or a device, which might never end or lead elsewhere."""
+    for each in folder.iterdir():
+        if not stat.S_ISREG(each.lstat().st_mode):
+            raise InputProblem(
+                f"'{visible(each.name, 100)}' in the recording is no regular file (a link, FIFO or device)",
+                "Find out what in the program makes it, and record again",
+            )
+    return [*folder.glob("*.facts")]
 
 
 def read_recording(folder: Path, program: str = "") -> Trace:
@@ -430,7 +441,7 @@ def _read(folder: Path, program: str) -> Trace:
 def symbols(folder: Path) -> dict[str, tuple[str, ...]]:
     """The mangled names of each kernel in a recording, by its `Launch.kernel`."""
     found: dict[str, dict[str, None]] = {}
-    for path in folder.glob("*.facts"):
+    for path in _facts(folder):
         for name in _process(path).names.values():
             found.setdefault(readable(name) if name.startswith("_Z") else name, {})[name] = None
     return {kernel: tuple(names) for kernel, names in found.items()}

@@ -640,7 +640,7 @@ def locked(folder: Path) -> Iterator[int]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            hint = f"Wait for it. An ncu may outlive a killed toolkit: `fuser {folder / _LOCK}` names it"
+            hint = f"Wait for it, or end it: `fuser {folder / _LOCK}` names it"
             raise UsageProblem(f"the run '{folder.name}' is still running", hint) from None
         except OSError:
             pass  # The file system has no locks.

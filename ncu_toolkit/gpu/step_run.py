@@ -6,12 +6,13 @@ launches of each name. So it takes one launch of each name, grid, block and shar
 (`--filter-mode per-launch-config`) of the kernels that are named, and the program ends when the
 launches that the trace foretells are profiled."""
 
+import contextlib
 import math
 import re
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -64,6 +65,8 @@ class StepRun:
     """The program's exit code when it was recorded."""
     seconds: float = 0.0
     """How long that took."""
+    interrupted: bool = False
+    """Ctrl-C ended the program; what was recorded and profiled until then is here."""
 
 
 def under_ncu(recorded: float) -> float:
@@ -187,9 +190,10 @@ def profile_step(
 
     Raises:
         ToolkitError: nothing was recorded; the cause and its remedy.
+        KeyboardInterrupt: it came before anything was recorded, or between recording and profiling.
     """
     asked = asked or recorder.RecordOptions()
-    done = False
+    done = interrupted = False
 
     def has_steps(folder: Path) -> bool:
         nonlocal done
@@ -203,31 +207,38 @@ def profile_step(
         raw = Path(place)
         tell(f"Recording {name}; it runs with its own input and output")
         began = time.monotonic()
-        code = recorder.record(request.command, raw, asked)
+        try:
+            code = recorder.record(request.command, raw, asked)
+        except KeyboardInterrupt:
+            code, interrupted = 0, True
         recorded = time.monotonic() - began
-        if done or 0 < asked.seconds < recorded:
+        if not interrupted and (done or 0 < asked.seconds < recorded):
             after = f"{steps} steady steps" if done else f"{asked.seconds:g} s"
             tell(f"The recorded run was ended after {after}, as was asked")
         try:
             trace = recorder.read_recording(raw, name)
         except UsageProblem as error:
+            if interrupted:
+                raise KeyboardInterrupt("nothing was recorded") from None
             if not code:
                 raise
             ended = f"{error.message}; it ended with exit code {code}"
             raise UsageProblem(ended, f"What it printed may say why. {error.remedy}") from None
         symbols = recorder.symbols(raw)
-    step = find_step(trace)
-    account = account_of(step)
-    left = math.inf if most else seconds_for(recorded)
-    longest = math.inf if most else under_ncu(recorded)
-    most = most or min(program_run.DEFAULT_KERNELS, int(left / _LAUNCH_S))
-    chosen = picks(step, account, most, left)
     folder = store.new_run_folder(reports, name)
     write_trace(trace, folder / TRACE)
+    with keeping(folder):
+        step = find_step(trace)
+        left = math.inf if most else seconds_for(recorded)
+        longest = math.inf if most else under_ncu(recorded)
+        most = most or min(program_run.DEFAULT_KERNELS, int(left / _LAUNCH_S))
+        chosen = () if interrupted else picks(step, account_of(step), most, left)
     notes = [f"the program ended with exit code {code} when it was recorded"] if code else []
     session: Session | None = None
     problem: ToolkitError | None = None
-    if not chosen:
+    if interrupted:
+        notes.append("it was interrupted while it was recorded, and no kernel was profiled")
+    elif not chosen:
         notes.append("no kernel of the step can be profiled alone: all wait for other GPUs")
     else:
         tell(f"Profiling {len(chosen)} kernels of its {step.word} under ncu")
@@ -273,6 +284,9 @@ def profile_step(
             )
         except ToolkitError as error:
             problem = error
+        except KeyboardInterrupt:
+            interrupted = True
+            notes.append("it was interrupted under ncu before a launch was profiled")
     return StepRun(
         folder,
         folder / TRACE,
@@ -283,7 +297,17 @@ def profile_step(
         tuple(notes),
         code,
         recorded,
+        interrupted or (session is not None and session.interrupted),
     )
+
+
+@contextlib.contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Have a KeyboardInterrupt say where the trace is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the trace is kept in {folder / TRACE}") from None
 
 
 def _patience(step: Step, recorded: float) -> float:

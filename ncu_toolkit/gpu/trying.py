@@ -26,13 +26,14 @@ from ncu_toolkit.analysis.analyze import Analysis
 from ncu_toolkit.analysis.program import judged as judged_trace
 from ncu_toolkit.analysis.trial import TryRun, judged, save_trial, trial_path
 from ncu_toolkit.core import units
+from ncu_toolkit.core.children import Child, run
 from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, did_you_mean, refused
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.compare import CLOCK
 from ncu_toolkit.diagnosis.program import together
 from ncu_toolkit.diagnosis.switches import Switch, switches
 from ncu_toolkit.gpu import cuda, recorder
-from ncu_toolkit.gpu.program_run import marked, name_of
+from ncu_toolkit.gpu.program_run import name_of
 from ncu_toolkit.gpu.step_run import TRACE
 from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial, Step, Trace, Tried
 from ncu_toolkit.program.files import write_trace
@@ -40,13 +41,13 @@ from ncu_toolkit.program.step import find_step
 from ncu_toolkit.runs import store
 
 DEFAULT_RUNS: Final = 5
+#: Note of a trial that Ctrl-C ended.
+INTERRUPTED: Final = "It was interrupted: what was measured until then is shown."
 #: Part (0-1) of the step that a kernel class takes from which switches for it are tried.
 _SHARE: Final = 0.1
 #: Seconds that a program has to end by itself after it was asked to, and between two looks at it.
 _GRACE: Final = 5.0
 _POLL: Final = 0.1
-#: Seconds that killed processes have to go; those of a container that collects none stay as zombies.
-_GONE: Final = 0.5
 #: Cores from which on the next runs import their modules while one runs.
 _CORES: Final = 8
 #: Seconds between two samples of clocks and power.
@@ -343,7 +344,7 @@ def try_program(
         raise KeyboardInterrupt
     by_name = {each.names: each for each in chosen}
     tried = [with_ceiling(each, by_name[each.switches], found) for each in tried]
-    notes = [] if done else ["It was interrupted: what was measured until then is shown."]
+    notes = [] if done else [INTERRUPTED]
     trial = ProgramTrial(
         program=program,
         gpu=next((each.name for each in trace.devices), ""),
@@ -412,8 +413,13 @@ class _Started:
     """A program that runs, or waits for its turn."""
 
     variant: TryVariant
-    process: subprocess.Popen[bytes]
+    process: Child
     folder: Path
+
+    def clear(self, how: signal.Signals) -> None:
+        """End the program, and remove the run's folder."""
+        self.process.end(how, _GRACE)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
@@ -442,13 +448,13 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         is known by the modules that it loads."""
         self.asked = recorder.RecordOptions()
         for each in self.waiting:
-            _clear(each, signal.SIGTERM)
+            each.clear(signal.SIGTERM)
         self.waiting.clear()
 
     def __exit__(self, *_: object) -> None:
         """End what waits for its turn, and what a second Ctrl-C left running."""
         for each in (*self.waiting, *self.running):
-            _clear(each, signal.SIGKILL)
+            each.clear(signal.SIGKILL)
 
     def recorded(
         self,
@@ -477,7 +483,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             self._prepare(following)
             return self._finish(ready, following)
         finally:
-            _clear(ready, signal.SIGTERM)
+            ready.clear(signal.SIGTERM)
             self.running.remove(ready)
 
     def _prepare(self, following: Sequence[TryVariant]) -> None:
@@ -488,7 +494,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 soon.remove(each.variant)
             else:
                 self.waiting.remove(each)
-                _clear(each, signal.SIGKILL)
+                each.clear(signal.SIGKILL)
         for variant in soon:
             with contextlib.suppress(EnvironmentProblem):
                 self.waiting.append(self._start(variant, self.asked, wait=True))
@@ -516,10 +522,9 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             open(folder / "complained", "wb") as errors,
             refused(f"'{command[0]}' cannot be started"),
         ):
-            process = subprocess.Popen(
-                list(command), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=errors,
-                start_new_session=True,
-            )  # fmt: skip
+            process = Child(
+                command, environment, stdin=subprocess.DEVNULL, stdout=out, stderr=errors
+            )
         return _Started(variant, process, folder)
 
     def _finish(
@@ -528,7 +533,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         folder, variant = started.folder, started.variant
         self._let(started)
         code, states = self._watched(started.process)
-        _end(started.process, signal.SIGTERM)
+        started.process.end(signal.SIGTERM, _GRACE)
         coming = [each for each in self.waiting if each.variant in following[:1]]
         for each in coming[:1]:  # it runs while this one's recording is read
             self._let(each)
@@ -556,7 +561,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         """It is its turn."""
         (started.folder / "wait").unlink(missing_ok=True)
 
-    def _watched(self, process: subprocess.Popen[bytes]) -> tuple[int, list[cuda.GpuState]]:
+    def _watched(self, process: Child) -> tuple[int, list[cuda.GpuState]]:
         """Its exit code, minus the signal that ended it; and samples of the GPU while it ran."""
         states: list[cuda.GpuState] = []
         began = last = time.monotonic()
@@ -571,7 +576,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 last = now
             if self.job.seconds and not ended and now - began > self.job.seconds:
                 ended = True
-                _end(process, signal.SIGINT)
+                process.end(signal.SIGINT, _GRACE)
             elif now - began > self.job.timeout:
                 return -signal.SIGALRM, states
 
@@ -583,9 +588,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         if key not in self.built:
             target = self.folder / f"built-{len(self.built)}"
             words, made = build_words(self.job.build, variant, target)
-            done = subprocess.run(
-                words, capture_output=True, text=True, errors="replace", check=False
-            )
+            done = run(words)
             if done.returncode:
                 said = (
                     done.stderr.strip() or done.stdout.strip() or "it says nothing"
@@ -639,34 +642,6 @@ def _replaces(new: str, word: str) -> bool:
     if new.startswith("-O"):
         return bool(re.fullmatch(r"-O\d?|--optimize=\d|-G|--device-debug", word))
     return word.lstrip("-").partition("=")[0] == new.lstrip("-").partition("=")[0]
-
-
-def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """End a program and all of its process group: politely, then for certain."""
-    for sent, seconds in ((how, _GRACE), (signal.SIGKILL, _GRACE)):
-        try:
-            os.killpg(process.pid, sent if process.poll() is None else signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            break
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-    until = time.monotonic() + _GONE
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < until:  # what it started takes a moment to go
-            os.killpg(process.pid, signal.SIGKILL)
-            time.sleep(0.01)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE)
-
-
-def _clear(started: _Started, how: signal.Signals) -> None:
-    """End a program and all that it started, also what has a session of its own, which is known by the
-    run's folder in its environment; and remove that folder."""
-    _end(started.process, how)
-    for process in marked(os.fsencode(f"NCU_TOOLKIT_SWITCHES={started.folder}\0")):
-        with contextlib.suppress(OSError):
-            os.kill(process, signal.SIGKILL)
-    shutil.rmtree(started.folder, ignore_errors=True)
 
 
 def _ended_by(code: int, complaint: str, timeout: float) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from ncu_toolkit.core.children import run
 from ncu_toolkit.core.errors import ToolkitError, UsageProblem, refused
 from ncu_toolkit.ladder.catalogue import code_digest
 
@@ -154,11 +155,10 @@ class View(Protocol):
 def build(words: Sequence[str]) -> tuple[bool, list[str]]:
     """Run a build; whether it succeeded, and the last lines of its output. Raises
     EnvironmentProblem: it cannot be started."""
-    nothing, pipe, same = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
     remedy = "No shell runs it: put pipes and variables into a script"
     with refused(f"--build: '{words[0]}' cannot be started", remedy):
-        done = subprocess.run(words, stdin=nothing, stdout=pipe, stderr=same, check=False)
-    return done.returncode == 0, last_lines(done.stdout.decode("utf-8", "replace"))
+        done = run(words, stderr=subprocess.STDOUT)
+    return done.returncode == 0, last_lines(done.stdout)
 
 
 def last_lines(text: str) -> list[str]:
@@ -172,7 +172,7 @@ def loop(
     profile: Callable[[], Path],
     view: View,
     state: Callable[[Watched], str] = fingerprint,
-    ended: Callable[[], bool] = lambda: False,
+    ended: Callable[[], int] = lambda: 0,
 ) -> None:
     """A round at once, and one after each item of `changes`, until it ends.
 

@@ -584,7 +584,7 @@ def test_sigterm_ends_a_command_in_order() -> None:
         "l.load_families = lambda: os.kill(os.getpid(), signal.SIGTERM); cli.main(['list'])"
     )
     ended = child("-c", code)
-    assert ended.returncode == 130
+    assert ended.returncode == 143
     assert ended.stderr.strip() == "error: interrupted"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -347,7 +349,7 @@ def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     first = recorder.built()
     assert first.is_file()
     assert recorder.built() == first
-    assert [path.name for path in first.parent.iterdir()] == [first.name]
+    assert sorted(first.parent.iterdir()) == [first, first.with_name(f"{first.name}.sha256")]
 
 
 def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,6 +362,34 @@ def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad.chmod(0o755)
     with pytest.raises(EnvironmentProblem, match=r"recorder\.c: no headers"):
         recorder.built()
+
+
+@pytest.mark.parametrize("name", ["7.facts", "7.error", "7.lines", "x"])
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_what_is_no_regular_file_hangs_nothing(recorded: Recorded, name: str, kind: str) -> None:
+    _, folder = recorded("3")
+    os.mkfifo(folder / name) if kind == "fifo" else (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(InputProblem, match=f"'{name}' in the recording is no regular file"):
+        read_recording(folder)
+
+
+def test_the_program_writes_into_no_link_or_fifo(
+    made: Path, recorded: Recorded, tmp_path: Path
+) -> None:
+    """Names in the folder follow from the process."""
+    (tmp_path / "recording").mkdir()
+    (tmp_path / "other").touch()
+    script = tmp_path / "a.py"
+    script.write_text(
+        "import os\nstem = f'recording/{os.getpid()}'\nos.mkfifo(f'{stem}.facts')\n"
+        "os.mkfifo(f'{stem}-2.1.records')\nos.symlink('../other', f'{stem}-2.10.records')\n"
+        f"os.execv({str(made / 'app')!r}, ['app', '3'])"
+    )
+    with contextlib.chdir(tmp_path):
+        code, folder = recorded(sys.executable, str(script))
+    assert code == 0
+    assert (tmp_path / "other").read_bytes() == b""
+    assert "records were lost" in next(folder.glob("*-2.facts")).read_text()
 
 
 def test_the_libraries_that_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ import pytest
 from program_found import small
 
 from ncu_toolkit.analysis.trial import TryRun, load_trial
-from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.core.errors import EXIT_INTERRUPTED, UsageProblem
 from ncu_toolkit.diagnosis.switches import switches
 from ncu_toolkit.gpu import recorder, trying
 from ncu_toolkit.gpu.trying import (
@@ -356,14 +356,14 @@ def test_a_second_ctrl_c_leaves_nothing(
     word = f"twice-{os.getpid()}"
     script = tmp_path / f"{word}.py"
     script.write_text("import time; time.sleep(60)")
-    clear, again = trying._clear, iter([KeyboardInterrupt])
+    clear, again = trying._Started.clear, iter([KeyboardInterrupt])
 
     def interrupted(*words: Any) -> None:
         for error in again:
             raise error
         clear(*words)
 
-    monkeypatch.setattr(trying, "_clear", interrupted)
+    monkeypatch.setattr(trying._Started, "clear", interrupted)
     monkeypatch.setattr(
         ProgramRunner, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
     )
@@ -456,7 +456,7 @@ def test_ctrl_c_on_the_command_line(made: Path, tmp_path: Path) -> None:
         out, err = process.communicate(timeout=30)
     assert "Traceback" not in err
     assert "It was interrupted: what was measured until then is shown." in out
-    assert process.returncode == 0
+    assert process.returncode == EXIT_INTERRUPTED
     (kept,) = reports.rglob("*.tried.json")
     assert '"tf32"' in kept.read_text()
     assert not left_over(word)

@@ -24,6 +24,11 @@ _EVERY = 0.5
 _CODES = 20_000
 
 
+def plain(path: str, flags: int) -> int:
+    """Opens a file to write into, and neither follows a link nor waits for the reader of a FIFO."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+
 class Lines:
     """Collects lines until the process ends."""
 
@@ -85,7 +90,8 @@ class Lines:
             return
         ready, self.told = self.own[self.told :], len(self.own)
         try:
-            with open(self.stem + ".places", "a", encoding="utf-8", errors="replace") as file:
+            place = self.stem + ".places"
+            with open(place, "a", encoding="utf-8", errors="replace", opener=plain) as file:
                 for code in ready:
                     file.write(f"{id(code)} {code.co_filename.splitlines()[0]}\n")
         except OSError:  # a full disk is no reason to disturb the program
@@ -130,7 +136,7 @@ def _experiment(path: str, plan: str, done: threading.Event) -> None:
 
         run_slices(path, asked, done)
     except BaseException as error:
-        with open(path, "a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8", opener=plain) as file:
             file.write(json.dumps({"note": f"no experiments: {error!r}"}) + "\n")
 
 

@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -88,10 +89,20 @@ static void fact(const char *format, ...) {
   if (facts >= 0 && write(facts, text, size + 1) < 0) facts = -1;
 }
 
+/* A regular file to write into; -1 for a link, a FIFO or a device, which might hang or lead elsewhere. */
+static int plain(const char *path, int flags) {
+  struct stat found;
+  int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
+  if (file < 0 || (!fstat(file, &found) && S_ISREG(found.st_mode))) return file;
+  close(file);
+  errno = EEXIST;
+  return -1;
+}
+
 static int opened(const char *suffix, int flags) {
   char path[4000];
   snprintf(path, sizeof path, "%s/%s.%s", folder, stem, suffix);
-  return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0600);
+  return plain(path, flags);
 }
 
 /* ---- names: each text has one number, found by its pointer or else by the text itself */
@@ -423,7 +434,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
   }
   py.none = none, py.disable = disable;
   if (lines_file < 0) {
-    lines_file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    lines_file = plain(path, 0);
     pthread_atfork(NULL, NULL, no_lines);
   }
   return lines_file < 0 ? NULL : py.function(&methods[which], NULL, NULL);

@@ -28,6 +28,11 @@ WAIT = "wait"
 _ENOUGH = 50
 
 
+def plain(path: str, flags: int) -> int:
+    """Opens a file to write into, and neither follows a link nor waits for the reader of a FIFO."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+
 class Thrown:
     """What a switch's hook is given: its value, and how it changes the program. What it changed is
     told once."""
@@ -131,7 +136,7 @@ def tell(folder: str, fact: dict[str, Any]) -> None:
     """Write a fact down; a full disk is no reason to disturb the program."""
     try:
         path = os.path.join(folder, f"{os.getpid()}.switches")
-        with open(path, "a", encoding="utf-8", errors="replace") as file:
+        with open(path, "a", encoding="utf-8", errors="replace", opener=plain) as file:
             file.write(json.dumps(fact) + "\n")
     except OSError:
         pass

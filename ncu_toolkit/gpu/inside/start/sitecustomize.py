@@ -28,7 +28,9 @@ def _start(folder: str, name: str) -> None:
         sys.modules[f"_ncu_toolkit_{name}"].start(folder)
     except BaseException:
         try:
-            with open(os.path.join(folder, f"{os.getpid()}.error"), "w", encoding="utf-8") as file:
+            path = os.path.join(folder, f"{os.getpid()}.error")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
                 traceback.print_exc(file=file)
         except OSError:
             pass
