@@ -196,8 +196,8 @@ def test_times_for_benchmark_services(report: Path, tmp_path: Path) -> None:
     )
     text = (recorded.ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     written = []
-    for command in re.findall(r"```sh\n(jq .*?)```", text, re.DOTALL):
-        subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    for words in re.findall(r"```sh\n(jq .*?)```", text, re.DOTALL):
+        subprocess.run(["sh", "-c", words], cwd=tmp_path, check=True)
         written.append(json.loads((tmp_path / "times.json").read_text()))
     jsonschema.validate(written[0], ACTION)
     jsonschema.validate(written[1], BENCHER)
