@@ -74,7 +74,14 @@ def plan(folder: Path) -> dict[str, Any]:
     finally:
         press.close()
     root = str(PACKAGE.parent)
-    asked = {"cubin": str(place), "kinds": [*KINDS], "sm_count": sm_count, "seed": 1, "root": root}
+    asked = {
+        "cubin": str(place),
+        "kinds": [*KINDS],
+        "sm_count": sm_count,
+        "seed": 1,
+        "module": pressure.__name__,
+        "root": root,
+    }
     return {"alone": alone, **asked}
 
 

@@ -186,7 +186,7 @@ def own_check(values: Values, profile: model.Profile) -> Iterator[Check]:
             f"patched code counted {total.number:.4g} instructions, and the hardware {counted:.4g}"
         )
         yield Check(integrity.OWN, (), "" if fits else problem)
-    if counted:
+    if counted and launch.blocks and launch.threads_per_block:
         warps = launch.blocks * math.ceil(launch.threads_per_block / 32)
         problem = f"{counted:.4g} instructions are less than one for each of its {warps} warps"
         yield Check(integrity.OWN, (), "" if counted >= warps else problem)

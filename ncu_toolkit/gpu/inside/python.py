@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import json
 import os
 import sys
@@ -132,9 +133,7 @@ def _experiment(path: str, plan: str, done: threading.Event) -> None:
         with open(plan, encoding="utf-8") as file:
             asked = json.load(file)
         sys.path.append(asked["root"])
-        from ncu_toolkit.gpu.pressure import run_slices
-
-        run_slices(path, asked, done)
+        importlib.import_module(asked["module"]).run_slices(path, asked, done)
     except BaseException as error:
         with open(path, "a", encoding="utf-8", opener=plain) as file:
             file.write(json.dumps({"note": f"no experiments: {error!r}"}) + "\n")
