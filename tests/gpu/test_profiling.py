@@ -141,7 +141,10 @@ def test_a_kill_of_ncu_before_anything_is_finished_is_raised(ncu: Ncu, folder: P
     ("says", "cause"),
     [
         ("==ERROR== ERR_NVGPUCTRPERM", "ERR_NVGPUCTRPERM"),
-        ("==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL", "another profiler holds"),
+        (
+            "==ERROR== Profiling failed because a driver resource was unavailable.",
+            "another profiler holds",
+        ),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
     ],
 )

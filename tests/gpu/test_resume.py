@@ -237,7 +237,7 @@ def test_a_crash_in_the_middle_is_the_only_case_that_is_missing(ncu: Ncu) -> Non
 
 
 def test_timings_are_kept_and_shown_where_profiling_is_refused(ncu: Ncu) -> None:
-    ncu.at("naive", "say:==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL")
+    ncu.at("naive", "say:==ERROR== Profiling failed because a driver resource was unavailable.")
     code, out, err = ended(start("profile", "--kernel", "naive", "--size", "1024", "--alone"))
     assert code == EXIT_ENVIRONMENT
     assert "another profiler holds the GPU's performance counters. End it" in err

@@ -513,7 +513,9 @@ def test_a_run_is_never_called_by_an_argument(command: tuple[str, ...], name: st
 
 
 def test_a_refused_program_leaves_no_folder(fake_ncu: Path, tmp_path: Path) -> None:
-    (fake_ncu.parent / "says").write_text("==ERROR== ERR_NVGPUCTRRESOURCEUNAVAIL\n")
+    (fake_ncu.parent / "says").write_text(
+        "==ERROR== Profiling failed because a driver resource was unavailable.\n"
+    )
     with pytest.raises(EnvironmentProblem, match="another profiler holds") as refused:
         profiled(
             [sys.executable, "-c", "raise SystemExit(1)"],
