@@ -206,6 +206,18 @@ def test_all_text_has_contrast(
     assert not bad, "\n".join(bad)
 
 
+@pytest.mark.parametrize("kind", KINDS[:-2])
+def test_a_phone_needs_no_sideways_scrolling(
+    browser: Browser, pages: dict[str, Path], kind: str
+) -> None:
+    if kind not in pages:
+        pytest.skip("no nvcc or nvdisasm here")
+    opened(browser, pages[kind], width=390)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    assert browser.complaints() == []
+    assert all(each.startswith(("file:", "data:", "blob:")) for each in browser.requests())
+
+
 #: The card's layout where a notebook's styles are: rows of the answer with their label beside the
 #: text, title and gain, bars; and the boxes of its figures' cells.
 LAYOUT = """(() => {

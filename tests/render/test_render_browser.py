@@ -181,23 +181,6 @@ def test_a_phone_tells_the_size(browser: Browser, reports: Path) -> None:
     assert "size 4096" in browser.evaluate(shown)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "index.html",
-        "glossary.html",
-        "fixture/index.html",
-        "fixture/gemm_fp32-vectorized-4096.html",
-        "fixture/report.html",
-    ],
-)
-def test_a_phone_needs_no_sideways_scrolling(browser: Browser, reports: Path, page: str) -> None:
-    browser.open(reports / page, width=390, height=800)
-    scroll_through(browser)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
-    healthy(browser)
-
-
 @pytest.mark.parametrize("width", [320, 390, 1400])
 def test_no_legend_squeezes_its_chart(browser: Browser, reports: Path, width: int) -> None:
     """On a small phone the legend of the chart over sizes has a line for each rung, and is nearly
