@@ -202,9 +202,8 @@ def comparability(before: Profile, after: Profile) -> list[str]:
     ]
     a, b = before.device, after.device
     if (a.name, a.cc, a.sm_count) != (b.name, b.cc, b.sm_count):
-        found.append(
-            f"Different GPUs: {a.name} ({a.arch}, {a.sm_count} SMs) and {b.name} ({b.arch}, {b.sm_count} SMs)."
-        )
+        gpus = [f"{x.name} ({x.arch}{f', {x.sm_count} SMs' if x.sm_count else ''})" for x in (a, b)]
+        found.append(f"Different GPUs: {' and '.join(gpus)}.")
     for name, label in (("sm_clock", "SM"), ("dram_clock", "memory")):
         first, second = before.value(name), after.value(name)
         if first and second and abs(second / first - 1) > CLOCK:

@@ -518,7 +518,8 @@ def _next(state: State, absent: bool, file: str) -> str:
 def undecoded(profile: Profile) -> str:
     """That instructions have no text since NVIDIA's module decodes no machine code of this GPU, a
     sentence; empty where they have one."""
-    if profile.device.cc >= DECODED_SINCE or any(row.sass for row in profile.instructions):
+    known = (0, 0) < profile.device.cc < DECODED_SINCE
+    if not known or any(row.sass for row in profile.instructions):
         return ""
     return (
         f"The machine code of {profile.device.arch} is not decoded: no instruction is shown."

@@ -116,7 +116,8 @@ def environment() -> dict[str, str]:
     entries["Python"] = platform.python_version()
     if state.sm_mhz is not None and state.max_sm_mhz is not None:
         sm = f"SM {state.sm_mhz:.0f} MHz at start, {state.max_sm_mhz:.0f} MHz at most"
-        entries["Clocks"] = f"not locked; {sm}; memory {state.memory_mhz or 0:.0f} MHz"
+        memory = "" if state.memory_mhz is None else f"; memory {state.memory_mhz:.0f} MHz"
+        entries["Clocks"] = f"not locked; {sm}{memory}"
     return entries
 
 

@@ -112,7 +112,7 @@ def _equal_blocks(k: Kernel, waves: float) -> str:
     own = uneven / k.by_grid
     if own < UNEVEN.value:
         return "All SMs with blocks work equally long, apart from the effect of the number of blocks. Blocks that end early were issued first."
-    longer = k.model.microseconds((own - 1) * (mean or 0.0))
+    longer = None if mean is None else k.model.microseconds((own - 1) * mean)
     if longer is not None and longer < FLOOR_US:
         return (
             f"The busiest SM works {units.duration(longer)} longer than the mean. That is within the start and end of any "
