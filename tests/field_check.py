@@ -44,7 +44,6 @@ RELATIONS: Final[Mapping[str, str]] = {
     "total = sum over instructions": "counts by instruction and their total are of one launch",
     integrity.OWN: "the counters are not another launch's: replay passes, counts of patched code, and "
     "one instruction or more for each warp",
-    "figures are possible": "no figure is negative, no number, or a share far above 100 %",
     "counts are possible": "no count by instruction is negative or no number",
     "samples = sum over stall reasons": "PC samples by stall reason and their number are of one launch",
     "lanes ≤ 32 × warps": "an instruction's counts of threads and warps fit together",

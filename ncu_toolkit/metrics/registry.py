@@ -316,23 +316,15 @@ OF_A_LAUNCH: Final = "launch__"
 #: How names of the hardware's counters start, and what is in the names that are others: of patched
 #: code, of the sampler, of limits and quotients.
 BY_HARDWARE: Final = (
-    "gpu__",
-    "gpc__",
-    "sm__",
-    "smsp__",
-    "idc__",
-    "l1tex__",
-    "lts__",
-    "dram__",
-    "fbpa__",
-)
+    "gpu__", "gpc__", "sm__", "smsp__", "idc__", "l1tex__", "lts__", "dram__", "fbpa__",
+)  # fmt: skip
 NOT_BY_HARDWARE: Final = ("sass", "branch_targets", "pcsamp", "maximum", "peak", "pct", "ratio")
 #: Counters of which every launch has some.
 NEVER_ZERO: Final = ("sm_cycles", "instructions")
-#: Most that a value can be, by unit. NVIDIA's guide allows percentages slightly above 100, as the parts
-#: of one are of different passes. Of 2,215 launches none has a share above 1.023 but the hit rate of
-#: L2 once (1.39) and the roll-up of L1 in 10 of less than 3 us, whose SMs are active for few cycles;
-#: lanes reach 32.27.
+#: Most that a value can be, by unit. The parts of a share may be of different passes (Kernel Profiling
+#: Guide, "Range and Precision"). Of 2,215 launches none has a share above 1.023 but L2's hit rate
+#: once (1.39) and L1's roll-up in 10 of less than 3 us, whose SMs are active for few cycles; lanes
+#: reach 32.27.
 MOST: Final[dict[str, float]] = {"fraction": 1.05, "lanes": 1.05 * 32}
 LAUNCH_FACTS: Final[dict[str, str]] = {
     "grid_x": "launch__grid_dim_x", "grid_y": "launch__grid_dim_y", "grid_z": "launch__grid_dim_z", "grid_size": "launch__grid_size",

@@ -146,9 +146,9 @@ def profile_of(
         sources = code.sources(action, origin.action_index)
     mix = ncu_source.mix(metrics, table)
     checks = [*checks, *metrics.checks, *clock_check(readings)]
-    if launch.complete:
-        checks += _possible_check(readings, metrics, origin.ncu_version)
     own = integrity.contradictions(checks)
+    if launch.complete:
+        own |= _impossible(readings, metrics, origin.ncu_version)
     profile = model.Profile(
         origin=origin,
         device=device,
@@ -324,29 +324,25 @@ def clock_check(readings: Mapping[str, model.Reading]) -> Iterator[Check]:
         yield Check("time = cycles / clock", ("duration",), "" if fits else problem)
 
 
-def _possible_check(
+def _impossible(
     readings: Mapping[str, model.Reading], metrics: Metrics, version: str
-) -> Iterator[Check]:
-    """Check that figures are numbers that they can be (`_reading`); else one line counts them."""
+) -> dict[str, tuple[str, ...]]:
+    """One sentence that counts the figures with values that cannot be (`_reading`), with their
+    names; nothing without such."""
     kept = sum(reading.value is not None for reading in readings.values())
     wrong = [n for n, each in readings.items() if each.presence is model.Presence.UNDEFINED]
     if not wrong:
-        yield Check("figures are possible", ())
-        return
+        return {}
     entry = registry.REGISTRY[wrong[0]]
     name, found = next((n, v) for n in entry.ncu if (v := metrics.value(n)) is not None)
     raw = metrics.get(name).value()
-    shown = (
-        f"'{raw}'"
-        if isinstance(raw, str)
-        else f"{raw:.6g}{found.unit if found.unit == '%' else ''}"
-    )
-    by = f" (ncu {version})" if version else ""
+    shown = f"'{raw}'" if isinstance(raw, str) else f"{raw:.6g}{'%' if found.unit == '%' else ''}"
     have = "counters have" if len(wrong) > 1 else "counters has"
-    problem = (
+    by = f" (ncu {version})" if version else ""
+    said = (
         f"{len(wrong)} of {kept + len(wrong)} {have} no possible value, as {name} with {shown}{by}"
     )
-    yield Check("figures are possible", tuple(wrong), problem)
+    return {said: tuple(wrong)}
 
 
 def _launch(metrics: Metrics, readings: Mapping[str, model.Reading]) -> model.Launch:

@@ -247,11 +247,11 @@ class _Column:
 def save_parsed(folder: Path) -> None:
     """Keep the launches of a recording's reports in PARSED with the profiler's own values, so that
     a new or renamed metric changes no recording. With contradictions, which name metrics as the
-    registry does, nothing is kept. Raises as `read_reports`."""
+    registry does, or launches without counters nothing is kept. Raises as `read_reports`."""
     run = load_manifest(folder)
     reports = tuple(_reports(folder, run, values=True))
     profiles = [profile for report in reports for profile in report.profiles]
-    if any(profile.contradictions for profile in profiles):
+    if any(each.contradictions or not each.launch.complete for each in profiles):
         (folder / PARSED).unlink(missing_ok=True)
         return
     launches = [replace(profile, readings={}, stalls=None) for profile in profiles]

@@ -3,17 +3,25 @@ collect is said."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import diagnosis_cases as cases
 import pytest
+import recorded
+from heldout import score
 
 from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.engine import diagnose
+from ncu_toolkit.diagnosis.engine import diagnose, rivals
 from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.diagnosis.rules import load_rules
 from ncu_toolkit.diagnosis.rules._launch import warp_latency
-from ncu_toolkit.model import Diagnosis
+from ncu_toolkit.model import Diagnosis, Finding, InstructionMix, Presence, Profile
+from ncu_toolkit.report.reader import load_profiles
+
+STRANGERS = recorded.ROOT.parent / "shared" / "strangers2"
 
 #: What the speed-of-light section does not hold: `--set basic` has it, the launch and the
 #: occupancy.
@@ -210,3 +218,85 @@ def test_latency_without_a_stall_stack() -> None:
         warp_latency(Kernel.of(cases.build({"stalls": {}, "metrics": {"issue_active": None}})))
         is None
     )
+
+
+#: What a report lacks without a section of Nsight Compute's, by our names of its figures.
+SECTIONS_HOLD = {
+    "WarpStateStats": r"stall_|warp_latency$|lanes_",
+    "SchedulerStats": r"issue_active$|eligible_warps$|active_warps$",
+    "SourceCounters": r"(uniform|divergent)_branches",
+    "MemoryWorkloadAnalysis_Tables": r"(global|local|shared|texture|surface|bulk|constant|host|peer)_(load|store|atomic|reduction|hits"
+    r"|sectors|requests|wavefronts|read|write)|l2_(sectors|atomic|reduction|read|write)|l1_(request|data)",
+    "MemoryWorkloadAnalysis": r"dram_(read|write|total)_bytes|l[12]_hit_rate|l1_(fill|writeback|request|data)"
+    r"|l2_(to_sm|utilization|sectors)|host_|device_fill",
+    "ComputeWorkloadAnalysis": r"\w+_pipe_active$|mio_active",
+    "Occupancy": r"(theoretical|achieved)_occupancy|block_limit",
+}
+
+
+def without(profile: Profile, section: str) -> Profile:
+    gone = re.compile(SECTIONS_HOLD[section])
+    readings = {
+        name: replace(each, value=None, presence=Presence.NOT_COLLECTED)
+        if gone.match(name)
+        else each
+        for name, each in profile.readings.items()
+    }
+    thin = replace(profile, readings=readings)
+    if section == "WarpStateStats":
+        return replace(thin, stalls=None)
+    return (
+        replace(thin, instructions=(), mix=InstructionMix({}))
+        if section == "SourceCounters"
+        else thin
+    )
+
+
+def size(finding: Finding) -> float:
+    return max(finding.saved, finding.weight)
+
+
+def surer(profile: Profile, section: str) -> str:
+    """What is called clear without a section and is no clear cause of the whole report; of a whole
+    report's clear causes another may go first, if it saves half as much."""
+    whole = diagnose(profile)
+    thin, first = diagnose(without(profile, section)).primary, whole.primary
+    if (thin.bottleneck, thin.good) == (first.bottleneck, first.good) or thin.confidence != "high":
+        return ""
+    clear = (each for each in whole.findings if each.confidence == "high")
+    known = any(e.bottleneck == thin.bottleneck and size(e) >= size(first) / 2 for e in clear)
+    return "" if known else f"{section}: {first.bottleneck} is {thin.bottleneck}"
+
+
+HELDOUT = [each.report for each in score.RECORDINGS if each.name == "h200"][:3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("report", HELDOUT, ids=lambda path: path.parent.name)
+def test_no_verdict_is_clear_that_a_section_changes(report: Path) -> None:
+    profiles = recorded._profiles(report, [report])
+    assert len(profiles) > 10
+    wrong = [surer(each, name) for each in profiles for name in SECTIONS_HOLD if each.launch.single]
+    assert not list(filter(None, wrong))
+
+
+@pytest.mark.parametrize("section", ["SourceCounters", "WarpStateStats"])
+def test_a_skipped_rule_that_may_save_more_makes_a_cause_likely(section: str) -> None:
+    """Waiting for loads, of which a report of one section does not show what it is due to."""
+    report = recorded.ROOT / "tests" / "report" / "sections" / f"{section}.ncu-rep.xz"
+    (profile,) = load_profiles(report)
+    found = diagnose(profile).primary
+    assert (found.bottleneck, found.confidence) == ("memory-latency", "medium")
+    assert "Not judged, and perhaps larger: " in found.summary
+    assert "Collect " in found.summary
+    assert rivals(found, Kernel.of(cases.build({})), ("missing-data-reuse",)) == (), (
+        "it lacks nothing"
+    )
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not STRANGERS.is_dir(), reason="the reports of others are not here")
+def test_a_real_report_of_few_sections_is_not_clear() -> None:
+    for name in ("rtx4090-block-start", "rtx3080ti-few-sections"):
+        for profile in load_profiles(STRANGERS / f"{name}.ncu-rep.xz"):
+            assert diagnose(profile).primary.confidence != "high"

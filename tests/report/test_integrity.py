@@ -269,7 +269,7 @@ def test_a_doubled_figure_is_named_and_the_verdict_stands(small: Path, tmp_path:
     for finding in new.findings:
         used = {name for fact in finding.evidence for name in figures.origins(fact.metric)}
         if used & {"dram_read_bytes", "dram_write_bytes"}:
-            assert "is contradictory: dram__bytes" in finding.summary
+            assert "cannot be true: dram__bytes" in finding.summary
             assert finding.confidence != "high"
             lowered = True
         elif finding.bottleneck in kept:

@@ -31,15 +31,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ncu_toolkit.diagnosis.kernel import (
-    GLOBAL_WAITS,
-    Kernel,
-    Outcome,
-    Removal,
-    capital,
-    keep,
-    percent,
-)
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, _launch
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 from ncu_toolkit.sass import attribution
@@ -50,7 +42,10 @@ REQUIRES: Final = ("opcodes",)
 OPTIONAL: Final = (
     "stalls", "l2_atomic_unit_active", "l2_atomic_unit_busiest", "l2_reduction_sectors", "l2_atomic_sectors",
 )  # fmt: skip
-COSTS: Final = (("atomic",), (*GLOBAL_WAITS, "drain", "membar", "short_scoreboard"))
+COSTS: Final = (
+    ("atomic",),
+    ("long_scoreboard", "lg_throttle", "drain", "membar", "short_scoreboard"),
+)
 NCU: Final = (("CPIStall", "lg throttle"), ("CPIStall", "membar"))
 UNITS: Final = ("atomic",)
 #: One update a warp in place of one a lane: what aggregation by shuffles leaves.

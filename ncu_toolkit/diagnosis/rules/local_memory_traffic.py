@@ -33,14 +33,7 @@ from typing import Final, Literal
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.diagnosis.kernel import (
-    GLOBAL_WAITS,
-    MOST_REGISTERS,
-    Kernel,
-    Outcome,
-    Removal,
-    percent,
-)
+from ncu_toolkit.diagnosis.kernel import MOST_REGISTERS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.opcodes import LOCAL, addresses, parts
@@ -49,7 +42,7 @@ TITLE: Final = "Local-memory traffic"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("local_sectors",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_load_sectors")
-COSTS: Final = (("local",), GLOBAL_WAITS)
+COSTS: Final = (("local",), ("long_scoreboard", "lg_throttle"))
 NCU: Final = (
     ("MemoryCacheAccessPattern", "local"), ("CPIStall", "lg throttle"), ("LocalMemory", ""),
 )  # fmt: skip

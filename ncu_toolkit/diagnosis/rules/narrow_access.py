@@ -31,15 +31,7 @@ Programming Guide, "Device Memory Accesses".
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import (
-    GLOBAL_WAITS,
-    Kernel,
-    Outcome,
-    Removal,
-    capital,
-    keep,
-    percent,
-)
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import (
     KernelFacts,
     Specificity,
@@ -65,7 +57,7 @@ TITLE: Final = "Narrow memory accesses"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("opcodes", "stalls")
 OPTIONAL: Final = ("global_sector_excess", "dram_utilization", "load_reuse")
-COSTS: Final = (("global", "copy"), GLOBAL_WAITS)
+COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle"))
 NCU: Final = (("MemoryCacheAccessPattern", ""), ("CPIStall", "long scoreboard"))
 CODE_RANK: Final = 13
 NARROW: Final = Threshold(

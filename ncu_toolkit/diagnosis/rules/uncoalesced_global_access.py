@@ -39,7 +39,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES, WARP
-from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel, Outcome, Removal, at, keep, percent
+from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, at, keep, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, _launch
 from ncu_toolkit.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.model import Evidence
@@ -49,7 +49,7 @@ TITLE: Final = "Uncoalesced global access"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("global_sector_excess",)
 OPTIONAL: Final = ("l1_tag_excess", "lane_bytes", "dram_bytes", "stalls")
-COSTS: Final = (("global", "copy"), GLOBAL_WAITS)
+COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle"))
 NCU: Final = (
     ("UncoalescedGlobalAccess", ""), ("MemoryCacheAccessPattern", ""), ("CPIStall", "lg throttle"),
 )  # fmt: skip
