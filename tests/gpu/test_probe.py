@@ -17,7 +17,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.regime import profile_of
 from ncu_toolkit.explain.probed import Probed, answer_of
-from ncu_toolkit.gpu import recorder, trace
+from ncu_toolkit.gpu import cuda, recorder, trace
 from ncu_toolkit.gpu.recorder import FIELDS, KERNEL
 
 #: A kernel's record of CUDA 13.0, with what is read of it.
@@ -172,8 +172,14 @@ def test_a_small_grid_is_found_without_counters(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_recorded(
-    tmp_path: Path, file: str, text: str, error: type[Exception], words: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    text: str,
+    error: type[Exception],
+    words: str,
 ) -> None:
+    monkeypatch.setattr(cuda, "has_driver", lambda: True)
     if file:
         (tmp_path / file).write_text(text)
     with pytest.raises(error, match=words):
@@ -196,6 +202,7 @@ def test_the_program_keeps_its_output_and_exit_code(
     (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(recorder, "built", lambda: tmp_path / "recorder.so")
+    monkeypatch.setattr(cuda, "has_driver", lambda: True)
     probe = tmp_path / "probe"
     probe.mkdir()
     words = "import sys, time; print(sys.argv); time.sleep(0.3); sys.exit(7)"

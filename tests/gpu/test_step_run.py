@@ -131,7 +131,6 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Step) -> Playe
     monkeypatch.setattr(recorder, "symbols", lambda folder: {})
     monkeypatch.setattr(cuda, "gpu_uuid", lambda: "")
     monkeypatch.setattr(cuda, "driver_version", lambda: "580")
-    monkeypatch.setattr(cuda, "driver_version", lambda: "580")
     return found
 
 
