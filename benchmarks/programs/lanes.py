@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncu_toolkit.gpu import cuda, program_run
+from ncu_toolkit.core import children
+from ncu_toolkit.gpu import cuda
 
 #: The variable by which what was started is found.
 MARK = "PROGRAMS_RUN"
@@ -84,7 +85,7 @@ def move(process: int, cores: Collection[int]) -> None:
 def end(mark: str, how: signal.Signals) -> int:
     """Signal every process with a mark in its environment; their number."""
     count = 0
-    for process in program_run.marked(f"{MARK}={mark}".encode()):
+    for process in children.processes(mark, name=MARK):
         with contextlib.suppress(OSError):
             os.kill(process, how)
             count += 1

@@ -2,7 +2,8 @@
 
 A compiler reads whatever file a source names. The source and the headers beside it are therefore
 compiled from copies, and only where the preprocessor, with the flags of the compile, opened no
-further file but those of the compilers."""
+further file but those of the compilers, and was not asked whether one exists (`__has_include`). All
+of this is refused in the same words, which would tell otherwise what there is."""
 
 import re
 import tempfile
@@ -29,6 +30,26 @@ _TIMEOUT: Final = 60
 _DIRECTIVE: Final = re.compile(r"^[^\S\n]*(?:#|%:|\?\?=).*", re.MULTILINE)
 _HARMLESS: Final = re.compile(r"\s*#\s*(?:\d|line\b|pragma\b|ident\b)")
 _NAMED: Final = re.compile(r'\s*#\s*(?:line\s*)?\d+\s*"((?:[^"\\]|\\.)*)"')
+#: What asks whether a file exists. A place where one is used that is poisoned, as GCC and clang say it.
+_ASKS: Final = (
+    "__has_include",
+    "__has_include_next",
+    "__has_embed",
+    "dependency",
+    "pch_preprocess",
+)
+_POISON: Final = re.compile(r"error: attempt to use (?:a )?poisoned")
+_POISONED: Final = re.compile(rf"^(/.*?):(\d+):(\d+): {_POISON.pattern}", re.MULTILINE)
+#: It asks for a plain name; or it is asked whether it is there itself.
+_ASKED: Final = re.compile(r'__has_include(?:_next)?\s*\(\s*[<"]([\w./+-]+)[>"]\s*\)')
+_DEFINED: Final = re.compile(r"(?:\bifn?def|\bdefined\s*\(?)\s*$")
+#: Ends of lines that are none. Directives that give lines another file's name, or that embed a file,
+#: by each spelling of `#`; after what may end a comment.
+_SPLICE: Final = re.compile(r"(?:\\|\?\?/)[^\S\n]*\n")
+_GAP: Final = r"(?:[^\S\n]|/\*.*?\*/)*"
+_RENAMES: Final = re.compile(
+    rf"(?:^|\*/){_GAP}(?:#|%:|\?\?=){_GAP}(?:line\b|embed\b|\d)", re.MULTILINE | re.DOTALL
+)
 #: Folders of the compilers' own headers, beside the CUDA toolkit's.
 _SYSTEM: Final = ("/usr/include", "/usr/lib/gcc", "/usr/local/include")
 DEFAULT_ARCH: Final = "sm_90"
@@ -92,19 +113,59 @@ def _staged(root: Root, name: str, folder: Path) -> Path:
 
 
 def _refuse_others(source: Path, folder: Path, arch: str) -> None:
-    """Raise UsageProblem where the compiler would read a file that is neither among the copies nor
-    its own, as the preprocessor says of the very pass that is compiled."""
-    remedy = "Include headers below its folder, CUDA's and the system's; compile others to a .cubin"
-    text = preprocessed(source, arch, _TIMEOUT)
-    if text is None:
-        # what nvcc prints may quote a file outside the root
-        raise UsageProblem(f"{source.name}: the preprocessor found no header or an error", remedy)
-    allowed = [folder, *map(Path, _SYSTEM), find_tool("nvcc").path.resolve().parents[1]]
-    for line in _DIRECTIVE.findall(text):
+    """Raise UsageProblem where the compiler would read, or look for, a file that is neither among the
+    copies nor its own, as the preprocessor says of the very pass that is compiled."""
+    if not (_asks_for_none(source, folder, arch) and _reads_none(source, folder, arch)):
+        raise UsageProblem(
+            f"{source.name} does not preprocess, makes a directive by a macro, or includes or looks for a file outside the root",
+            "Include headers below its folder, CUDA's and the system's; compile others to a .cubin",
+        )
+
+
+def _reads_none(source: Path, folder: Path, arch: str) -> bool:
+    text, _ = preprocessed(source, arch, _TIMEOUT)
+    allowed = [folder, *_compilers()]
+    for line in _DIRECTIVE.findall(text or ""):
         named = _NAMED.match(line)
         path = (folder / re.sub(r"\\(.)", r"\1", named[1])).resolve() if named else folder
-        if not any(path.is_relative_to(each) for each in allowed):
-            raise UsageProblem(f"{source.name} includes a file outside the root", remedy)
-        if not _HARMLESS.match(line):
-            # the compiler proper would carry it out
-            raise UsageProblem(f"{source.name} makes a directive by a macro", remedy)
+        if not any(path.is_relative_to(each) for each in allowed) or not _HARMLESS.match(line):
+            return False
+    return text is not None
+
+
+def _asks_for_none(source: Path, folder: Path, arch: str) -> bool:
+    """Whether no copy asks for a file but by a plain name: what asks is poisoned for a pass, so that
+    the preprocessor names each place where one is used, also one that macros put together."""
+    # Lines end as the preprocessor has it.
+    files = filter(Path.is_file, folder.rglob("*"))
+    copies = {path: path.read_bytes().decode("utf-8", "replace") for path in files}
+    if any(_RENAMES.search(_SPLICE.sub("", text)) for text in copies.values()):
+        return False
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
+        poison = Path(scratch).resolve() / "poison.h"
+        poison.write_text(f"#pragma GCC poison {' '.join(_ASKS)}\n#ifdef {_ASKS[0]}\n#endif\n")
+        _, said = preprocessed(source, arch, _TIMEOUT, ("-include", str(poison)))
+    known = False  # whether this preprocessor knows poison at all
+    for name, line, at in (places := _POISONED.findall(said)):
+        path = Path(name).resolve()
+        known = known or path == poison
+        if path in copies:
+            row = copies[path].split("\n")[int(line) - 1].expandtabs()
+            if not _plainly(row, int(at) - 1):
+                return False
+        elif path != poison and not any(path.is_relative_to(each) for each in _compilers()):
+            return False
+    return known and len(places) == len(_POISON.findall(said))
+
+
+def _compilers() -> tuple[Path, ...]:
+    """Folders of the compilers' own headers."""
+    return (*map(Path, _SYSTEM), find_tool("nvcc").path.resolve().parents[1])
+
+
+def _plainly(line: str, at: int) -> bool:
+    """Whether what asks for a file stands there as it is, and for a name below its own folders."""
+    asked = _ASKED.match(line, at)
+    name = asked[1] if asked else ""
+    inside = name and not name.startswith("/") and ".." not in PurePosixPath(name).parts
+    return bool(inside or _DEFINED.search(line[:at]))

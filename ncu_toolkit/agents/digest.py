@@ -3,6 +3,7 @@
 A token is counted for every BYTES bytes of the JSON text in UTF-8. What does not fit is named by an
 id that `where`, `why` or `part` takes. Equal answers give equal bytes."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -215,7 +216,7 @@ def _nameless(text: str, shown: Answer) -> str:
     """A line about launches without their kernels' names, which are a stranger's words: they stand
     with the launches alone."""
     for name in sorted({card.kernel for card in shown.cards} - {""}, key=len, reverse=True):
-        text = text.replace(name, "a kernel")
+        text = re.sub(rf"(?<!\w)(?<!\w-){re.escape(name)}(?!-?\w)", "a kernel", text)
     return plain(text)
 
 

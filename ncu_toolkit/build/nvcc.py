@@ -189,16 +189,18 @@ def compile_file(
     return _compile(path, kernels_root(), source.name, target, {}, macros, timeout)
 
 
-def preprocessed(source: Path, arch: str, timeout: float) -> str | None:
-    """What the preprocessor makes of a `.cu` file for `compile_file`: the same flags, and the one
-    pass that a cubin takes. None where it fails; its messages may quote any file. Raises
+def preprocessed(
+    source: Path, arch: str, timeout: float, extra: Sequence[str] = ()
+) -> tuple[str | None, str]:
+    """What the preprocessor makes of a `.cu` file for `compile_file`, and its messages, which may quote
+    any file: the same flags, and the one pass that a cubin takes. None where it fails. Raises
     UsageProblem, EnvironmentProblem: as `compile_rung`. Raises KernelProblem: it takes longer than
     `timeout` seconds."""
     nvcc = find_tool("nvcc")
     flags = _flags(_target(arch), kernels_root(), {})
-    command = [str(nvcc.path), "-E", *flags, str(source)]
+    command = [str(nvcc.path), "-E", *flags, *extra, str(source)]
     answer = _call(command, source.parent, timeout, source.name)
-    return answer.stdout if answer.returncode == 0 else None
+    return (answer.stdout if answer.returncode == 0 else None), answer.stderr
 
 
 def _call(
@@ -206,7 +208,7 @@ def _call(
 ) -> subprocess.CompletedProcess[str]:
     """Run nvcc in a folder. Raises KernelProblem where it takes longer than `timeout` seconds."""
     try:
-        return run(command, timeout, cwd=folder)
+        return run(command, timeout, cwd=folder, environment={"LC_ALL": "C"})
     except subprocess.TimeoutExpired as error:
         said = f"{label}: nvcc did not finish within {timeout:g} s{what}"
         raise KernelProblem(said, "Simplify the kernel") from error

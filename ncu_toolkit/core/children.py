@@ -106,9 +106,10 @@ def end_all() -> None:
         each.end(signal.SIGKILL)
 
 
-def processes(mark: str, leader: int) -> Iterator[int]:
-    """The processes of a child that still run: those of its session, and those with its mark."""
-    word = f"\0{MARK}={mark}\0".encode()
+def processes(mark: str, leader: int = 0, name: str = MARK) -> Iterator[int]:
+    """The processes of a child that still run: those of its session, and those with its mark in the
+    variable `name`."""
+    word = f"\0{name}={mark}\0".encode()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             told = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -136,7 +137,8 @@ def _tell(line: str) -> None:
         if _watchdog[0] != os.getpid():
             reading, writing = os.pipe()
             nothing = subprocess.DEVNULL
-            variables = {name: value for name, value in os.environ.items() if name != MARK}
+            # Without marks, by which another one would end it too; a Python may need its libraries.
+            variables = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__], stdin=reading, stdout=nothing, stderr=nothing,
                 env=variables, cwd="/", start_new_session=True,

@@ -6,6 +6,7 @@ beside a program of any library. kernels/common/pressure.cu says how they work."
 
 import ctypes
 import json
+import os
 import random
 import threading
 from collections.abc import Iterable
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, extra, first_line
-from ncu_toolkit.gpu.inside.python import plain
 from ncu_toolkit.model.trace import KINDS
 
 #: Said where `usable` leaves a kind out.
@@ -343,7 +343,8 @@ def run_slices(path: str, asked: dict[str, Any], done: threading.Event) -> None:
     pressure.carve(CARVEOUTS[0])
     shuffler = random.Random(int(asked["seed"]))
     usable = pressure.usable(asked["kinds"])
-    with open(path, "w", encoding="utf-8", opener=plain) as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
         if len(usable) < len(asked["kinds"]):
             file.write(json.dumps({"note": NO_STREAMS}) + "\n")
         while not done.is_set():

@@ -512,7 +512,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         plan = {
             "kernel": self.job.kernel,
             "parts": self.parts,
-            "switches": [{"id": s.id, "value": value, "path": str(s.path)} for s, value in hooked],
+            "switches": [{"id": s.id, "value": value, "on": s.hooks} for s, value in hooked],
         }
         (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
         if wait:

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -427,7 +426,8 @@ def test_code_is_analysed_and_reads_no_file_outside(served: Served) -> None:
     (folder / "inc" / "one.h").write_text("#define N 64\n")
     (folder / "link.h").symlink_to(secret)
     body = "__global__ void k(float* x) { for (int i = 0; i < N; ++i) x[i * 32 + threadIdx.x] *= 2; }\n"
-    (folder / "good.cu").write_text(f'#include "inc/size.h"\n{body}')
+    asked = '#ifdef __has_include\n#\tif __has_include(<vector>) && __has_include("inc/one.h")\n'
+    (folder / "good.cu").write_text(f'{asked}#include "inc/size.h"\n#endif\n#endif\n{body}')
     lines = {
         "up": '#include "../../secret.h"', "far": f'#include "{secret}"', "link": '#include "link.h"',
         "angle": f"#include <{'../' * 20}{secret}>", "made": f'#define X "{secret}"\n#include X',
@@ -436,17 +436,46 @@ def test_code_is_analysed_and_reads_no_file_outside(served: Served) -> None:
         "later": f'#define HASH #\nHASH include "{secret}"',
         "quoted": f'#line 2 "{secret}"\n#warning x',
         "digraph": f'#define HASH %:\nHASH include "{secret}"',
+        **asking(secret),
     }  # fmt: skip
     for name, line in lines.items():
         (folder / f"{name}.cu").write_text(f"{line}\n{body}")
     shown = served.call("static", file="code/good.cu", block=128)
     assert "k" in shown["launches"][0]["kernel"]
     assert shown["parts"]
+    said = set()
     for name in lines:
         text = served.error("static", {"file": f"code/{name}.cu"})
-        assert re.search("includes|preprocessor|outside the root|directive by a macro", text)
+        said |= {text.replace(f"{name}.cu", "")} if name != "link" else set()
         assert "secret_word" not in text
         assert str(secret.parent) not in text
+    assert len(said) == 1, "what is refused tells by its words whether a file is there"
+
+
+def asking(file: Path) -> dict[str, str]:
+    """Sources that would tell whether a file exists, by what comes of them."""
+    asks, none = f'("{file}")\nint there;\n#endif', file.with_name("none.h")
+    pasted = f"include){asks}"
+    header = '#line 1 "/usr/include/stdio.h"'
+    return {
+        "asks": f"#if __has_include{asks}",
+        "asks_none": f'#if __has_include("{none}")\nint there;\n#endif',
+        "near": f'#if __has_include("../../{file.name}")\n#endif',
+        "next": f"#if __has_include_next{asks}",
+        "word": f'#define F "{file}"\n#if __has_include(F)\n#endif',
+        "body": f'#define A __has_include("{file}")\n#if A\n#endif',
+        "paste": f"#define C(a, b) a##b\n#if C(__has_, {pasted}",
+        "lent": f"#include <cuda_fp16.h>\n#if __CONCAT(__has_, {pasted}",
+        "split": f"#if __has_inc\\\nlude{asks}",
+        "moved": f"{header}\n#if __has_include{asks}",
+        "hidden": f"#if 1 /*\n*/ /**/\n{header}\n#endif\n#if __has_include{asks}",
+        "return": f"int a;\r#if 1\n#if __has_include{asks}\n#endif",
+        "pragma": f'#pragma GCC dependency "{file}"',
+        "pragma_none": f'#pragma GCC dependency "{none}"',
+        "stringed": f'#define P(x) _Pragma(#x)\nP(GCC dependency "{file}")',
+        "embed": f'#embed "{file}"',
+        "include_none": f'#include "{none}"',
+    }
 
 
 @pytest.mark.toolchain
@@ -455,7 +484,7 @@ def test_a_compiler_does_not_keep_the_client_waiting(
 ) -> None:
     """A constant of gigabytes took the compiler the ten minutes that `build` allows."""
     (served.folder / "slow.cu").write_text("__global__ void k(float* x) { *x = 4711; }\n")
-    monkeypatch.setattr(code, "preprocessed", lambda *_: "")
+    monkeypatch.setattr(code, "_refuse_others", lambda *_: None)
     monkeypatch.setattr(code, "_TIMEOUT", 0.01)
     text = served.error("static", {"file": "slow.cu"})
     assert text.startswith("slow.cu: nvcc did not finish within 0.01 s")

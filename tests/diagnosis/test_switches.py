@@ -1,10 +1,12 @@
-"""Switches as files: what each declares."""
+"""What each switch declares."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
+from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -36,9 +38,16 @@ def test_it_can_be_applied_and_kept(switch: Switch) -> None:
     assert "Source: " in switch.about
 
 
-def test_it_needs_the_standard_library_alone(switch: Switch) -> None:
-    """The program's Python runs the file, and has no ncu-toolkit."""
-    for node in ast.walk(ast.parse(switch.path.read_text())):
+def test_functions_need_the_standard_library_alone() -> None:
+    """The program's Python runs them, and has no ncu-toolkit."""
+    tree = ast.parse(
+        Path(str(resources.files("ncu_toolkit"))).joinpath("gpu/inside/hooks.py").read_text()
+    )
+    made = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert {name for name in made if name[0] != "_"} == {
+        key.replace("-", "_") for key, each in switches().items() if each.hooks
+    }
+    for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
         assert all(name.partition(".")[0] in sys.stdlib_module_names for name in names)

@@ -91,7 +91,7 @@ def ran(tmp_path: Path) -> Ran:
     ) -> tuple[str, list[dict[str, Any]]]:
         chosen = [switches()[name] for name in names]
         on = [
-            {"id": each.id, "value": value or next(iter(each.values), ""), "path": str(each.path)}
+            {"id": each.id, "value": value or next(iter(each.values), ""), "on": each.hooks}
             for each in chosen
         ]
         (tmp_path / "plan.json").write_text(

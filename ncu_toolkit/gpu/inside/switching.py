@@ -1,4 +1,4 @@
-"""Throws switches in a program (diagnosis/switches/) before its script begins, as $NCU_TOOLKIT_SWITCHES
+"""Throws switches in a program (hooks.py) before its script begins, as $NCU_TOOLKIT_SWITCHES
 says: a folder with plan.json, into which PID.switches is written, a line of JSON each time something
 is known: which of the watched modules the program imported, whether a switch changed anything, and at
 the end which parts of frameworks it had imported.
@@ -186,16 +186,16 @@ def start(folder: str) -> None:
     hooks: dict[str, list[Callable[[Any], None]]] = {
         name: [functools.partial(_imported, folder, name)] for name in WATCHED
     }
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hooks.py")
+    place = importlib.util.spec_from_file_location("_ncu_toolkit_hooks", path)
+    assert place is not None
+    assert place.loader is not None
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
     for each in plan["switches"]:
         thrown = Thrown(folder, each["id"], each["value"], plan["kernel"])
-        place = importlib.util.spec_from_file_location(
-            f"_ncu_toolkit_switch_{len(hooks)}", each["path"]
-        )
-        assert place is not None
-        assert place.loader is not None
-        module = importlib.util.module_from_spec(place)
-        place.loader.exec_module(module)
-        for name, hook in module.HOOKS.items():
+        hook = getattr(module, each["id"].replace("-", "_"))
+        for name in each["on"]:
             hooks.setdefault(name, []).append(functools.partial(_hooked, hook, thrown))
     turn = functools.partial(_turn, folder, plan["parts"])
     sys.meta_path.insert(0, _Finder(hooks, turn))

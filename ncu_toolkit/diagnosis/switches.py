@@ -1,20 +1,16 @@
-"""Changes that make a program faster and need no change of its files: what `ncu-toolkit try` throws
-and times. One module a switch, whose docstring says what it does, when it is of no use, and where
-that stands; its id is the file's name, and its names in capitals are the fields of `Switch`. Everything
-is discovered: a new module in this folder is a new switch.
+"""Changes that make a program faster and need no change of its files: what `ncu-toolkit try` makes
+and times. A switch is a table of data/switches.toml, whose keys are the fields of `Switch`; what it
+changes in the program's Python is the function of its name in gpu/inside/hooks.py."""
 
-The program's own Python, of any environment, runs these files too (gpu/inside/switching.py): they
-import the standard library alone, and nothing of this package."""
-
-import importlib
 import math
-import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from importlib import resources
+from typing import Final
+
+import msgspec
 
 #: The module that a program imports of what rules call a step's framework.
 _MODULE: Final[Mapping[str, str]] = {"xla": "jax"}
@@ -37,7 +33,8 @@ class Switch:
     keep: Mapping[str, str]
     """The line that makes it permanent, by Python module, of which the program must use one; "" for a
     program without any of them. "{}" in a line is the value."""
-    path: Path
+    about: str
+    """What it does, when it is of no use, and where that is written."""
     least_cc: tuple[int, int] = (0, 0)
     """The least compute capability that has it."""
     causes: tuple[str, ...] = ()
@@ -52,18 +49,12 @@ class Switch:
     """Variables to set."""
     build: tuple[str, ...] = ()
     """Words for the command that builds the program; "{}" in one is the value."""
-    hooks: Mapping[str, Callable[[Any, Any], None]] = field(default_factory=dict)
-    """By module, what is called once the program has imported it: with the module, and the means of
-    gpu/inside/switching.py (`Thrown`)."""
+    hooks: tuple[str, ...] = ()
+    """The modules after whose import by the program its function in gpu/inside/hooks.py is called."""
 
     @property
     def modules(self) -> tuple[str, ...]:
         return tuple(self.keep)
-
-    @property
-    def about(self) -> str:
-        """What it does and when it is of no use."""
-        return str(importlib.import_module(f"{__name__}.{self.path.stem}").__doc__)
 
     @property
     def others(self) -> bool:
@@ -71,19 +62,12 @@ class Switch:
         return math.isinf(self.tolerance)
 
 
-def _declared(module: ModuleType) -> Switch:
-    names = [each.name for each in fields(Switch) if hasattr(module, each.name.upper())]
-    values = {name: getattr(module, name.upper()) for name in names}
-    path = Path(str(module.__file__))
-    return Switch(id=path.stem.replace("_", "-"), path=path, **values)
-
-
 @lru_cache(maxsize=1)
 def switches() -> dict[str, Switch]:
     """Switches by id."""
-    names = sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    made = [_declared(importlib.import_module(f"{__name__}.{name}")) for name in names]
-    return {each.id: each for each in sorted(made, key=lambda each: each.id)}
+    file = resources.files("ncu_toolkit").joinpath("data", "switches.toml")
+    tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {key: msgspec.convert({"id": key, **tables[key]}, Switch) for key in sorted(tables)}
 
 
 def switches_for(
