@@ -360,12 +360,7 @@ def diagnosis(found: Diagnosis) -> dict[str, Any]:
 def card(shown: Card) -> dict[str, Any]:
     """A card as plain data. Shares are fractions of 1, times microseconds."""
     plain = {**asdict(shown), "headroom_text": shown.room}
-    for name in (
-        "file",
-        "then",
-        "of",
-        "untimed",
-    ):  # of the launch; of programs alone; a null `time_us`
+    for name in ("file", "then", "of", "untimed"):  # of the launch; of programs; `time_us` is null
         del plain[name]
     return plain
 

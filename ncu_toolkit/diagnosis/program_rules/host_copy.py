@@ -30,7 +30,6 @@ from ncu_toolkit.diagnosis.program_rules._facts import Confidence, StepFacts, St
 from ncu_toolkit.diagnosis.program_rules._host import away, copied, staged, waits
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.hardware.specs import host_link
-from ncu_toolkit.model import Evidence
 
 TITLE: Final = "Copies between host and device"
 SLOW: Final = Threshold(
@@ -92,26 +91,14 @@ def find(s: StepFacts) -> StepOutcome:
     hides = kernels >= HIDDEN.value * s.us(held)
     if both and hides and not pageable and all(s.ops[at].pinned for at in held):
         return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
-    evidence: tuple[Evidence, ...] = (
+    sorted_out = pageable or all(s.ops[at].pinned for at in copies)
+    evidence = tuple(filter(None, (
         s.part("copies_exposed", "Copies that nothing hides", us,
                f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
-    )  # fmt: skip
-    if pageable or all(s.ops[at].pinned for at in copies):
-        evidence = (
-            *evidence,
-            fact(
-                "pageable_copies",
-                "Pageable copies",
-                len(pageable),
-                "count",
-                "Copies from or to memory that is not pinned, or too slow to be.",
-            ),
-        )
-    if size is not None:
-        evidence = (
-            *evidence,
-            fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved."),
-        )
+        fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be.")
+        if sorted_out else None,
+        fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved.") if size is not None else None,
+    )))  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     s.claimed |= after

@@ -25,7 +25,6 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.model import Evidence
 
 TITLE: Final = "Copies in line with the kernels"
 _WAIT: Final = (
@@ -55,12 +54,12 @@ def find(s: StepFacts) -> StepOutcome:
     beside = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
     each = [s.us(at for at in inline if s.ops[at].path == path) for path in ("HtoD", "DtoH")]
     longest = max(beside, *each)
-    evidence: tuple[Evidence, ...] = (
+    size = s.moved(inline)
+    evidence = tuple(filter(None, (
         s.part("copies_inline", "Copies in line", us,
                f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
-    )  # fmt: skip
-    if (size := s.moved(inline)) is not None:
-        evidence = (*evidence, fact("inline_bytes", "Bytes", size, "B", "Bytes that they moved."))
+        None if size is None else fact("inline_bytes", "Bytes", size, "B", "Bytes that they moved."),
+    )))  # fmt: skip
     saved = us + beside - longest
     if not s.worth(saved):
         return s.ruled_out(
