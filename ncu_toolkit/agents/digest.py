@@ -136,7 +136,7 @@ def encoded(value: Any) -> bytes:
 
 def plain(text: str, longest: int = _TEXT) -> str:
     """Text on one line, with control characters spelled out and ordinary spaces."""
-    return visible(text, longest)
+    return str(visible(text, longest))  # of advice, which is a kind of str, its text
 
 
 class _Room:

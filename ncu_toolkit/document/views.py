@@ -589,6 +589,7 @@ def _kernels(kinds: Sequence[Kind], total: float | None, top: int) -> Table:
         )
 
     grids = dict(zip(map(id, kinds), apart(kinds), strict=True))
+    once = all(kind.launches == 1 for kind in kinds[:top])
 
     columns: tuple[Spec[Kind], ...] = (
         Spec(
@@ -600,7 +601,7 @@ def _kernels(kinds: Sequence[Kind], total: float | None, top: int) -> Table:
         ),
         Spec("grid", cell=lambda kind: grids[id(kind)], numeric=False, gives_way=6),
         Spec("file", cell=file, numeric=False, code=True, gives_way=5, shortest=16),
-        Spec("launches", cell=lambda kind: str(kind.launches)),
+        Spec("launches", cell=lambda kind: str(kind.launches), gives_way=2 * once),
         Spec("time", cell=lambda kind: duration(kind.total_us)),
         Spec("share", cell=lambda kind: _share(kind, total) or units.NOT_AVAILABLE, gives_way=3),
         Spec("verdict", cell=verdict, numeric=False, gives_way=7, shortest=12),
