@@ -43,12 +43,18 @@ WORKING: Final = Threshold(
 COMPULSORY: Final = Threshold(
     1.25, "a quarter more than compulsory: halos, partial sectors and write-backs"
 )
+REREAD: Final = Threshold(
+    1.5, "of recorded products the estimated bytes are at most 1.12 times too few, the rest is for write-backs"
+)
 FILLED: Final = Threshold(
     0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy"
 )
 CHAIN: Final = Threshold(
     3.0,
     "three or more launches for one result: two are often needed, for example for a reduction's partial sums",
+)
+STARTING: Final = Threshold(
+    0.95, "eight kernels of short blocks start 0.82 to 0.84 blocks a cycle on an H100, none more"
 )
 ONE_WAVE: Final = Threshold(
     1.0, "below one wave the blocks that fit on the GPU at once outnumber the grid's"

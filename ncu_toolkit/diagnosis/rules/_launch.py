@@ -7,18 +7,20 @@ that widening it is integer work: a shift by 16 bits, a mask of the upper half, 
 bytes with two zeros below. The same instructions serve hashes and indices; they count here only
 where they take what a load brought and give it to float arithmetic or to shared memory."""
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel
-from ncu_toolkit.diagnosis.thresholds import BUSY, NEAR_BYTES
+from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, NEAR_BYTES
 from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, queue_share
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, parts, registers
+from ncu_toolkit.sass.opcodes import BULK, GLOBAL_LOADS, SHARED_STORES, parts, registers, split
 
 #: Excess of sectors below which accesses count as coalesced: a third, i.e. 1.5 times the sectors
 #: needed. Misaligned rows (5 sectors for 4) and edge tiles stay below it.
@@ -57,6 +59,15 @@ def is_coalesced(k: Kernel) -> bool:
         or excess <= COALESCED
         or (width is not None and width < WORD and tags is not None and tags <= COALESCED)
     )
+
+
+def within_l1(k: Kernel) -> bool:
+    """Whether wasted sectors stay in L1, where the next access uses the rest of them: L2 and device
+    memory move what lanes ask for, and no more."""
+    asked, moved, passed = figures.asked_bytes(k.profile), k["dram_bytes"], k["l2_bytes"]
+    if not asked or moved is None or passed is None:
+        return False
+    return asked <= moved * COMPULSORY.value and max(moved, passed) <= asked * COMPULSORY.value
 
 
 #: L2's roll-up counts cycles of traffic to device memory too: where kernels only move bytes between
@@ -544,9 +555,84 @@ _SUM: Final = re.compile(
 )
 
 
+#: Multiply-adds whose last operand is the sum so far, and a register at the beginning of an operand.
+_SUMMING: Final = ("HMMA", "IMMA", "DMMA", "QMMA", "FFMA")
+_REGISTER: Final = re.compile(r"R\d+")
+
+
 #: Times that a product's operands are at least loaded, by as many tiles: see missing-data-reuse,
 #: which asks for as many.
 REUSE: Final = 4.0
+
+
+#: Operations for each special function, below which it belongs to the sums (a softmax) and not to their
+#: results: an activation comes once for each sum of 2 K operations.
+FUNCTIONS: Final = 1024
+#: How much of a tile's loads its longer side makes at most: tiles are up to four times as wide as high.
+LONGER: Final = 0.8
+
+
+def product_bytes(k: Kernel) -> float | None:
+    """Bytes of the operands and results of a matrix product, each once, by its tiles: each loads its
+    rows of one operand and its columns of the other, so that an operand is loaded once for each tile
+    beside the other one. At most a quarter of all is too much where the tiles are not square. None for
+    what is no product, and where the grid does not say how the tiles lie (one dimension, clusters).
+
+    On 40 recorded products the estimate is 0.89 to 1.67 times what they need, and exact for square ones."""
+    loaded, copied = k["lane_load_bytes"], figures.copied_sectors(k.profile)
+    wide, high, _ = k.launch.grid
+    if not is_product(k) or not loaded or copied is None or k.launch.cluster > 1:
+        return None
+    if loads_fragments(k):  # each warp is a tile
+        across, down, _ = k.launch.block
+        wide, high = wide * math.ceil(across / WARP), high * down
+    fewer, more = sorted((wide, high))
+    if fewer <= 1:
+        return None
+    operands = (loaded + copied * SECTOR_BYTES) * (LONGER / fewer + (1 - LONGER) / more)
+    return operands + (k["lane_store_bytes"] or 0.0)
+
+
+def is_product(k: Kernel) -> bool:
+    """Whether the kernel is one matrix product, by matrix instructions or in FP32, and no attention,
+    which has a softmax between two."""
+    if not k.executed("tensor"):
+        return is_fp32_product(k)
+    return k.of_base("MUFU") * WARP * FUNCTIONS <= (k["flops_tensor"] or 0.0)
+
+
+def accumulators(k: Kernel) -> int:
+    """Independent sums of a product's inner loop: registers that its multiply-adds write, those that one
+    adds to another's counted once. 0 for what is no product, and where no instructions are known."""
+    if not is_product(k):
+        return 0
+    sums = [row for row in k.instructions if row.executed and row.base in _SUMMING]
+    most = max((row.executed or 0 for row in sums), default=0)
+    chain: dict[str, str] = {}
+
+    def first(register: str) -> str:
+        while (before := chain.setdefault(register, register)) != register:
+            register = before
+        return register
+
+    for row in sums:
+        found = [name[0] if (name := _REGISTER.match(each)) else "" for each in split(parts(row.sass)[1])]
+        if 2 * (row.executed or 0) >= most and len(found) > 3 and found[0]:
+            chain[first(found[3] or found[0])] = first(found[0])
+    return len({first(register) for register in list(chain)})
+
+
+def loads_fragments(k: Kernel) -> bool:
+    """Whether warps load the operands of matrix instructions from global memory, each for itself: less
+    than half of what is loaded is put into shared memory. Generic loads may be of that."""
+
+    def moved(*bases: str) -> float:
+        rows = (row for row in k.rows if row.base in bases)
+        return sum(row.threads * attribution.width(row.opcode) for row in rows)
+
+    loaded = moved("LDG", "LDGSTS")
+    bulk = any(row.base in BULK for row in k.rows)
+    return bool(loaded and k.executed("tensor")) and not bulk and moved(*SHARED_STORES) < loaded / 2
 
 
 def is_fp32_product(k: Kernel) -> bool:

@@ -44,7 +44,7 @@ from ncu_toolkit.diagnosis.rules import (
 from ncu_toolkit.diagnosis.thresholds import (
     LOW_OCCUPANCY,
     ONE_WAVE,
-    SATURATED,
+    STARTING,
     WEAK_STALL,
     Threshold,
 )
@@ -114,11 +114,11 @@ def find(k: Kernel) -> Outcome:
             measured,
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
         )
-    if width >= NARROW.value and k.model.busy("blocks") >= SATURATED.value:
+    if width >= NARROW.value and k.model.busy("blocks") >= STARTING.value:
         return k.ruled_out(
             "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal.",
             measured,
-            k.fact("block_rate", "<", SATURATED),
+            k.fact("block_start_active", "<", STARTING),
         )
     reuse = k["load_reuse"]
     if reuse is not None and reuse >= REUSE.value and not pieces:
