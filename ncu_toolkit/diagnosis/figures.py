@@ -715,6 +715,11 @@ STATED: Final[Mapping[str, tuple[str, str, str]]] = {
         "Independent accumulators",
         "Registers in which the inner loop sums, those that are added to one another counted once.",
     ),
+    "divisions": (
+        "fraction",
+        "FP64 instructions of divisions",
+        "Part of the executed FP64 instructions that belong to divisions, eight for each MUFU.RCP64H.",
+    ),
     "retries": (
         "ratio",
         "Passes for each update",

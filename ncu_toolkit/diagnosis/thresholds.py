@@ -44,7 +44,12 @@ COMPULSORY: Final = Threshold(
     1.25, "a quarter more than compulsory: halos, partial sectors and write-backs"
 )
 REREAD: Final = Threshold(
-    1.5, "of recorded products the estimated bytes are at most 1.12 times too few, the rest is for write-backs"
+    1.5,
+    "the estimate of a product's bytes was never less than 0.88 of them; the rest is for halos and write-backs",
+)
+REUSE: Final = Threshold(
+    4.0,
+    "staging an element costs a store and a load: a reuse of 2 breaks even, a reuse of 4 halves the accesses",
 )
 FILLED: Final = Threshold(
     0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy"

@@ -38,7 +38,6 @@ from ncu_toolkit.document.card import (
 )
 from ncu_toolkit.document.tables import Cell, Spec, Table, missing, number, table, text
 from ncu_toolkit.document.views import Kind, RoofPlot, apart
-from ncu_toolkit.hardware.specs import BLOCK_STARTS, spec
 from ncu_toolkit.model import Finding, Profile, Series, finite
 
 #: Unit -> its name on a bar: resources of the time model, and what only a counter shows.
@@ -128,7 +127,7 @@ def basis(profile: Profile, shown: Mapping[str, Use]) -> str:
         )
     busiest = max(shown, key=lambda name: shown[name].busy, default="")
     if busiest == "blocks":
-        most = spec(profile.device.cc, "block_starts") or BLOCK_STARTS
+        most = (figures.value(profile, "block_rate") or 0.0) / shown[busiest].busy
         said.append(f"Block start: of {units.significant(most)} blocks a cycle.")
     slice_ = profile.value(SLICE) or 0.0
     if "atomic" in shown and 0 < slice_ <= shown["atomic"].busy + ROUNDING:

@@ -59,7 +59,9 @@ ONE: Final = 1.5
 #: Most instructions of a loop that only retries an update, 7 for a sum in shared memory: longer ones do
 #: more than that.
 LOOP: Final = 32
-AGAIN: Final = Threshold(2.0, "with half of the passes done again, combining lanes first breaks even")
+AGAIN: Final = Threshold(
+    2.0, "with half of the passes done again, combining lanes first breaks even"
+)
 #: An update whose old value is used.
 _OLD: Final = re.compile(r"\bATOMG?\b\S*\.(?:ADD|INC)\b\S* (?:P\w+, )?R\d")
 _PLACES: Final = (
@@ -74,9 +76,7 @@ _ONE_LANE: Final = (
     "Let one lane update for all lanes of a warp that meet: reduce within the warp first (__reduce_add_sync or shuffles; to count "
     "or to reserve places, __ballot_sync and __popc)."
 )
-_NATIVE: Final = (
-    "Use 32-bit integers for updates in shared memory, if they suffice: these are one instruction, floats and 64 bits are a loop."
-)
+_NATIVE: Final = "Use 32-bit integers for updates in shared memory, if they suffice: these are one instruction, floats and 64 bits are a loop."
 #: A histogram, a sum, and how few blocks end with updates, by language.
 _COMBINED: Final[Mapping[str, tuple[str, str, str]]] = {
     "cuda": ("count in a copy per block in shared memory, and add it to global memory once, at the block's end.",
@@ -174,7 +174,7 @@ def _retried(k: Kernel) -> Outcome | None:
         for start in starts:
             loop = range(start, end + 1)
             swap = next((rows[i] for i in loop if ".CAS" in rows[i].opcode), None)
-            if swap is not None and 0 < start and len(loop) <= LOOP:
+            if swap is not None and start > 0 and len(loop) <= LOOP:
                 # Lanes that are done wait behind the loop for the others.
                 inside.update(loop, [end + 1] * (_launch.base_at(rows, end + 1) == "BSYNC"))
                 passed += swap.executed or 0

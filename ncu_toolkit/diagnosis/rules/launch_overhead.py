@@ -181,7 +181,10 @@ def _short_blocks(k: Kernel) -> Outcome:
     waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
     at_least = "at least " if k["sm_cycles"] is None else ""
     starts = f"{at_least}{units.significant(k['block_rate'] or 0.0)}"
-    most, idle = percent(k.model.busy("blocks")), "No unit is busy, and " * ("dram" in k.model.loads)
+    most, idle = (
+        percent(k.model.busy("blocks")),
+        "No unit is busy, and " * ("dram" in k.model.loads),
+    )
     blocks = f"{units.counted(k.launch.blocks, 'block')} of {units.counted(k.launch.threads_per_block, 'thread')}"
     pace = f"The {blocks} are so short that the SMs wait for new ones: {starts} start in a cycle, {most} of what the GPU can. {idle}SMs"
     if k.model.busy("blocks") >= STARTING.value:

@@ -42,11 +42,13 @@ from ncu_toolkit.diagnosis.rules import (
     evidence,
     memory_levels,
 )
+from ncu_toolkit.diagnosis.rules._launch import ONE_RESULT
 from ncu_toolkit.diagnosis.thresholds import (
     BUSY,
     COMPULSORY,
     MULTIPLY_ADDS,
     REREAD,
+    REUSE,
     WEAK_STALL,
     Threshold,
 )
@@ -54,10 +56,6 @@ from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES
 from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
-#: Side of the patch of results that is advised where a thread computes one, and how near to two a
-#: product's loads for each multiply-add are then (rules/shared_instruction_pressure.py).
-SMALL_PATCH: Final = 4
-ONE_RESULT: Final = 1.25
 TITLE: Final = "Missing data reuse"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("load_reuse",)
@@ -65,10 +63,6 @@ OPTIONAL: Final = ("stalls", "opcodes", "global_sector_excess", "l1_hit_rate", "
 NCU: Final = (("CPIStall", "long scoreboard"),)
 CODE_RANK: Final = 4
 open_in_code = memory_levels
-REUSE: Final = Threshold(
-    4.0,
-    "staging an element costs a store and a load: a reuse of 2 breaks even, a reuse of 4 halves the accesses",
-)
 #: What stays of the work on the load path inside the SM: a value staged in shared memory is still
 #: loaded from there, but one of two operands can then be read 16 bytes at a time: 1 + 1/4
 #: instructions where there were 2.
@@ -151,7 +145,7 @@ def find(k: Kernel) -> Outcome:
     hit = k["l1_hit_rate"] or 0.0
     beyond = min(1.0, 1 / reuse * (1 / (1 - hit) if hit < 1 else reuse))
     one = _one_result(k)
-    served = 1 / SMALL_PATCH if one else ON_CHIP
+    served = 1 / _launch.SMALL_PATCH if one else ON_CHIP
     left = hit * served + (1 - hit) * beyond
     own = k.pipe_part("global", 1.0)
     on_chip = keep(own, served)
@@ -414,7 +408,7 @@ def _one_result(k: Kernel) -> bool:
     loads = sum(row.threads for row in rows if row.base in GLOBAL_LOADS)
     shared = k.executed("shared", "copy")
     product = fused >= MULTIPLY_ADDS.value * sum(row.threads for row in rows)
-    return product and not shared and fused * 2 / ONE_RESULT <= loads <= fused * 2 * ONE_RESULT
+    return product and not shared and 1 / ONE_RESULT <= loads / (fused * 2) <= ONE_RESULT
 
 
 def _reuse_within(k: Kernel) -> float | None:
