@@ -51,6 +51,13 @@ REUSE: Final = Threshold(
     4.0,
     "staging an element costs a store and a load: a reuse of 2 breaks even, a reuse of 4 halves the accesses",
 )
+#: Operations that a tile of 128 x 128 does for each byte of its 16-bit operands; tiles of that size
+#: are the usual ones of libraries.
+TILE: Final = 64.0
+SMALL_TILE: Final = Threshold(
+    TILE / 2,
+    "operations a byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
+)
 FILLED: Final = Threshold(
     0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy"
 )

@@ -16,7 +16,7 @@ from typing import Final
 from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel
-from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, NEAR_BYTES, REUSE
+from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, NEAR_BYTES, REUSE, SMALL_TILE
 from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, queue_share
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import attribution
@@ -629,15 +629,17 @@ def accumulators(k: Kernel) -> int:
 
 def loads_fragments(k: Kernel) -> bool:
     """Whether warps load the operands of matrix instructions from global memory, each for itself: less
-    than half of what is loaded is put into shared memory. Generic loads may be of that."""
+    than half of what is loaded is put into shared memory, and is used less than in a SMALL_TILE. Generic
+    loads may be of shared memory."""
 
     def moved(*bases: str) -> float:
         rows = (row for row in k.rows if row.base in bases)
         return sum(row.threads * attribution.width(row.opcode) for row in rows)
 
-    loaded = moved("LDG", "LDGSTS")
-    bulk = any(row.base in BULK for row in k.rows)
-    return bool(loaded and k.executed("tensor")) and not bulk and moved(*SHARED_STORES) < loaded / 2
+    loaded, operations = moved("LDG", "LDGSTS"), k["flops_tensor"]
+    if not loaded or not operations or any(row.base in BULK for row in k.rows):
+        return False
+    return moved(*SHARED_STORES) < loaded / 2 and operations < SMALL_TILE.value * loaded
 
 
 def is_fp32_product(k: Kernel) -> bool:

@@ -193,6 +193,7 @@ def _retried(k: Kernel) -> Outcome | None:
     left, shared = entered / passed, k.of_base("ATOMS") > 0
     again = sum(rows[i].executed or 0 for i in inside) / k.total
     places = {rows[i].address for i in inside}
+    elsewhere = {name: (capital(one),) for name, (_, one, _) in _COMBINED.items() if name != "cuda"}
     return k.finding(
         f"Lanes that update the same addresses retry: warps spend {percent(waiting)} of their time in a loop of compare-and-swap, "
         f"which an update passes {units.significant(passed / entered, 2)} times.",
@@ -205,7 +206,7 @@ def _retried(k: Kernel) -> Outcome | None:
             k.stated("retries", passed / entered, ">=", AGAIN),
             "kind_share:atomic stall_share:short_scoreboard stall_share:long_scoreboard stall_share:wait",
         ),
-        (_ONE_LANE, *(_NATIVE,) * shared),
+        (*k.advice(_ONE_LANE, **elsewhere), *(_NATIVE,) * shared),
         "No such loop, or one that warps pass once.",
         locations=k.locate(
             lambda row: float(sum(row.samples.values())) if row.address in places else 0.0,

@@ -49,8 +49,9 @@ from ncu_toolkit.diagnosis.thresholds import (
     MULTIPLY_ADDS,
     REREAD,
     REUSE,
+    SMALL_TILE,
+    TILE,
     WEAK_STALL,
-    Threshold,
 )
 from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES
 from ncu_toolkit.model import Evidence
@@ -69,13 +70,6 @@ open_in_code = memory_levels
 ON_CHIP: Final = (1 + 1 / 4) / 2
 #: What stays where each value loaded serves twice the results: the usual first step.
 TWICE: Final = 0.5
-#: Operations that a tile of 128 x 128 does for each byte of its 16-bit operands; tiles of that size
-#: are the usual ones of libraries.
-TILE: Final = 64.0
-SMALL_TILE: Final = Threshold(
-    TILE / 2,
-    "operations a byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
-)
 SEVERAL: Final = "Let each thread compute several results, so that one loaded value in a register feeds several operations."
 LARGER: Final = (
     "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
@@ -93,7 +87,7 @@ def find(k: Kernel) -> Outcome:
         "reloaded or unused.",
     )
     intensity = _tile_intensity(k)
-    if intensity is not None and intensity < SMALL_TILE.value and _launch.loads_fragments(k):
+    if intensity is not None and _launch.loads_fragments(k):
         return _small_tile(k, intensity, measured)
     if again := _order(k, measured):
         return again
