@@ -642,102 +642,26 @@ DERIVED: Final[dict[str, Derived]] = {entry.name: entry for entry in _ALL}
 
 #: What rules compute themselves: (unit, label, meaning) by name, as in `Derived`.
 STATED: Final[Mapping[str, tuple[str, str, str]]] = {
-    "mov_share": (
-        "fraction",
-        "Executed copies",
-        "Part of the executed instructions that copy one register to another (MOV, R2UR).",
-    ),
-    "errbar": (
-        "count",
-        "Executed ERRBAR",
-        "Error barriers: each warp of a debug build ends with one.",
-    ),
-    "static:copies": (
-        "fraction",
-        "Copies in the code",
-        "Part of the kernel's instructions that copy one register to another (MOV, R2UR). How often they run was not counted.",
-    ),
-    "static:errbar": (
-        "count",
-        "ERRBAR in the code",
-        "Error barriers: a debug build has one before each exit.",
-    ),
-    "conversions": (
-        "fraction",
-        "Conversions",
-        "Part of the executed warp instructions that convert between double and float.",
-    ),
+    "mov_share": ("fraction", "Executed copies", "Part of the executed instructions that copy one register to another (MOV, R2UR)."),
+    "errbar": ("count", "Executed ERRBAR", "Error barriers: each warp of a debug build ends with one."),
+    "static:copies": ("fraction", "Copies in the code", "Part of the kernel's instructions that copy one register to another (MOV, R2UR). How often they run was not counted."),
+    "static:errbar": ("count", "ERRBAR in the code", "Error barriers: a debug build has one before each exit."),
+    "conversions": ("fraction", "Conversions", "Part of the executed warp instructions that convert between double and float."),
     "block_size": ("count", "Threads a block", "A block takes whole warps of 32 lanes."),
     "grid_size": ("count", "Blocks", "Blocks of the launch."),
-    "hot_code_bytes": (
-        "B",
-        "Hot code",
-        "Code executed at least half as often as the hottest instruction.",
-    ),
-    "integer_overhead": (
-        "fraction",
-        "Integer instructions around the work",
-        "Part of the executed warp instructions that are integer arithmetic on indices.",
-    ),
+    "hot_code_bytes": ("B", "Hot code", "Code executed at least half as often as the hottest instruction."),
+    "integer_overhead": ("fraction", "Integer instructions around the work", "Part of the executed warp instructions that are integer arithmetic on indices."),
     "launches": ("count", "Launches", "Kernel launches of one job."),
-    "local_part": (
-        "fraction",
-        "Local sectors",
-        "Part of the sectors of local and global memory that are local.",
-    ),
-    "local_addresses": (
-        "fraction",
-        "Instructions for local addresses",
-        "Part of the executed instructions that only compute addresses of local memory.",
-    ),
-    "waiting_for_results": (
-        "fraction",
-        "Waiting that more warps overlap",
-        "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues.",
-    ),
-    "warps_at_work": (
-        "fraction",
-        "Warps at work",
-        "Warps that execute the code where most of the remaining time is spent. The others skip it.",
-    ),
-    "shared_waiting": (
-        "fraction",
-        "Waiting for shared memory",
-        "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies.",
-    ),
-    "lane_reuse": (
-        "ratio",
-        "Loads by lanes per compulsory byte",
-        "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count.",
-    ),
-    "accumulators": (
-        "count",
-        "Independent accumulators",
-        "Registers in which the inner loop sums, those that are added to one another counted once.",
-    ),
-    "divisions": (
-        "fraction",
-        "FP64 instructions of divisions",
-        "Part of the executed FP64 instructions that belong to divisions, eight for each MUFU.RCP64H.",
-    ),
-    "retries": (
-        "ratio",
-        "Passes for each update",
-        "Executions of the compare-and-swap over entries into its loop.",
-    ),
-    "product_bytes": (
-        "B",
-        "Bytes of the product's matrices",
-        "Operands and results, each once, by what the tiles load and how they lie in the grid.",
-    ),
-    "tile_intensity": (
-        "ratio",
-        "Matrix operations per byte into the SM",
-        "Grows with the side of the tile that a block computes.",
-    ),
-    "queued_sector_excess": (
-        "fraction",
-        "Sectors beyond the ideal in the queue",
-        "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples.",
-    ),
-}
+    "local_part": ("fraction", "Local sectors", "Part of the sectors of local and global memory that are local."),
+    "local_addresses": ("fraction", "Instructions for local addresses", "Part of the executed instructions that only compute addresses of local memory."),
+    "waiting_for_results": ("fraction", "Waiting that more warps overlap", "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues."),
+    "warps_at_work": ("fraction", "Warps at work", "Warps that execute the code where most of the remaining time is spent. The others skip it."),
+    "shared_waiting": ("fraction", "Waiting for shared memory", "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies."),
+    "lane_reuse": ("ratio", "Loads by lanes per compulsory byte", "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count."),
+    "accumulators": ("count", "Independent accumulators", "Registers in which the inner loop sums, those that are added to one another counted once."),
+    "divisions": ("fraction", "FP64 instructions of divisions", "Part of the executed FP64 instructions that belong to divisions, eight for each MUFU.RCP64H."),
+    "retries": ("ratio", "Passes for each update", "Executions of the compare-and-swap over entries into its loop."),
+    "product_bytes": ("B", "Bytes of the product's matrices", "Operands and results, each once, by what the tiles load and how they lie in the grid."),
+    "tile_intensity": ("ratio", "Matrix operations per byte into the SM", "Grows with the side of the tile that a block computes."),
+    "queued_sector_excess": ("fraction", "Sectors beyond the ideal in the queue", "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples."),
+}  # fmt: skip
