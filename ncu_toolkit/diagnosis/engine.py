@@ -595,7 +595,7 @@ def _busiest(k: Kernel) -> _Unit | None:
         if load is None or (name == "blocks" and (k["occupancy_fill"] or 1.0) > FILLED.value):
             continue
         used = k.model.utilization(name) if per_sm else k.model.counted(name)
-        busy = min(1.0, (used or 0.0) / (time_model.BLOCK_STARTS if name == "blocks" else 1.0))
+        busy = min(1.0, used or 0.0)
         told = k.model.busy(name) if per_sm else busy
         found.append(_Unit(by_unit[name], words, busy, replace(load, value=told), name, told))
     best = max(found, key=lambda unit: unit.busy, default=None)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.core.safe import visible
-from ncu_toolkit.hardware.specs import Occupancy, occupancy, spec
+from ncu_toolkit.hardware.specs import BLOCK_STARTS, Occupancy, occupancy, spec
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Device, Instruction, Launch, Presence, Profile
 from ncu_toolkit.sass import attribution
@@ -463,8 +463,17 @@ def _uniform_branches(profile: Profile) -> float | None:
 
 
 def _block_rate(profile: Profile) -> float | None:
+    """Where cycles were not collected, by the GPU's highest clock: at least so many."""
     cycles, blocks = profile.value("sm_cycles"), profile.launch.blocks
+    if not cycles:
+        hertz = profile.value("sm_clock") or profile.device.max_sm_hz
+        cycles = (profile.duration_us or 0.0) * 1e-6 * (hertz or 0.0)
     return min(1.0, blocks / cycles) if cycles and blocks and profile.launch.complete else None
+
+
+def _block_start_active(profile: Profile) -> float | None:
+    most = spec(profile.device.cc, "block_starts") or BLOCK_STARTS
+    return _of(lambda rate: min(1.0, rate / most), "block_rate")(profile)
 
 
 def _blocks_per_sm(profile: Profile) -> float | None:
@@ -624,7 +633,8 @@ _ALL: Final = (
     Derived("branch_uniformity", "fraction", "Uniform branches", "Executed branches whose active lanes all went the same way.", ("uniform_branches", "divergent_branches"), _uniform_branches),
     Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _of(lambda active, elapsed: min(1.0, active / elapsed), "sm_active_cycles", "sm_cycles")),  # of different passes, so it may be above 1
     Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _of(lambda largest, mean: max(1.0, largest / mean), "sm_active_cycles_max", "sm_active_cycles")),
-    Derived("block_rate", "count", "Blocks started a cycle", "Blocks over elapsed cycles. The GPU starts at most 0.84 a cycle, measured on an H200.", ("sm_cycles",), _block_rate),
+    Derived("block_rate", "count", "Blocks started a cycle", "Blocks over elapsed cycles. An H100 or H200 starts at most 0.84 a cycle, a T4 0.5.", ("sm_cycles",), _block_rate),
+    Derived("block_start_active", "fraction", "Block start busy", "Blocks started a cycle, of the most that this GPU starts.", ("block_rate",), _block_start_active),
     Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of all waves that the last, partial wave leaves unused.", ("waves",), _of(lambda waves: 1 - waves / math.ceil(waves), "waves")),
     Derived("occupancy_fill", "fraction", "Achieved over theoretical occupancy", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _of(lambda achieved, allowed: min(1.0, achieved / allowed), "achieved_occupancy", "theoretical_occupancy")),
     Derived("blocks_per_sm", "count", "Blocks an SM can hold", "The smallest of the block limits.", tuple(BLOCK_LIMITS), _blocks_per_sm),
@@ -637,82 +647,26 @@ DERIVED: Final[dict[str, Derived]] = {entry.name: entry for entry in _ALL}
 
 #: What rules compute themselves: (unit, label, meaning) by name, as in `Derived`.
 STATED: Final[Mapping[str, tuple[str, str, str]]] = {
-    "mov_share": (
-        "fraction",
-        "Executed copies",
-        "Part of the executed instructions that copy one register to another (MOV, R2UR).",
-    ),
-    "errbar": (
-        "count",
-        "Executed ERRBAR",
-        "Error barriers: each warp of a debug build ends with one.",
-    ),
-    "static:copies": (
-        "fraction",
-        "Copies in the code",
-        "Part of the kernel's instructions that copy one register to another (MOV, R2UR). How often they run was not counted.",
-    ),
-    "static:errbar": (
-        "count",
-        "ERRBAR in the code",
-        "Error barriers: a debug build has one before each exit.",
-    ),
-    "conversions": (
-        "fraction",
-        "Conversions",
-        "Part of the executed warp instructions that convert between double and float.",
-    ),
+    "mov_share": ("fraction", "Executed copies", "Part of the executed instructions that copy one register to another (MOV, R2UR)."),
+    "errbar": ("count", "Executed ERRBAR", "Error barriers: each warp of a debug build ends with one."),
+    "static:copies": ("fraction", "Copies in the code", "Part of the kernel's instructions that copy one register to another (MOV, R2UR). How often they run was not counted."),
+    "static:errbar": ("count", "ERRBAR in the code", "Error barriers: a debug build has one before each exit."),
+    "conversions": ("fraction", "Conversions", "Part of the executed warp instructions that convert between double and float."),
     "block_size": ("count", "Threads a block", "A block takes whole warps of 32 lanes."),
     "grid_size": ("count", "Blocks", "Blocks of the launch."),
-    "hot_code_bytes": (
-        "B",
-        "Hot code",
-        "Code executed at least half as often as the hottest instruction.",
-    ),
-    "integer_overhead": (
-        "fraction",
-        "Integer instructions around the work",
-        "Part of the executed warp instructions that are integer arithmetic on indices.",
-    ),
+    "hot_code_bytes": ("B", "Hot code", "Code executed at least half as often as the hottest instruction."),
+    "integer_overhead": ("fraction", "Integer instructions around the work", "Part of the executed warp instructions that are integer arithmetic on indices."),
     "launches": ("count", "Launches", "Kernel launches of one job."),
-    "local_part": (
-        "fraction",
-        "Local sectors",
-        "Part of the sectors of local and global memory that are local.",
-    ),
-    "local_addresses": (
-        "fraction",
-        "Instructions for local addresses",
-        "Part of the executed instructions that only compute addresses of local memory.",
-    ),
-    "waiting_for_results": (
-        "fraction",
-        "Waiting that more warps overlap",
-        "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues.",
-    ),
-    "warps_at_work": (
-        "fraction",
-        "Warps at work",
-        "Warps that execute the code where most of the remaining time is spent. The others skip it.",
-    ),
-    "shared_waiting": (
-        "fraction",
-        "Waiting for shared memory",
-        "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies.",
-    ),
-    "lane_reuse": (
-        "ratio",
-        "Loads by lanes per compulsory byte",
-        "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count.",
-    ),
-    "tile_intensity": (
-        "ratio",
-        "Matrix operations per byte into the SM",
-        "Grows with the side of the tile that a block computes.",
-    ),
-    "queued_sector_excess": (
-        "fraction",
-        "Sectors beyond the ideal in the queue",
-        "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples.",
-    ),
-}
+    "local_part": ("fraction", "Local sectors", "Part of the sectors of local and global memory that are local."),
+    "local_addresses": ("fraction", "Instructions for local addresses", "Part of the executed instructions that only compute addresses of local memory."),
+    "waiting_for_results": ("fraction", "Waiting that more warps overlap", "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues."),
+    "warps_at_work": ("fraction", "Warps at work", "Warps that execute the code where most of the remaining time is spent. The others skip it."),
+    "shared_waiting": ("fraction", "Waiting for shared memory", "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies."),
+    "lane_reuse": ("ratio", "Loads by lanes per compulsory byte", "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count."),
+    "accumulators": ("count", "Independent accumulators", "Registers in which the inner loop sums, those that are added to one another counted once."),
+    "divisions": ("fraction", "FP64 instructions of divisions", "Part of the executed FP64 instructions that belong to divisions, eight for each MUFU.RCP64H."),
+    "retries": ("ratio", "Passes for each update", "Executions of the compare-and-swap over entries into its loop."),
+    "product_bytes": ("B", "Bytes of the product's matrices", "Operands and results, each once, by what the tiles load and how they lie in the grid."),
+    "tile_intensity": ("ratio", "Matrix operations per byte into the SM", "Grows with the side of the tile that a block computes."),
+    "queued_sector_excess": ("fraction", "Sectors beyond the ideal in the queue", "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples."),
+}  # fmt: skip

@@ -10,8 +10,8 @@ from ncu_toolkit.core.errors import UsageProblem
 from ncu_toolkit.diagnosis.engine import diagnose
 from ncu_toolkit.diagnosis.figures import occupancy_of_launch
 from ncu_toolkit.diagnosis.rules import Rule, load_rules
-from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, RESOURCES
-from ncu_toolkit.hardware.specs import Occupancy
+from ncu_toolkit.diagnosis.time_model import RESOURCES
+from ncu_toolkit.hardware.specs import BLOCK_STARTS, Occupancy
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Profile
 from ncu_toolkit.model.profile import InstructionMix, Origin, Presence, Reading

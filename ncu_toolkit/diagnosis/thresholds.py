@@ -43,12 +43,30 @@ WORKING: Final = Threshold(
 COMPULSORY: Final = Threshold(
     1.25, "a quarter more than compulsory: halos, partial sectors and write-backs"
 )
+REREAD: Final = Threshold(
+    1.5,
+    "the estimate of a product's bytes was never less than 0.88 of them; the rest is for halos and write-backs",
+)
+REUSE: Final = Threshold(
+    4.0,
+    "staging an element costs a store and a load: a reuse of 2 breaks even, a reuse of 4 halves the accesses",
+)
+#: Operations that a tile of 128 x 128 does for each byte of its 16-bit operands; tiles of that size
+#: are the usual ones of libraries.
+TILE: Final = 64.0
+SMALL_TILE: Final = Threshold(
+    TILE / 2,
+    "operations a byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
+)
 FILLED: Final = Threshold(
     0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy"
 )
 CHAIN: Final = Threshold(
     3.0,
     "three or more launches for one result: two are often needed, for example for a reduction's partial sums",
+)
+STARTING: Final = Threshold(
+    0.95, "eight kernels of short blocks start 0.82 to 0.84 blocks a cycle on an H100, none more"
 )
 ONE_WAVE: Final = Threshold(
     1.0, "below one wave the blocks that fit on the GPU at once outnumber the grid's"

@@ -81,7 +81,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
         "l1_data": (("l1_data_active",), True, "the data stage of L1 and shared memory"),
         "l1_writeback": (("l1_writeback_active",), True, "the path from L1 and shared memory to the registers"),
         "l1": (("l1_throughput",), True, "L1"),
-        "blocks": (("block_rate",), False, "the unit that starts blocks"),
+        "blocks": (("block_start_active",), False, "the unit that starts blocks"),
         "constant": (("constant_cache_active",), False, "the constant cache"),
         "fill": (("l1_fill_active", "l2_to_sm_active"), False, "the link from L2 to the SMs"),
         "l2": (("l2_utilization", "l2_throughput"), False, "L2"),
@@ -101,9 +101,6 @@ LINK: Final = "l1_fill_active"
 #: writes: on an H200 0.95-0.96 when only reading, 0.92 with a quarter written, 0.88 with half
 #: (copies).
 READ_ONLY: Final = 0.05
-#: Peak block-launch rate in blocks per SM cycle. Seven otherwise unrelated short-block kernels reach
-#: 1.643-1.657 blocks/ns on an H200.
-BLOCK_STARTS: Final = 0.84
 #: What lies behind the SMs: idle until the first request and after the last answer (FLOOR_US).
 OFF_CHIP: Final = ("fill", "l2", "atomic", "dram")
 #: Units of the SMs that are busy with instructions of any kind, so that fewer of them are less work.
@@ -258,8 +255,7 @@ class TimeModel:
 
     def least(self, resource: str) -> float:
         """Cycles that a resource needs at least for its load."""
-        most = BLOCK_STARTS if resource == "blocks" else 1.0
-        return min(self.cycles, self.loads[resource] / most)
+        return min(self.cycles, self.loads[resource])
 
     def bounds_us(self) -> dict[str, float]:
         """Lower bounds on the time in microseconds by resource, and for the latency side; or
@@ -538,7 +534,7 @@ def build(profile: Profile) -> TimeModel:
     if "l1_data" in loads:  # stock reports hold L1's roll-up too: the same work
         loads.pop("l1", None)
     read, written = profile.value("dram_read_bytes"), profile.value("dram_write_bytes")
-    peaks = {"blocks": BLOCK_STARTS}
+    peaks = {"blocks": 1.0}  # as measured, not by a data sheet
     if read is not None and written is not None and read + written:
         reached = ACHIEVABLE + READ_ONLY * max(0.0, 1 - 2 * written / (read + written))
         # What L2 writes back only after the launch does not load memory during it. Below BUSY

@@ -22,7 +22,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title
-from ncu_toolkit.diagnosis.time_model import BLOCK_STARTS, MEMORY, ON_CHIP, RESOURCES, SLICE
+from ncu_toolkit.diagnosis.time_model import MEMORY, ON_CHIP, RESOURCES, SLICE
 from ncu_toolkit.document.card import (
     CLOSE,
     NAME,
@@ -94,11 +94,8 @@ def uses(profile: Profile, bounds: Mapping[str, float]) -> dict[str, Use]:
         bound = finite(bounds.get(name))
         least = min(1.0, bound / duration) if bound is not None and duration > 0 else None
         measured = None
-        if (
-            name in model.loads
-        ):  # of blocks a GPU starts BLOCK_STARTS a cycle, so that is their peak
-            peak = BLOCK_STARTS if name == "blocks" else 1.0
-            measured = min(1.0, model.counted(name) / peak)
+        if name in model.loads:
+            measured = min(1.0, model.counted(name))
         elif least is not None:
             measured = least  # measured by pressure, without counters
         if measured is not None:
@@ -130,7 +127,8 @@ def basis(profile: Profile, shown: Mapping[str, Use]) -> str:
         )
     busiest = max(shown, key=lambda name: shown[name].busy, default="")
     if busiest == "blocks":
-        said.append(f"Block start: of {units.significant(BLOCK_STARTS)} blocks a cycle.")
+        most = (figures.value(profile, "block_rate") or 0.0) / shown[busiest].busy
+        said.append(f"Block start: of {units.significant(most)} blocks a cycle.")
     slice_ = profile.value(SLICE) or 0.0
     if "atomic" in shown and 0 < slice_ <= shown["atomic"].busy + ROUNDING:
         said.append("L2 atomics: of the busiest slice of L2.")

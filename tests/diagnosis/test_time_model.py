@@ -48,7 +48,7 @@ def test_blocks_need_the_time_in_which_the_gpu_starts_them() -> None:
     """As many blocks as a GPU starts in the launch's cycles keep it busy all the time."""
     started = {"launch": {"grid": (84_000, 1, 1)}, "metrics": {**QUIET, "sm_cycles": 100_000.0}}
     model = time_model.build(cases.build(started))
-    assert model.utilization("blocks") == pytest.approx(time_model.BLOCK_STARTS)
+    assert model.utilization("blocks") == pytest.approx(1.0)
     assert model.least("blocks") == pytest.approx(100_000)
     assert model.least("issue") == pytest.approx(model.loads["issue"])
 

@@ -7,18 +7,20 @@ that widening it is integer work: a shift by 16 bits, a mask of the upper half, 
 bytes with two zeros below. The same instructions serve hashes and indices; they count here only
 where they take what a load brought and give it to float arithmetic or to shared memory."""
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.diagnosis.kernel import GLOBAL_WAITS, Kernel
-from ncu_toolkit.diagnosis.thresholds import BUSY, NEAR_BYTES
+from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, NEAR_BYTES, REUSE, SMALL_TILE
 from ncu_toolkit.diagnosis.time_model import MEMORY, UNLOADED, queue_share
 from ncu_toolkit.model import Instruction
 from ncu_toolkit.sass import attribution
-from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, parts, registers
+from ncu_toolkit.sass.opcodes import BULK, GLOBAL_LOADS, SHARED_STORES, parts, registers, split
 
 #: Excess of sectors below which accesses count as coalesced: a third, i.e. 1.5 times the sectors
 #: needed. Misaligned rows (5 sectors for 4) and edge tiles stay below it.
@@ -57,6 +59,15 @@ def is_coalesced(k: Kernel) -> bool:
         or excess <= COALESCED
         or (width is not None and width < WORD and tags is not None and tags <= COALESCED)
     )
+
+
+def within_l1(k: Kernel) -> bool:
+    """Whether wasted sectors stay in L1, where the next access uses the rest of them: L2 and device
+    memory move what lanes ask for, and no more."""
+    asked, moved, passed = figures.asked_bytes(k.profile), k["dram_bytes"], k["l2_bytes"]
+    if not asked or moved is None or passed is None:
+        return False
+    return asked <= moved * COMPULSORY.value and max(moved, passed) <= asked * COMPULSORY.value
 
 
 #: L2's roll-up counts cycles of traffic to device memory too: where kernels only move bytes between
@@ -119,6 +130,13 @@ def queued_excess(k: Kernel) -> float:
 
 #: Bytes of a word, from which a warp's lanes fill whole lines.
 WORD: Final = 4.0
+#: Bytes that a lane moves at most by one instruction.
+WIDEST: Final = 16.0
+#: Below this side a thread computes one result of a product: two loads for each multiply-add.
+#: Stencils, and patches of 1 x 8, are at 1.6 and above.
+ONE_RESULT: Final = 1.25
+#: Side of the patch that is advised then: 4 x 4 results need 8 values for 16 multiply-adds.
+SMALL_PATCH: Final = 4
 #: Bytes of distinct sectors over bytes asked for by lanes, below which loads are mostly broadcasts
 #: of one value to all lanes: one sector of four is a pure broadcast of 4-byte values, two and more
 #: are a matrix product's mix of a broadcast and a distinct operand; this is half way between.
@@ -544,9 +562,87 @@ _SUM: Final = re.compile(
 )
 
 
-#: Times that a product's operands are at least loaded, by as many tiles: see missing-data-reuse,
-#: which asks for as many.
-REUSE: Final = 4.0
+#: Multiply-adds whose last operand is the sum so far, and a register at the beginning of an operand.
+_SUMMING: Final = ("HMMA", "IMMA", "DMMA", "QMMA", "FFMA")
+_REGISTER: Final = re.compile(r"R\d+")
+
+
+#: Operations for each special function, below which it belongs to the sums (a softmax) and not to their
+#: results: an activation comes once for each sum of 2 K operations.
+FUNCTIONS: Final = 1024
+#: How much of a tile's loads its longer side makes at most: tiles are up to four times as wide as high.
+LONGER: Final = 0.8
+
+
+def product_bytes(k: Kernel) -> float | None:
+    """Bytes of a matrix product's operands and results, each once, by its tiles: each loads its rows of
+    one operand and its columns of the other, so that both are loaded once for each tile beside it. None
+    for what is no product, and where the grid does not say how the tiles lie (clusters, one dimension).
+
+    Of 44 recorded products it is never less than 0.88 of what they need, 21 times exact, and up to 6.6
+    times as much for blocks with several tiles."""
+    lanes, copied = k["lane_load_bytes"], figures.copied_sectors(k.profile)
+    grid, block = k.launch.grid, k.launch.block
+    if lanes is None or copied is None or grid is None or block is None:
+        return None
+    if k.launch.cluster > 1 or not is_product(k):
+        return None
+    wide, high, _ = grid
+    if loads_fragments(k):  # each warp is a tile
+        across, down, _ = block
+        wide, high = wide * math.ceil(across / WARP), high * down
+    fewer, more = sorted((wide, high))
+    loaded = lanes + copied * SECTOR_BYTES
+    if fewer <= 1 or not loaded:
+        return None
+    return loaded * (LONGER / fewer + (1 - LONGER) / more) + (k["lane_store_bytes"] or 0.0)
+
+
+def is_product(k: Kernel) -> bool:
+    """Whether the kernel is one matrix product, by matrix instructions or in FP32, and no attention,
+    which has a softmax between two."""
+    tensor = k.executed("tensor")
+    operations = k["flops_tensor" if tensor else "flops_fp32"] or 0.0
+    functions = k.of_base("MUFU") * WARP * FUNCTIONS
+    return functions <= operations and (bool(tensor) or is_fp32_product(k))
+
+
+def accumulators(k: Kernel) -> int:
+    """Independent sums of a product's inner loop: registers that its multiply-adds write, those that one
+    adds to another's counted once. 0 for what is no product, and where no instructions are known."""
+    if not is_product(k):
+        return 0
+    sums = [row for row in k.instructions if row.executed and row.base in _SUMMING]
+    most = max((row.executed or 0 for row in sums), default=0)
+    chain: dict[str, str] = {}
+
+    def first(register: str) -> str:
+        while (before := chain.setdefault(register, register)) != register:
+            register = before
+        return register
+
+    for row in sums:
+        found = [
+            name[0] if (name := _REGISTER.match(each)) else "" for each in split(parts(row.sass)[1])
+        ]
+        if 2 * (row.executed or 0) >= most and len(found) > 3 and found[0]:
+            chain[first(found[3] or found[0])] = first(found[0])
+    return len({first(register) for register in list(chain)})
+
+
+def loads_fragments(k: Kernel) -> bool:
+    """Whether warps load the operands of matrix instructions from global memory, each for itself: less
+    than half of what is loaded is put into shared memory, and is used less than in a SMALL_TILE. Generic
+    loads may be of shared memory."""
+
+    def moved(*bases: str) -> float:
+        rows = (row for row in k.rows if row.base in bases)
+        return sum(row.threads * attribution.width(row.opcode) for row in rows)
+
+    loaded, operations = moved("LDG", "LDGSTS"), k["flops_tensor"]
+    if not loaded or not operations or any(row.base in BULK for row in k.rows):
+        return False
+    return moved(*SHARED_STORES) < loaded / 2 and operations < SMALL_TILE.value * loaded
 
 
 def is_fp32_product(k: Kernel) -> bool:
@@ -560,7 +656,7 @@ def is_fp32_product(k: Kernel) -> bool:
         return False
     read = k["dram_read_bytes"]
     shared = k["lane_shared_load_bytes"]
-    if not read or not shared or shared / read < REUSE:
+    if not read or not shared or shared / read < REUSE.value:
         return False
     counted = [
         (row.executed, _SUM.search(row.sass))

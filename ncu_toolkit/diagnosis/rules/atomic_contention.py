@@ -11,12 +11,14 @@ late (long scoreboard), or, in shared memory, lanes retry in turn (short scorebo
 
 How to confirm
 The stalls are at ATOM, RED or ATOMS instructions, or at loads behind them; the busiest of the L2
-atomic units is busy, whatever the mean of all; or shared atomics repeat.
+atomic units is busy, whatever the mean of all; or shared atomics repeat; or samples are in a loop of
+LDS, ATOMS.CAST.SPIN (ATOM.CAS) and BRA that warps pass many times for each update.
 
 What to change
 Where lanes scatter over few addresses (a histogram), count in a copy per block in shared memory, and
 add it up at the block's end; a grid stride makes such ends few. Where all lanes add to one address,
-reduce within the warp first (shuffles, __reduce_add_sync), then within the block.
+reduce within the warp first (shuffles, __reduce_add_sync), then within the block. Sums of floats and of
+64 bits in shared memory are loops of compare-and-swap: use 32-bit integers there, or one lane a warp.
 
 When the advice is wrong
 When addresses are spread, atomics run at close to the speed of stores. Aggregation costs
@@ -31,9 +33,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, _launch
-from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
+from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL, Threshold
 from ncu_toolkit.sass import attribution
 
 TITLE: Final = "Atomic contention"
@@ -57,6 +60,12 @@ SHARED: Final = ("short_scoreboard", "mio_throttle")
 REASONS: Final = (*GLOBAL, *SHARED)
 #: Sectors of an update from which its lanes scatter; below, they meet in an address or two.
 ONE: Final = 1.5
+#: Most instructions of a loop that only retries an update, 7 for a sum in shared memory: longer ones do
+#: more than that.
+LOOP: Final = 32
+AGAIN: Final = Threshold(
+    2.0, "with half of the passes done again, combining lanes first breaks even"
+)
 #: An update whose old value is used.
 _OLD: Final = re.compile(r"\bATOMG?\b\S*\.(?:ADD|INC)\b\S* (?:P\w+, )?R\d")
 _PLACES: Final = (
@@ -67,6 +76,11 @@ _WARPS: Final = (
     "Give each warp a copy of its own in shared memory, and add the copies up at the block's end. If all lanes add to one "
     "address, reduce within the warp instead."
 )
+_ONE_LANE: Final = (
+    "Let one lane update for all lanes of a warp that meet: reduce within the warp first (__reduce_add_sync or shuffles; to count "
+    "or to reserve places, __ballot_sync and __popc)."
+)
+_NATIVE: Final = "Use 32-bit integers for updates in shared memory, if they suffice: these are one instruction, floats and 64 bits are a loop."
 #: A histogram, a sum, and how few blocks end with updates, by language.
 _COMBINED: Final[Mapping[str, tuple[str, str, str]]] = {
     "cuda": ("count in a copy per block in shared memory, and add it to global memory once, at the block's end.",
@@ -96,6 +110,8 @@ def find(k: Kernel) -> Outcome:
     count = k.executed("atomic")
     if not count:
         return k.ruled_out("The kernel executes no atomic operations.")
+    if found := _retried(k):
+        return found
     parts = {reason: k.blame(reason, "atomic") for reason in REASONS}
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.
     queued = _launch.queued_behind_atomics(k)
@@ -150,6 +166,56 @@ def find(k: Kernel) -> Outcome:
         locations=k.locate_stall("lg_throttle", ("atomic",))
         or k.locate_stall("long_scoreboard", ("atomic",))
         or k.locate_stall("short_scoreboard", ("atomic",)),
+    )
+
+
+def _retried(k: Kernel) -> Outcome | None:
+    """Updates by compare-and-swap in a loop, as those of floats and of 64 bits in shared memory are: of
+    the lanes that meet at an address one gets through, and the others go round again. None where few
+    samples are in such loops, or warps mostly pass them once."""
+    rows, inside, entered, passed = k.instructions, set[int](), 0, 0
+    for end, starts in attribution.flow_of(rows).graph.targets.items():
+        for start in starts:
+            loop = range(start, end + 1)
+            swap = next((rows[i] for i in loop if ".CAS" in rows[i].opcode), None)
+            if swap is not None and start > 0 and len(loop) <= LOOP:
+                # Lanes that are done wait behind the loop for the others.
+                inside.update(loop, [end + 1] * (_launch.base_at(rows, end + 1) == "BSYNC"))
+                passed += swap.executed or 0
+                entered += rows[start - 1].executed or 0
+    if not entered or passed < AGAIN.value * entered:
+        return None
+    samples = [row.samples for row in rows]
+    parts = {
+        reason: sum(samples[i].get(reason, 0) for i in inside) / total
+        for reason in k.model.stalls
+        if (total := sum(each.get(reason, 0) for each in samples))
+    }
+    waiting = sum(k.model.waiting(reason) * part for reason, part in parts.items())
+    if waiting < WEAK_STALL.value:
+        return None
+    left, shared = entered / passed, k.of_base("ATOMS") > 0
+    again = sum(rows[i].executed or 0 for i in inside) / k.total
+    places = {rows[i].address for i in inside}
+    elsewhere = {name: (capital(one),) for name, (_, one, _) in _COMBINED.items() if name != "cuda"}
+    return k.finding(
+        f"Lanes that update the same addresses retry: warps spend {percent(waiting)} of their time in a loop of compare-and-swap, "
+        f"which an update passes {units.significant(passed / entered, 2)} times.",
+        Removal(
+            "with each update done at once",
+            stalls={reason: keep(part, left) for reason, part in parts.items() if part},
+            instructions=keep(again, left),
+        ),
+        (
+            k.stated("retries", passed / entered, ">=", AGAIN),
+            "kind_share:atomic stall_share:short_scoreboard stall_share:long_scoreboard stall_share:wait",
+        ),
+        (*k.advice(_ONE_LANE, **elsewhere), *(_NATIVE,) * shared),
+        "No such loop, or one that warps pass once.",
+        locations=k.locate(
+            lambda row: float(sum(row.samples.values())) if row.address in places else 0.0,
+            "the samples in the loop",
+        ),
     )
 
 

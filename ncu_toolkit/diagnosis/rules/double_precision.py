@@ -8,7 +8,8 @@ result is a float: the compiler computes in float.)
 
 Why it costs time
 The FP64 pipe, and the special-function pipe that converts between the types, are far slower than
-the FMA pipe. Division, roots and sines in double are long software sequences.
+the FMA pipe. Division, roots and sines in double are long software sequences: a division is eight FP64
+instructions and more.
 
 How to confirm
 DFMA, DMUL or DADD in the mix, F2F conversions next to them, and FP64 or XU as the busiest pipe.
@@ -16,7 +17,8 @@ DFMA, DMUL or DADD in the mix, F2F conversions next to them, and FP64 or XU as t
 What to change
 Make literals, constants and functions single (0.1f, sinf); compile with -Xptxas
 -warn-double-usage, which tells of each double; keep double for the few sums that need it (or use a
-compensated float sum).
+compensated float sum). Where double is meant, multiply by reciprocals instead of dividing by what stays
+the same.
 
 When the advice is wrong
 Where double precision is meant, this is the arithmetic roof of this GPU: use its FP64 tensor cores
@@ -35,7 +37,7 @@ from ncu_toolkit.diagnosis.figures import WARP
 from ncu_toolkit.diagnosis.kernel import WORTH, Given, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, cycles, evidence, place
 from ncu_toolkit.diagnosis.rules._launch import is_conversion, is_double
-from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
+from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import NOISE, PIPES, RESOURCES
 from ncu_toolkit.hardware.specs import spec
 from ncu_toolkit.model import Finding
@@ -74,14 +76,25 @@ WAIT_LEFT: Final = 3 / 7
 #: texture unit, and its results arrive like loaded ones: on an RTX 2070 the samples of TEX throttle
 #: and long scoreboard stand at DADD and F2F in a kernel without texture instructions.
 SHARED_UNIT: Final = 1 / 32
+#: GPUs with an FP64 pipe of their own do half of the FP32 rate: CC 7.0, 8.0, 9.0 and 10.0 (the same
+#: table), those from 8.0 on with FP64 tensor cores too.
+FULL_RATE: Final = 0.5
+DMMA_SINCE: Final = (8, 0)
 #: Below this the pipe is not what limits, where nothing else is known of the launch: the lower
 #: threshold of Nsight Compute's SpeedOfLight rule.
 ALONE: Final = BUSY
-#: Advice where double precision is no accident, and where it is.
-MEANT: Final = (
-    "Use float if it is accurate enough.",
-    "If the result needs double, the kernel is at the FP64 limit. Use FP64 tensor cores for matrix products if this GPU has them.",
+#: FP64 instructions of a division behind its MUFU.RCP64H (two Newton steps, the product and its
+#: remainder), and all of its instructions with checks and branches: code of nvcc for Volta to Hopper.
+DIVISION: Final = 8
+DIVISION_IN_ALL: Final = 16
+DIVIDES: Final = Threshold(
+    0.25, "as multiplications they would take an eighth, so that a fifth of the FP64 work goes"
 )
+#: A division by a literal, a parameter or what is the same for all lanes.
+BY_CONSTANT: Final = re.compile(r"MUFU\.RCP64H\S* R\d+, -?(\d|c\[|UR)")
+RECIPROCAL: Final = "Multiply by the reciprocal where the divisor is a constant or serves many elements: const double r = 1.0 / dx, once."
+#: Advice where double precision is no accident, and where it is.
+FLOAT: Final = "Use float if it is accurate enough."
 _SINGLE: Final[Mapping[str, str]] = {
     "cuda": "Make literals (0.5f), constants (constexpr double, M_PI) and functions (sinf) single precision: one double operand makes the "
             "whole expression double. nvcc -Xptxas -warn-double-usage names what is left.",
@@ -155,21 +168,65 @@ def find(k: Kernel) -> Outcome:
     # Conversions that nobody meant are told where they cost little too: one letter removes them.
     if weak and not (converting and accident and prediction.saved > NOISE):
         return _little(k, busy, evidence)
+    if not accident and (divided := _divisions(k, arithmetic, evidence)):
+        return divided
+    conversions = sum(n for opcode, n in counts.items() if is_conversion(opcode)) / k.total
     reason = "on the FP64 pipe"
-    if converting:
-        reason = f"and {percent(converting / k.total)} of its instructions convert between double and float"
+    if conversions:
+        reason = f"and {percent(conversions)} of its instructions convert between double and float"
     meant = (
         ". The data are single precision, so this is probably not intended." if accident else "."
     )
     return k.finding(
         f"The kernel computes in double precision, {reason}{meant}{_at_rate(k)}",
         prediction,
-        (evidence, k.stated("conversions", converting / k.total)),
-        (_SINGLE.get(k.language, _SINGLE["cuda"]),) if accident else MEANT,
+        (evidence, k.stated("conversions", conversions)),
+        (_SINGLE.get(k.language, _SINGLE["cuda"]),) if accident else _meant(k),
         LOOK_FOR,
         confidence="high" if accident else "medium",
         locations=k.locate_executed(is_double, "double-precision instructions"),
     )
+
+
+def _divisions(k: Kernel, arithmetic: float, evidence: Given) -> Outcome | None:
+    """Double precision that is meant, and mostly divides; None for all other."""
+    count = sum(row.warps for row in k.rows if row.opcode.startswith("MUFU.RCP64H"))
+    part = min(1.0, count * DIVISION / arithmetic)
+    if part < DIVIDES.value:
+        return None
+    rows = [row for row in k.instructions if row.opcode.startswith("MUFU.RCP64H")]
+    constant = sum(row.executed or 0 for row in rows if BY_CONSTANT.search(row.sass))
+    by = ", most by a constant" if constant > count / 2 else ""
+    left = keep(part, 1 / DIVISION)
+    return k.finding(
+        f"The kernel computes in double precision, and divisions take {percent(part)} of its FP64 instructions{by}: each takes "
+        f"{DIVISION} and more where a multiplication takes one.{_at_rate(k)}",
+        Removal(
+            "with multiplications by reciprocals",
+            stalls={"math_pipe_throttle": keep(k.blame("math_pipe_throttle", "fp64"), left)},
+            loads={"fp64": left},
+            instructions=1 - min(0.9, count * (DIVISION_IN_ALL - 1) / k.total),
+        ),
+        (evidence, k.stated("divisions", part, ">=", DIVIDES)),
+        (RECIPROCAL, *_meant(k)),
+        "Fewer MUFU.RCP64H and DFMA for the same results, an idler FP64 pipe.",
+        confidence="medium",
+        locations=k.locate_executed(lambda opcode: opcode.startswith("MUFU.RCP64H"), "divisions")
+        or k.locate_executed(is_double, "double-precision instructions"),
+    )
+
+
+def _meant(k: Kernel) -> tuple[str, ...]:
+    """What to change where the result may need double: fewer operations first on a GPU that does them
+    at half of the FP32 rate, float first on all others."""
+    if (_rate(k) or 0.0) < FULL_RATE:
+        return (
+            FLOAT,
+            "If the result needs double, keep it for the few sums that do, or use a GPU with full-rate FP64.",
+        )
+    products = "Use FP64 tensor cores (DMMA) for matrix products."
+    fewer = "Do fewer FP64 operations: compute once what repeats."
+    return (fewer, *(products,) * (k.device.cc >= DMMA_SINCE), FLOAT)
 
 
 def _by_pipe(k: Kernel) -> Outcome:
@@ -198,7 +255,7 @@ def _by_pipe(k: Kernel) -> Outcome:
         k.facts(measured, "issue_active memory_throughput"),
         None,
         ("The report does not show what else warps wait for, so the gain is not known.",),
-        MEANT,
+        _meant(k),
         LOOK_FOR,
         relieves=prediction.relieves,
         weight=prediction.saved,

@@ -33,8 +33,14 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity, memory_levels
-from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers, streams
-from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES, SATURATED, Threshold
+from ncu_toolkit.diagnosis.rules._launch import (
+    COALESCED,
+    gathers,
+    product_bytes,
+    streams,
+    within_l1,
+)
+from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES, REREAD, SATURATED, Threshold
 
 TITLE: Final = "DRAM bandwidth"
 LIMIT: Final = "memory"
@@ -171,10 +177,13 @@ def _waste(k: Kernel) -> tuple[str, bool]:
         return said if ratio > COMPULSORY.value else "", True
     said, excess, local = "", k["global_sector_excess"], k["local_sectors"]
     moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
-    if excess is not None and excess > COALESCED:
-        said = f"{percent(excess)} of the sectors are wasted because lanes are not contiguous"
-    elif local and local * SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
+    needed = product_bytes(k)
+    if local and local * SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
         said = "a large part of the traffic is spilled or indexed local variables"
+    elif moved and needed and moved > needed * REREAD.value:
+        return f"it moves {units.ratio(moved / needed)} the bytes of the product's matrices", True
+    elif excess is not None and excess > COALESCED and not within_l1(k):
+        said = f"{percent(excess)} of the sectors are wasted because lanes are not contiguous"
     elif moved and asked and moved > asked * COMPULSORY.value:
         said = f"memory moves {units.ratio(moved / asked)} the bytes that threads request"
     return said, False

@@ -29,6 +29,7 @@ from typing import Final
 
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.diagnosis.rules import _launch
+from ncu_toolkit.diagnosis.rules._launch import WIDEST
 from ncu_toolkit.diagnosis.thresholds import BUSY, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import ON_CHIP
 
@@ -38,7 +39,6 @@ REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "global_sector_excess", "lsu_pipe_active")
 NCU: Final = (("CPIStall", "lg throttle"),)
 WAITS: Final = {"lg_throttle": ""}
-WIDEST: Final = 16.0
 STEP: Final = 0.5
 """Where accesses are wide already: one value kept in a register for every one loaded halves
 them."""

@@ -58,7 +58,7 @@ WORKING: Final = Threshold(
     0.8, "SMs that work for most of the time have blocks, so that their warps have left"
 )
 SLOW: Final = Threshold(
-    0.25, "half of the 0.5 blocks a cycle at which short blocks keep GPUs at their limit"
+    0.3, "half of the 0.5 blocks a cycle, of 0.84, at which short blocks keep GPUs at their limit"
 )
 
 
@@ -149,7 +149,8 @@ def _vanish(k: Kernel) -> bool:
         and fill < EMPTY.value
         and (k["waves"] or 0.0) >= WAVES.value
         and k.threads > WARP
+        and k["active_fraction"] is not None
         and k.model.working >= WORKING.value
-        and k.model.busy("blocks") < SLOW.value
+        and (k["block_start_active"] or 1.0) < SLOW.value
         and k.model.busiest()[1] < BUSY.value
     )

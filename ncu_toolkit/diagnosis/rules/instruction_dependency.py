@@ -31,8 +31,8 @@ from typing import Final
 
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
-from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.diagnosis.thresholds import BUSY, SATURATED, STALL, WEAK_STALL
+from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, _launch, evidence
+from ncu_toolkit.diagnosis.thresholds import BUSY, SATURATED, STALL, WEAK_STALL, Threshold
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.sass.cost import SCHEDULERS
 
@@ -45,6 +45,9 @@ CODE_RANK: Final = 8
 #: Independent chains that the advice asks for: one for each of the four cycles that arithmetic
 #: takes since Volta.
 CHAINS: Final = 4
+ENOUGH: Final = Threshold(
+    8.0, "twice the four that hide the latency; recorded kernels that wait for results keep 1 to 7"
+)
 #: Part of a launch up to which its start is no matter.
 START: Final = 0.1
 
@@ -68,6 +71,13 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out(
             f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {percent(busy)} busy).",
             measured,
+        )
+    if (sums := _launch.accumulators(k)) >= ENOUGH.value:
+        return k.ruled_out(
+            f"The loop keeps {sums} independent accumulators. Where warps wait all the same, more warps or fewer instructions help.",
+            measured,
+            k.stated("accumulators", sums, ">=", ENOUGH),
+            "active_warps",
         )
     stalls = {"wait": _gap_left(k), "short_scoreboard": keep(part, 1 / CHAINS)}
     of_it, fetched, first = "", 0.0, []

@@ -29,7 +29,7 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.diagnosis.rules import Roof, Specificity, memory_levels
-from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers, streams
+from ncu_toolkit.diagnosis.rules._launch import COALESCED, gathers, product_bytes, streams
 from ncu_toolkit.diagnosis.thresholds import COMPULSORY, NEAR_BYTES
 from ncu_toolkit.diagnosis.time_model import RESOURCES
 
@@ -64,7 +64,7 @@ def find(k: Kernel) -> Outcome:
         )
     unit, compulsory = RESOURCES[name][2], k.context.compulsory_bytes
     moved = k["l2_bytes"]
-    floor = compulsory or figures.asked_bytes(k.profile)
+    floor = compulsory or product_bytes(k) or figures.asked_bytes(k.profile)
     excess = k["global_sector_excess"] or 0.0
     once = (
         moved is not None

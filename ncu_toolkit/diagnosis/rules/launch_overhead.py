@@ -35,7 +35,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, may_be_cupys, percent
 from ncu_toolkit.diagnosis.rules._launch import shared_wavefront_part
-from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, SATURATED, Threshold
+from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, STARTING, Threshold
 from ncu_toolkit.diagnosis.time_model import FLOOR_US, RESOURCES
 from ncu_toolkit.model import Finding
 
@@ -58,8 +58,8 @@ REFILLED: Final = Threshold(
     "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters",
 )
 MANY: Final = Threshold(
-    0.3,
-    "public launches of short blocks start 0.37 to 0.50 a cycle, and hold 15 to 46% of the warps they could",
+    0.35,
+    "public launches of short blocks start 0.37 to 0.50 a cycle, of 0.84, and hold 15 to 46% of the warps they could",
 )
 HALF_FULL: Final = Threshold(0.6, "above the 0.15 to 0.46 of those launches")
 #: Times the work of a block that the advice asks for: four elements a thread where there was one.
@@ -153,12 +153,12 @@ def find(k: Kernel) -> Outcome:
 
 
 def _starts_late(k: Kernel) -> bool:
-    """Whether the SMs wait for blocks to start: as many start as can (SATURATED), or many do (MANY),
-    the SMs work without being full, and nothing else is BUSY. The most that start in a cycle is known
-    of one GPU alone, and others start fewer."""
+    """Whether the SMs wait for blocks to start: as many start as can (STARTING), or many do (MANY), the SMs
+    work without being full, and nothing else is BUSY. The most that start in a cycle is known of few
+    GPUs, and others may start fewer."""
     starts = k.model.busy("blocks")
     others = (name for name in RESOURCES if name != "blocks")
-    return starts >= SATURATED.value or (
+    return starts >= STARTING.value or (
         starts >= MANY.value
         and (k["occupancy_fill"] or 1.0) <= HALF_FULL.value
         and k.model.working >= FILLED.value
@@ -169,17 +169,25 @@ def _starts_late(k: Kernel) -> bool:
 def _short_blocks(k: Kernel) -> Outcome:
     """Blocks that end as fast as they can be started: the SMs wait for new ones."""
     fill = k["occupancy_fill"] or 1.0
-    evidence = (k.fact("block_rate", ">=", MANY), "occupancy_fill waves active_warps")
+    evidence = (
+        k.fact("block_start_active", ">=", MANY),
+        "block_rate occupancy_fill waves active_warps",
+    )
     if fill > FILLED.value:
         return k.ruled_out("Blocks are short, but the SMs stay full.", evidence)
     # Several elements a thread are as many loads under way at a time; what is spent in queues
     # stays.
     late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0
     waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
-    starts = units.significant(k.model.busy("blocks"))
+    at_least = "at least " if k["sm_cycles"] is None else ""
+    starts = f"{at_least}{units.significant(k['block_rate'] or 0.0)}"
+    most, idle = (
+        percent(k.model.busy("blocks")),
+        "No unit is busy, and " * ("dram" in k.model.loads),
+    )
     blocks = f"{units.counted(k.blocks, 'block')} of {units.counted(k.threads, 'thread')}"
-    pace = f"The {blocks} are so short that the SMs wait for new ones ({starts} start in a cycle). No unit is busy, and SMs"
-    if k.model.busy("blocks") >= SATURATED.value:
+    pace = f"The {blocks} are so short that the SMs wait for new ones: {starts} start in a cycle, {most} of what the GPU can. {idle}SMs"
+    if k.model.busy("blocks") >= STARTING.value:
         pace = f"The {blocks} end as fast as the GPU starts new ones, {starts} a cycle. SMs"
     return k.finding(
         f"{pace} hold only {percent(fill)} of the warps they could.",

@@ -114,7 +114,7 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out(
             "The grid does not fill the blocks that fit: see Grid too small.", measured, "waves"
         )
-    if _is_tiled_product(k):
+    if "block_limit_registers" in limiters and _is_tiled_product(k):
         return k.ruled_out(
             "Registers and shared memory hold the tile of a matrix product. More warps would mean smaller tiles and more "
             "traffic. Independent operations within each warp hide its latency instead.",

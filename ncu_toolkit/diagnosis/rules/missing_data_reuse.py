@@ -42,15 +42,21 @@ from ncu_toolkit.diagnosis.rules import (
     evidence,
     memory_levels,
 )
-from ncu_toolkit.diagnosis.thresholds import BUSY, COMPULSORY, MULTIPLY_ADDS, WEAK_STALL, Threshold
+from ncu_toolkit.diagnosis.rules._launch import ONE_RESULT
+from ncu_toolkit.diagnosis.thresholds import (
+    BUSY,
+    COMPULSORY,
+    MULTIPLY_ADDS,
+    REREAD,
+    REUSE,
+    SMALL_TILE,
+    TILE,
+    WEAK_STALL,
+)
 from ncu_toolkit.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES
 from ncu_toolkit.model import Evidence
 from ncu_toolkit.sass.opcodes import GLOBAL_LOADS
 
-#: Side of the patch of results that is advised where a thread computes one, and how near to two a
-#: product's loads for each multiply-add are then (rules/shared_instruction_pressure.py).
-SMALL_PATCH: Final = 4
-ONE_RESULT: Final = 1.25
 TITLE: Final = "Missing data reuse"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("load_reuse",)
@@ -59,23 +65,12 @@ COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle"))
 NCU: Final = (("CPIStall", "long scoreboard"),)
 CODE_RANK: Final = 4
 open_in_code = memory_levels
-REUSE: Final = Threshold(
-    4.0,
-    "staging an element costs a store and a load: a reuse of 2 breaks even, a reuse of 4 halves the accesses",
-)
 #: What stays of the work on the load path inside the SM: a value staged in shared memory is still
 #: loaded from there, but one of two operands can then be read 16 bytes at a time: 1 + 1/4
 #: instructions where there were 2.
 ON_CHIP: Final = (1 + 1 / 4) / 2
 #: What stays where each value loaded serves twice the results: the usual first step.
 TWICE: Final = 0.5
-#: Operations that a tile of 128 x 128 does for each byte of its 16-bit operands; tiles of that size
-#: are the usual ones of libraries.
-TILE: Final = 64.0
-SMALL_TILE: Final = Threshold(
-    TILE / 2,
-    "operations a byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
-)
 SEVERAL: Final = "Let each thread compute several results, so that one loaded value in a register feeds several operations."
 LARGER: Final = (
     "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
@@ -92,10 +87,14 @@ def find(k: Kernel) -> Outcome:
         "Bytes of the sectors that loads request from L1, over the bytes that device memory must deliver. The excess is "
         "reloaded or unused.",
     )
+    intensity = _tile_intensity(k)
+    if intensity is not None and _launch.loads_fragments(k):
+        return _small_tile(k, intensity, measured)
+    if again := _order(k, measured):
+        return again
     if reuse < REUSE.value:
         return k.ruled_out("Few bytes are loaded more than once.", measured)
     within = _reuse_within(k)
-    intensity = _tile_intensity(k)
     if intensity is not None and intensity < SMALL_TILE.value:
         return _small_tile(k, intensity, measured)
     if within is not None and within < COMPULSORY.value:
@@ -141,7 +140,7 @@ def find(k: Kernel) -> Outcome:
     hit = k["l1_hit_rate"] or 0.0
     beyond = min(1.0, 1 / reuse * (1 / (1 - hit) if hit < 1 else reuse))
     one = _one_result(k)
-    served = 1 / SMALL_PATCH if one else ON_CHIP
+    served = 1 / _launch.SMALL_PATCH if one else ON_CHIP
     left = hit * served + (1 - hit) * beyond
     own = k.pipe_part("global", 1.0)
     on_chip = keep(own, served)
@@ -262,12 +261,54 @@ def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Outcome:
 
 def _tile_intensity(k: Kernel) -> float | None:
     """Operations of tensor cores for each byte that comes into an SM, which is what the tiles of
-    its blocks make of a product; None without matrix instructions, and where the loads' own L1
-    serves them (wmma straight from global memory), so that tiles are not what sets it."""
-    operations, sectors = k["flops_tensor"], k["l1_fill_sectors"]
+    its blocks make of a product, or for each byte that warps load, where each has a tile of its own
+    (wmma straight from global memory); None without matrix instructions, and where loads pass
+    through registers into shared memory."""
+    operations, sectors, asked = k["flops_tensor"], k["l1_fill_sectors"], k["lane_load_bytes"]
+    if operations and asked and _launch.loads_fragments(k):
+        return operations / asked
     if not operations or not sectors or not k.executed("copy"):
         return None
     return operations / (sectors * SECTOR_BYTES)
+
+
+def _order(k: Kernel, measured: Evidence | None) -> Outcome | None:
+    """A product whose blocks read the same rows and columns from device memory again and again: those
+    that run together share too few of them for L2. None where that is not so.
+
+    Kerr et al., "CUTLASS: Fast Linear Algebra in CUDA C++" (rasterisation of thread blocks); Tillet
+    et al., Triton tutorial "Matrix Multiplication" (L2 cache optimizations)."""
+    moved, busy = k["dram_bytes"], k.model.busy("dram")
+    needed = k.context.compulsory_bytes or _launch.product_bytes(k)
+    if not moved or not needed or moved <= needed * REREAD.value or busy < BUSY.value:
+        return None
+    if not _launch.is_product(k) or k["local_sectors"]:
+        return None
+    return k.finding(
+        f"Device memory moves {units.si(moved, 'B')} for a product whose matrices have {units.si(needed, 'B')}: blocks that "
+        "run together share too few rows and columns for L2 to hold them.",
+        Removal(
+            "with each byte read from device memory once",
+            loads={"dram": needed / moved},
+            basis=f"The product needs {percent(needed / moved)} of the bytes that device memory moves.",
+        ),
+        (
+            measured,
+            k.stated("product_bytes", needed),
+            "dram_bytes l2_hit_rate tensor_pipe_active stall_share:long_scoreboard",
+        ),
+        k.advice(
+            "Order the blocks so that those that run together form a square of tiles: give each group of 8 rows of tiles to "
+            "consecutive blocks (rasterisation, swizzle).",
+            LARGER,
+            triton=(
+                "Order the programs so that those that run together form a square of tiles (grouped program ids, GROUP_M = 8).",
+            ),
+        ),
+        "Far fewer bytes from device memory and a higher hit rate of L2 for the same operations.",
+        confidence="high" if k.model.stalls else "medium",
+        locations=k.locate_stall("long_scoreboard", ("global", "copy", "texture")),
+    )
 
 
 def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outcome:
@@ -276,20 +317,37 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outco
     operations.
 
     Kerr et al., "CUTLASS: Fast Linear Algebra in CUDA C++" (tiles decide the intensity)."""
-    left = intensity / TILE
+    fragments = _launch.loads_fragments(k)
+    side, most = ("64 x 64", SMALL_TILE.value) if fragments else ("128 x 128", TILE)
+    left, moved = intensity / most, k["dram_bytes"]
     products = k["kind_share:tensor"] or 0.0
     kinds = ("global", "copy", "texture")
+    # Of what warps load again L1 and L2 held some, so that device memory moves less than all of it.
+    loaded = (k["lane_load_bytes"] or 0.0) * left
     removal = Removal(
-        "with tiles of 128 x 128",
+        f"with tiles of {side}",
         stalls=k.shrink(left, (*kinds, "shared"), *GLOBAL_WAITS, "short_scoreboard"),
-        loads=dict.fromkeys((*PIPES, *MEMORY, "l1"), left) | {"dram": 1.0},
+        loads=dict.fromkeys((*PIPES, *MEMORY, "l1"), left)
+        | {"dram": min(1.0, loaded / moved) if fragments and moved else 1.0},
         instructions=keep(1 - products, left),
-        basis=f"A tile of 128 x 128 does {units.count(TILE)} operations for each byte of 16-bit operands, this one "
+        basis=f"A tile of {side} does {units.count(most)} operations for each byte of 16-bit operands, this one "
         f"{units.significant(intensity, 2)}.",
     )
-    return k.finding(
+    summary = (
         f"The tiles of the product are small: tensor cores do {units.significant(intensity, 2)} operations for each byte "
-        "that comes into an SM.",
+        "that comes into an SM."
+    )
+    larger = "Let each block compute a larger tile, such as 128 x 128, and each warp a larger part of it."
+    advice: tuple[str, ...] = (larger,)
+    if fragments:
+        summary = (
+            "Warps load the operands of matrix instructions straight from global memory, each for itself: tensor cores do only "
+            f"{units.significant(intensity, 2)} operations for each byte loaded."
+        )
+        stage = "Load tiles of both operands into shared memory once per block, and the fragments from there (load_matrix_sync, ldmatrix)."
+        advice = (stage, larger)
+    return k.finding(
+        summary,
         removal,
         (
             measured,
@@ -297,7 +355,7 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outco
             "tensor_pipe_active kind_share:tensor stall_share:long_scoreboard",
         ),
         k.advice(
-            "Let each block compute a larger tile, such as 128 x 128, and each warp a larger part of it.",
+            *advice,
             triton=("Use a larger tile, such as BLOCK_M = BLOCK_N = 128 with num_warps=4 or 8.",),
         ),
         "Fewer instructions and bytes for the same matrix operations, a busier tensor pipe.",
@@ -345,7 +403,7 @@ def _one_result(k: Kernel) -> bool:
     loads = sum(row.threads for row in rows if row.base in GLOBAL_LOADS)
     shared = k.executed("shared", "copy")
     product = fused >= MULTIPLY_ADDS.value * sum(row.threads for row in rows)
-    return product and not shared and fused * 2 / ONE_RESULT <= loads <= fused * 2 * ONE_RESULT
+    return product and not shared and 1 / ONE_RESULT <= loads / (fused * 2) <= ONE_RESULT
 
 
 def _reuse_within(k: Kernel) -> float | None:

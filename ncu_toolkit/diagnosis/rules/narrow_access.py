@@ -41,10 +41,12 @@ from ncu_toolkit.diagnosis.rules import (
     evidence,
     memory,
 )
+from ncu_toolkit.diagnosis.rules._launch import WIDEST
 from ncu_toolkit.diagnosis.thresholds import (
     LOW_OCCUPANCY,
     ONE_WAVE,
-    SATURATED,
+    REUSE,
+    STARTING,
     WEAK_STALL,
     Threshold,
 )
@@ -63,7 +65,6 @@ CODE_RANK: Final = 13
 NARROW: Final = Threshold(
     4.0, "a quarter of the 16 bytes that one lane's access can move (CUDA C++ Programming Guide)"
 )
-WIDEST: Final = 16.0
 #: Instructions that an access brings along at most: two for a 64-bit address, and its part of a
 #: loop's step, compare and branch. What else is integer or control belongs to the work on the data,
 #: which wider accesses leave as it is.
@@ -72,9 +73,6 @@ AROUND: Final = 5
 #: fewer, with as many bytes under way as before, unless each of them runs along the row in a loop
 #: of its own. So a cause that adds loads to each thread is the surer one (`specificity`).
 ALL_AT_ONCE: Final = "waves"
-REUSE: Final = Threshold(
-    4.0, "above this, the same bytes are loaded repeatedly: see Missing data reuse"
-)
 
 
 def find(k: Kernel) -> Outcome:
@@ -115,11 +113,11 @@ def find(k: Kernel) -> Outcome:
             measured,
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
         )
-    if width >= NARROW.value and k.model.busy("blocks") >= SATURATED.value:
+    if width >= NARROW.value and k.model.busy("blocks") >= STARTING.value:
         return k.ruled_out(
             "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal.",
             measured,
-            k.fact("block_rate", "<", SATURATED),
+            k.fact("block_start_active", "<", STARTING),
         )
     reuse = k["load_reuse"]
     if reuse is not None and reuse >= REUSE.value and not pieces:

@@ -51,7 +51,13 @@ from ncu_toolkit.diagnosis.rules import (
     evidence,
     place,
 )
-from ncu_toolkit.diagnosis.rules._launch import WORD, is_multiply_add
+from ncu_toolkit.diagnosis.rules._launch import (
+    ONE_RESULT,
+    SMALL_PATCH,
+    WIDEST,
+    WORD,
+    is_multiply_add,
+)
 from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, NEAR, SATURATED, STALL, WEAK_STALL
 from ncu_toolkit.diagnosis.time_model import NOISE
 from ncu_toolkit.model import Location
@@ -71,14 +77,6 @@ SHARED_RATIO: Final = 1.0
 #: for each multiply-add, and a second step in the other direction does so again; one such step is
 #: what a prediction may count on where loads are wide already.
 STEP: Final = 0.5
-#: Below this side a thread computes one result of a product: two loads for each multiply-add.
-#: Stencils, and patches of 1 x 8, are at 1.6 and above.
-ONE_RESULT: Final = 1.25
-#: Side of the patch that is advised where a thread computes one result: 4 x 4 results need 8 values
-#: for 16 multiply-adds.
-SMALL_PATCH: Final = 4
-#: Narrow loads leave more: 4 bytes to 16 is a quarter of the instructions.
-WIDEST: Final = 16.0
 #: From this part of the widest on, accesses count as wide: the rest are edges.
 WIDE_ENOUGH: Final = 0.8
 #: Other arithmetic of a product for each multiply-add at most; particles and stencils add and multiply.

@@ -33,7 +33,7 @@ from typing import Final
 from ncu_toolkit.core import units
 from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep
 from ncu_toolkit.diagnosis.rules import KernelFacts, StaticFinding, _launch, evidence
-from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, Threshold
+from ncu_toolkit.diagnosis.thresholds import MULTIPLY_ADDS, REUSE, Threshold
 from ncu_toolkit.diagnosis.time_model import PER_INSTRUCTION
 from ncu_toolkit.sass import attribution
 
@@ -192,7 +192,7 @@ def _sixteen_bit(k: Kernel) -> bool:
     # brought, and each used many times.
     brought = k["lane_load_bytes"] or 0.0
     reuse = k["load_reuse"] or 0.0
-    if threads * HALF_BYTES > brought / 2 > 0 and reuse >= _launch.REUSE:
+    if threads * HALF_BYTES > brought / 2 > 0 and reuse >= REUSE.value:
         return True
     # Each multiply-add of two converted operands takes up to two conversions; an eighth still means
     # that values fetched as halves feed it.

@@ -108,6 +108,11 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out(
             "Global accesses touch close to the fewest sectors that their bytes need.", measured
         )
+    if _launch.loads_fragments(k):
+        return k.ruled_out(
+            "Lanes load the fragments of matrix instructions, whose layout is given: see Missing data reuse.",
+            measured,
+        )
     if _launch.read_in_pieces(k) >= _launch.MOST:
         return k.ruled_out(
             "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses.",
