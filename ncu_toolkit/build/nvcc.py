@@ -37,7 +37,7 @@ SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
 #: Longest a single nvcc call may take, in seconds. The slowest rung takes a few.
 TIMEOUT = 600
-_FORMAT = 2  # of report.json; entries of another format are built again
+_FORMAT = 3  # of report.json; entries of another format are built again
 
 #: A header that a source includes by a path of its own.
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
@@ -301,9 +301,10 @@ def _run(
         if answer.returncode != 0 or not (work / "kernel.cubin").is_file():
             raise _failure(log, label, made.target, nvcc, root, folder)
         made = replace(made, entries=parse_resources(log), log=log)
-        extra = {"path": "", "format": _FORMAT, "sha256": _digest(work / "kernel.cubin")}
-        record = json.dumps(asdict(made) | extra, indent=1, sort_keys=True)
-        (work / "report.json").write_text(record, encoding="utf-8")
+        record = asdict(made) | {"path": "", "format": _FORMAT}
+        record["sha256"] = _digest(work / "kernel.cubin", record)
+        text = json.dumps(record, indent=1, sort_keys=True)
+        (work / "report.json").write_text(text, encoding="utf-8")
         try:
             work.rename(folder)
         except OSError:  # Another process was first, or an entry is damaged.
@@ -319,10 +320,11 @@ def _from_cache(folder: Path) -> BuiltCubin | None:
     """The entry in `folder`, or None where there is none or it is damaged."""
     try:
         path, record = folder / "kernel.cubin", read_json(folder / "report.json")
-        if (record["format"], record["sha256"]) != (_FORMAT, _digest(path)):
+        digest = record.pop("sha256")
+        if (record["format"], digest) != (_FORMAT, _digest(path, record)):
             return None
         return msgspec.convert(record | {"path": path, "cached": True}, BuiltCubin)
-    except (OSError, ToolkitError, KeyError, TypeError, msgspec.ValidationError):
+    except (OSError, ToolkitError, KeyError, TypeError, AttributeError, msgspec.ValidationError):
         return None
 
 
@@ -410,5 +412,8 @@ def _writing(folder: Path) -> contextlib.AbstractContextManager[None]:
     return refused(f"cannot write to {folder}", remedy)
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _digest(path: Path, record: Mapping[str, object]) -> str:
+    """SHA-256 of a cubin and what is recorded of it."""
+    return hashlib.sha256(
+        path.read_bytes() + json.dumps(record, sort_keys=True).encode()
+    ).hexdigest()

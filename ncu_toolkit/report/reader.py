@@ -255,7 +255,7 @@ class ReportFile:
     @cached_property
     def codes(self) -> tuple[messages.Code, ...]:
         """The code of each launch in file order."""
-        return messages.codes(self.frame, self.sources)
+        return messages.codes(self.frame, messages.Modules(self.sources))
 
     @cached_property
     def _broken_tables(self) -> tuple[cubin.BrokenTable, ...]:
