@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit.core import cache, patterns, shares, units, workers
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.metrics.registry import REGISTRY
 from ncu_toolkit.model import Diagnosis, Frame, Origin, Presence, Profile
@@ -529,42 +529,48 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             fresh=True,
         ) as crew,
     ):
-        plain = file.plain(Path(scratch))
+        parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
         if ncu_action.fits_here():
-            crew.fork(len(spans) - jobs)  # taken last
-            crew.fork(min(jobs, len(spans)), partial(_prepare, plain, file.codes))
+            first = Path(scratch) / "first.ncu-rep"
+            at = next((at for at, code in enumerate(file.codes) if code.base is not None), 0)
+            file.write_part(first, [at])
+            crew.fork(min(jobs, len(spans)), partial(_prepare, first, file.codes, at))
         report, part = file.examined(allow_partial=options.allow_partial)
+        tasks = [
+            (path, str(own), options, part.of(span)) for own, span in zip(parts, spans, strict=True)
+        ]
         file.forget()
-        tasks = [(path, str(plain), options, part.of(span)) for span in spans]
         found: list[bytes] = []
         seen = 0
-        for done in crew.run(tasks, jobs):
+
+        def write(index: int) -> None:
+            file.write_part(parts[index], spans[index])
+
+        for done in crew.run(tasks, jobs, before=write):
+            parts[done.index].unlink(missing_ok=True)
             if done.error is not None:
-                if not options.allow_partial:
+                if not options.allow_partial or isinstance(done.error, EnvironmentProblem):
                     raise done.error
                 lost = f"{shares.places(sorted(spans[done.index]))}: {done.error.message}"
                 report = replace(report, missing="; ".join(filter(None, (report.missing, lost))))
             else:
                 launches_there, seen_there = done.value
                 found.append(launches_there)
-                seen = max(seen, seen_there)
+                seen += seen_there
     return Packed(_file(path, reader.counted(report, seen), names), found)
 
 
-def _prepare(plain: Path, codes: Sequence[messages.Code]) -> None:
+def _prepare(launch: Path, codes: Sequence[messages.Code], place: int) -> None:
     """What every process that reads a part has to do first."""
     prepare()
-    reader.prepare(plain, codes)
+    reader.prepare(launch, codes, place)
 
 
 def read_part(
     path: str, plain: str, options: Options, part: reader.ReportPart
 ) -> tuple[bytes, int]:
-    """Some launches of a report, for `read_packed`: pickled, and how many launches the whole of it
-    holds.
-
-    `plain` is the same report unpacked.
-    """
+    """Some launches of a report, for `read_packed`: pickled, and how many there are. `plain` is a
+    report of those alone."""
     launches: list[LaunchResult] = []
     seen = reader.visit_part(
         Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options)

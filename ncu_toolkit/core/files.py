@@ -22,6 +22,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 LIMIT_VARIABLE: Final = "NCU_TOOLKIT_MAX_BYTES"
 #: Most bytes of one file, unpacked: reports are smaller, but 440 KB of xz can unpack to 9 GB.
 _DEFAULT_LIMIT: Final = 2 << 30
+_STORED: Final = 8
 #: Memory that parsed JSON takes, as a multiple of its size.
 _JSON_GROWS: Final = 8
 _XZ_MAGIC: Final = b"\xfd7zXZ\x00"
@@ -109,8 +110,7 @@ def read_bytes(path: Path, most: int | None = None, check: _Check = None) -> byt
             return _unpacked(path, stream, most, check, packing)
         if check is not None:
             check(head)
-        if os.fstat(stream.fileno()).st_size > most:
-            raise _too_large(path, most)
+        refuse_larger(path, os.fstat(stream.fileno()).st_size, most)
         return _bounded(path, stream, most)
 
 
@@ -137,6 +137,14 @@ def _bounded(path: Path, stream: Any, most: int) -> bytes:
         if whole.tell() > most:
             raise _too_large(path, most)
     return whole.getvalue()
+
+
+def refuse_larger(path: Path, size: int, most: int | None = None, *, stored: bool = False) -> None:
+    """Raise InputProblem for a file of more than `most` bytes, `limit()` where None; by default
+    eight times as many where it is `stored`, not held in memory."""
+    most = limit() if most is None else most
+    if size > (_STORED * most if stored and LIMIT_VARIABLE not in os.environ else most):
+        raise _too_large(path, most)
 
 
 def _too_large(path: Path, most: int) -> InputProblem:

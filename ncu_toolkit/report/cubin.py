@@ -255,6 +255,8 @@ _FARTHEST: Final = 1 << 28
 _LAST_LINE: Final = 1 << 24
 #: A table of more bytes gets its headers checked alone: a program takes a second for each 2 MB.
 _LONGEST: Final = 8 << 20
+#: Most bytes in front of the machine code in its message.
+_BEFORE_CODE: Final = 1 << 20
 
 
 class BrokenTable(NamedTuple):
@@ -270,27 +272,21 @@ def broken(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[BrokenTabl
     found = []
     sound: set[bytes] = set()
     for source in sources:
-        start = frame.data.find(source.code, source.offset)
         for section in source.sections:
             at, end = section.start, section.start + section.size
             table = source.code[at:end]
             if section.name not in TABLES or table in sound:
                 continue
             if why := "it runs past the end" if end > len(source.code) else _wrong(table):
+                room = len(source.code) + _BEFORE_CODE
+                inside = frame.data[source.offset : source.offset + room]
+                start = source.offset + inside.find(source.code)
                 found.append(
                     BrokenTable(start + at, start + section.header + messages.SIZE_AT, why)
                 )
             else:
                 sound.add(table)
     return tuple(found)
-
-
-def emptied(data: bytes, tables: Iterable[BrokenTable]) -> bytes:
-    """The report with some tables declared empty, as long as before: code without source lines."""
-    changed = bytearray(data)
-    for table in tables:
-        changed[table.size_at : table.size_at + 8] = bytes(8)
-    return bytes(changed)
 
 
 def _wrong(table: bytes) -> str:

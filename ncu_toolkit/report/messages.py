@@ -24,6 +24,7 @@ ELF_MAGIC: Final = b"\x7fELF"
 ELF_HEADER: Final = struct.Struct("<IIQQQQIIQQ")
 """A section's header in the file: the offset of the name, then the fields of `Section`."""
 SIZE_AT: Final = 32
+SIZE_BYTES: Final = 8
 """Place of the section's size in its header."""
 _NO_BYTES: Final = 8  # the type of a section that takes no room in the file
 _TABLE_AT, _COUNTS_AT = 0x28, 0x3A
@@ -451,6 +452,8 @@ def _identity(parts: Iterable[tuple[int, int | bytes]]) -> Identity:
     )
 
 
+#: The kind of a kernel's launch.
+_KERNEL: Final = 2
 #: Fields of a launch's stacks, native and Python's, by the field of the header that counts its kind.
 _STACKS: Final = {2: (28, 32), 7: (14, 17), 8: (16, 22), 9: (16, 19)}
 _STACK_FRAME: Final = 1
@@ -463,6 +466,18 @@ def kinds(header: bytes) -> Iterator[int]:
     counts = {number: value for number, value in fields(header) if isinstance(value, int)}
     for kind in _STACKS:
         yield from itertools.repeat(kind, counts.get(kind, 0))
+
+
+def of_report(header: bytes) -> bool:
+    """Whether a block's header holds what other blocks need: of the session, or names of metrics."""
+    return any(value and n in (_HEADER_SESSION, _HEADER_STRINGS) for n, value in fields(header))
+
+
+def modules_of(kind: int, result: bytes) -> tuple[int, ...] | None:
+    """The ids of the modules that a result of some kind needs; None where it may need any."""
+    with contextlib.suppress(Malformed):
+        return identity(result).sources if kind == _KERNEL else None
+    return None
 
 
 def stacks(frame: Framing) -> dict[int, tuple[Frame, ...]]:

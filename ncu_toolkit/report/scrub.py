@@ -115,7 +115,7 @@ def _spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
 
 def texts(frame: Framing) -> Iterator[Span]:
     """Where text stands in a report: whole fields, since lengths and tags may look like letters."""
-    data = frame.data
+    data = frame.data[:]
     if not data.startswith(framing.MAGIC):
         yield Span(0, len(data), Text.TEXT)
         return
