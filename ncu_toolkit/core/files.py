@@ -173,14 +173,14 @@ def _packing(head: bytes) -> _Packing | None:
         unxz = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << _MEMORY_LOG)
         return _Packing("xz", _XZ_MAGIC, unxz, (lzma.LZMAError, EOFError), b"\0")
     if head.startswith(_ZSTD_MAGIC):
-        zstd = _zstd()
-        most = {zstd.DecompressionParameter.window_log_max: _MEMORY_LOG}
-        unzstd = partial(zstd.ZstdDecompressor, options=most)
-        return _Packing("zstd", _ZSTD_MAGIC, unzstd, (zstd.ZstdError, EOFError))
+        zstd_ = zstd()
+        most = {zstd_.DecompressionParameter.window_log_max: _MEMORY_LOG}
+        unzstd = partial(zstd_.ZstdDecompressor, options=most)
+        return _Packing("zstd", _ZSTD_MAGIC, unzstd, (zstd_.ZstdError, EOFError))
     return None
 
 
-def _zstd() -> Any:
+def zstd() -> Any:
     """Python's own module, from 3.14 on, or the same one for older Pythons."""
     return importlib.import_module(
         "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -195,9 +195,9 @@ def packed(name: str, data: bytes) -> bytes:
 
         return lzma.compress(data)
     if name.endswith((".ncu-repz", ".ncu-trace")):
-        zstd = _zstd()
-        with_checksum = {zstd.CompressionParameter.checksum_flag: 1}
-        found: bytes = zstd.compress(data, options=with_checksum)
+        zstd_ = zstd()
+        with_checksum = {zstd_.CompressionParameter.checksum_flag: 1}
+        found: bytes = zstd_.compress(data, options=with_checksum)
         return found
     return data
 

@@ -239,7 +239,7 @@ class WorkerPool:
         timer = threading.Timer(self._timeout, give_up)
         timer.start()
         try:
-            if isinstance(worker, _Forked) and not worker.ready() and not late.is_set():
+            while isinstance(worker, _Forked) and not worker.ready() and not late.is_set():
                 _end(worker)
                 worker = self._worker()
             _ask(worker, self._function, task)

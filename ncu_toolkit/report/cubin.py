@@ -11,10 +11,12 @@ DWARF table (version 2 to 5) has units of a header and a program. These checks h
 of every real report there is (docs/integrity.md)."""
 
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ncu_toolkit.core import files
 from ncu_toolkit.report import messages
 from ncu_toolkit.report.framing import Framing, Malformed, read_varint
 from ncu_toolkit.report.messages import ELF_HEADER, ELF_MAGIC, Section, SourceMessage, elf_sections
@@ -246,6 +248,65 @@ def _shared(found: list[Section]) -> dict[bytes, int]:
         for section in found
         if section.name.startswith(prefix)
     }
+
+
+_COMPRESSED: Final = 0x800
+_PACKED_HEADER: Final = struct.Struct("<IIQQ")
+_ZLIB, _ZSTD = 1, 2
+_OLD_NAME, _OLD_MAGIC = b".zdebug_", b"ZLIB"
+
+
+class PackedSection(NamedTuple):
+    """A compressed section of debug information: its header in the code, its place, what stands in
+    front of the compressed bytes, their format, and the content; None where it cannot be
+    unpacked."""
+
+    section: Section
+    head: bytes
+    format: int
+    content: bytes | None
+
+
+def packed(elf: bytes) -> Iterator[PackedSection]:
+    """The compressed sections of some machine code (System V ABI, "Section Compression"; GNU's older
+    `.zdebug_*`)."""
+    for section in elf_sections(elf) if elf.startswith(ELF_MAGIC) else ():
+        data = elf[section.start : section.start + section.size]
+        if section.in_file and section.flags & _COMPRESSED and len(data) >= _PACKED_HEADER.size:
+            kind, _, size, _ = _PACKED_HEADER.unpack_from(data)
+            head = data[: _PACKED_HEADER.size]
+        elif section.name.startswith(_OLD_NAME) and data.startswith(_OLD_MAGIC):
+            kind, head = _ZLIB, data[:12]
+            size = int.from_bytes(head[4:], "big")
+        else:
+            continue
+        yield PackedSection(section, head, kind, _unpacked(kind, data[len(head) :], size))
+
+
+def _unpacked(kind: int, data: bytes, size: int) -> bytes | None:
+    if size > files.limit():
+        return None
+    try:
+        if kind == _ZLIB:
+            content = zlib.decompressobj().decompress(data, size)
+        elif kind == _ZSTD:
+            content = files.zstd().ZstdDecompressor().decompress(data, size)
+        else:
+            return None
+    except (zlib.error, files.zstd().ZstdError, EOFError):
+        return None
+    return content if len(content) == size else None
+
+
+def repacked(found: PackedSection, content: bytes) -> bytes:
+    """The section's bytes with other content of the same length; without its content where that
+    takes more room than it had."""
+    pack = zlib.compress if found.format == _ZLIB else files.zstd().compress
+    for level in (6, 9) if found.format == _ZLIB else (3, 19):
+        made = found.head + bytes(pack(content, level))
+        if len(made) <= found.section.size:
+            return made
+    return b""
 
 
 TABLES: Final = (b".debug_line", b".nv_debug_line_sass")
