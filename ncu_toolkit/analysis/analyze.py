@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import pickle
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,11 @@ class LaunchResult:
         return self.status == "complete"
 
     @property
+    def bottleneck(self) -> str:
+        """The first cause, which is known without unpacking the verdict."""
+        return vars(self).get(_CAUSE) or self.diagnosis.primary.bottleneck
+
+    @property
     def named(self) -> str:
         return f"launch {self.key} of {self.file} ({self.function})"
 
@@ -116,6 +122,7 @@ class LaunchResult:
         """Verdict and card stay packed until used: they would take 20 times the memory."""
         state = dict(vars(self))
         if _PACKED not in state:
+            state[_CAUSE] = sys.intern(self.bottleneck)
             whole = tuple(state.pop(name) for name in _LAZY)
             state[_PACKED] = zlib.compress(pickle.dumps(whole, pickle.HIGHEST_PROTOCOL), 1)
         return state
@@ -130,6 +137,7 @@ class LaunchResult:
 
 _LAZY: Final = ("diagnosis", "card")
 _PACKED: Final = "_packed"
+_CAUSE: Final = "_cause"
 
 
 @lru_cache(maxsize=64)
@@ -253,8 +261,7 @@ class Group:
     @property
     def agreeing(self) -> int:
         """Launches whose verdict is the typical one's."""
-        bottleneck = self.typical.diagnosis.primary.bottleneck
-        return sum(launch.diagnosis.primary.bottleneck == bottleneck for launch in self.launches)
+        return sum(launch.bottleneck == self.typical.bottleneck for launch in self.launches)
 
 
 @dataclass(frozen=True)
