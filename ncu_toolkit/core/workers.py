@@ -114,6 +114,15 @@ def time_limit(seconds: float, error: ToolkitError) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def _memory_limit() -> int:
+    """Bytes of memory that a process may have, by its limits; 0 without one. NVIDIA's report module
+    aborts where it gets no more."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return 0 if most == resource.RLIM_INFINITY else most
+
+
 def default_jobs() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -270,9 +279,12 @@ class WorkerPool:
                 f"reading {what} was ended from outside, as the system does when memory runs out"
             )
             return EnvironmentProblem(killed, f"{LESS}, or read fewer launches with --kernel")
+        if code == -signal.SIGABRT and (most := _memory_limit()):
+            return EnvironmentProblem(
+                f"reading {what} ended with {how} under a limit of {most >> 20} MiB of memory",
+                f"Raise the limit (ulimit -v), or read fewer launches with --kernel. {LESS}",
+            )
         hint = "NVIDIA's report module crashed on it. The file is damaged, or of an unknown kind"
-        if code == -signal.SIGABRT:
-            hint += ", or takes more memory than there is"
         return InputProblem(f"reading {what} ended with {how}", hint)
 
     def close(self) -> None:
