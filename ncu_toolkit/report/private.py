@@ -280,7 +280,7 @@ class Rules:
         plain = _credentials(text, code=not one)
         lines = plain.splitlines(keepends=True) if "\n" in plain else [plain]
         return "".join(
-            _addresses(_hosts(self._without_paths(line, one=one), code=not one)) for line in lines
+            _hosts(_addresses(self._without_paths(line, one=one)), code=not one) for line in lines
         )
 
     def _named(self, text: str) -> str:
