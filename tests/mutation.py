@@ -130,11 +130,11 @@ def part_at(stretches: Sequence[tuple[int, int, str]], offset: int) -> str:
 
 
 def mutate(
-    data: bytes, random: random.Random, stretches: Sequence[tuple[int, int, str]]
+    data: bytes, random: random.Random, stretches: Sequence[tuple[int, int, str]], kind: str = ""
 ) -> tuple[bytes, Mutation]:
-    """One mutation. Half of them hit a part chosen first, so that small parts are hit as often as
-    large ones."""
-    kind = random.choice(
+    """One mutation, of a kind or any. Half of them hit a part chosen first, so that small parts are
+    hit as often as large ones."""
+    kind = kind or random.choice(
         (
             "flip a bit",
             "flip a bit",
@@ -409,12 +409,18 @@ def digest(report: reader.LoadedReport) -> str:
 
 
 def trial(
-    folder: str, source: str, seed: int, expected: str, incomplete: int, with_checksum: bool
+    folder: str,
+    source: str,
+    seed: int,
+    expected: str,
+    incomplete: int,
+    with_checksum: bool,
+    kind: str,
 ) -> tuple[str, Mutation]:
     """One mutation in a worker: "unchanged", "identical", "reported", "silent", or "broken" where
     the analysis of what was read cannot be shown."""
     data = Path(source).read_bytes()
-    changed, mutation = mutate(data, random.Random(seed), _stretches(source))
+    changed, mutation = mutate(data, random.Random(seed), _stretches(source), kind)
     if changed == data:
         return "unchanged", mutation
     path = Path(folder) / f"mutant-{seed}" / Path(source).name
@@ -481,7 +487,13 @@ class Tally:
 
 
 def campaign(
-    sources: Sequence[Path], count: int, seed: int, *, with_checksum: bool, jobs: int = 0
+    sources: Sequence[Path],
+    count: int,
+    seed: int,
+    *,
+    with_checksum: bool,
+    jobs: int = 0,
+    kind: str = "",
 ) -> Tally:
     """`count` mutations over the sources in turn. A crash of the native module is a report: it
     costs one worker."""
@@ -496,7 +508,7 @@ def campaign(
             )
         chosen = itertools.islice(itertools.cycle(sources), count)
         tasks = [
-            (folder, str(source), seed + i, *known[source], with_checksum)
+            (folder, str(source), seed + i, *known[source], with_checksum, kind)
             for i, source in enumerate(chosen)
         ]
         jobs = jobs or workers.default_jobs()
@@ -531,6 +543,7 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", default="", help=f"such mutations alone, as '{REWRITES[-1]}'")
     parser.add_argument(
         "--checksum", action="store_true", help="with the original's SHA-256 beside each mutant"
     )
@@ -555,7 +568,13 @@ def main() -> None:
         _show(
             chosen,
             started,
-            campaign(reports, chosen.count, chosen.seed, with_checksum=chosen.checksum),
+            campaign(
+                reports,
+                chosen.count,
+                chosen.seed,
+                with_checksum=chosen.checksum,
+                kind=chosen.kind,
+            ),
         )
 
 

@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import pickle
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit.core import cache, patterns, shares, workers
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError, UsageProblem
 from ncu_toolkit.core.files import REPORT_SUFFIXES
 from ncu_toolkit.model import Diagnosis, Frame, Origin, Profile
 from ncu_toolkit.model.profile import Extents
@@ -93,6 +94,11 @@ class LaunchResult:
         return self.status == "complete"
 
     @property
+    def bottleneck(self) -> str:
+        """The first cause, which is known without unpacking the verdict."""
+        return vars(self).get(_CAUSE) or self.diagnosis.primary.bottleneck
+
+    @property
     def named(self) -> str:
         return f"launch {self.key} of {self.file} ({self.function})"
 
@@ -112,6 +118,7 @@ class LaunchResult:
         """Verdict and card stay packed until used: they would take 20 times the memory."""
         state = dict(vars(self))
         if _PACKED not in state:
+            state[_CAUSE] = sys.intern(self.bottleneck)
             whole = tuple(state.pop(name) for name in _LAZY)
             state[_PACKED] = zlib.compress(pickle.dumps(whole, pickle.HIGHEST_PROTOCOL), 1)
         return state
@@ -126,6 +133,7 @@ class LaunchResult:
 
 _LAZY: Final = ("diagnosis", "card")
 _PACKED: Final = "_packed"
+_CAUSE: Final = "_cause"
 
 
 @lru_cache(maxsize=64)
@@ -250,8 +258,7 @@ class Group:
     @property
     def agreeing(self) -> int:
         """Launches whose verdict is the typical one's."""
-        bottleneck = self.typical.diagnosis.primary.bottleneck
-        return sum(launch.diagnosis.primary.bottleneck == bottleneck for launch in self.launches)
+        return sum(launch.bottleneck == self.typical.bottleneck for launch in self.launches)
 
 
 @dataclass(frozen=True)
@@ -483,42 +490,48 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             fresh=True,
         ) as crew,
     ):
-        plain = file.plain(Path(scratch))
+        parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
         if ncu_action.fits_here():
-            crew.fork(len(spans) - jobs)  # taken last
-            crew.fork(min(jobs, len(spans)), partial(_prepare, plain, file.codes))
+            first = Path(scratch) / "first.ncu-rep"
+            at = next((at for at, code in enumerate(file.codes) if code.base is not None), 0)
+            file.write_part(first, [at])
+            crew.fork(min(jobs, len(spans)), partial(_prepare, first, file.codes, at))
         report, part = file.examined(allow_partial=options.allow_partial)
+        tasks = [
+            (path, str(own), options, part.of(span)) for own, span in zip(parts, spans, strict=True)
+        ]
         file.forget()
-        tasks = [(path, str(plain), options, part.of(span)) for span in spans]
         found: list[bytes] = []
         seen = 0
-        for done in crew.run(tasks, jobs):
+
+        def write(index: int) -> None:
+            file.write_part(parts[index], spans[index])
+
+        for done in crew.run(tasks, jobs, before=write):
+            parts[done.index].unlink(missing_ok=True)
             if done.error is not None:
-                if not options.allow_partial:
+                if not options.allow_partial or isinstance(done.error, EnvironmentProblem):
                     raise done.error
                 lost = f"{shares.places(sorted(spans[done.index]))}: {done.error.message}"
                 report = replace(report, missing="; ".join(filter(None, (report.missing, lost))))
             else:
                 launches_there, seen_there = done.value
                 found.append(launches_there)
-                seen = max(seen, seen_there)
+                seen += seen_there
     return Packed(_file(path, reader.counted(report, seen), names), found)
 
 
-def _prepare(plain: Path, codes: Sequence[messages.Code]) -> None:
+def _prepare(launch: Path, codes: Sequence[messages.Code], place: int) -> None:
     """What every process that reads a part has to do first."""
     prepare()
-    reader.prepare(plain, codes)
+    reader.prepare(launch, codes, place)
 
 
 def read_part(
     path: str, plain: str, options: Options, part: reader.ReportPart
 ) -> tuple[bytes, int]:
-    """Some launches of a report, for `read_packed`: pickled, and how many launches the whole of it
-    holds.
-
-    `plain` is the same report unpacked.
-    """
+    """Some launches of a report, for `read_packed`: pickled, and how many there are. `plain` is a
+    report of those alone."""
     launches: list[LaunchResult] = []
     seen = reader.visit_part(
         Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options)

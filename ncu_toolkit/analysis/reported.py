@@ -4,7 +4,7 @@ A profiler runs launches one at a time, each after what it does itself, so that 
 order and what each takes alone: no time between them, no copies, no host."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,12 +30,13 @@ _EACH: Final = 2
 
 
 class ReportedLaunch(NamedTuple):
-    """A launch in its report: what was launched, where, its microseconds, and its verdict."""
+    """A launch in its report: what was launched, where, its microseconds, and what gives its
+    verdict, which takes memory: most are not looked at."""
 
     launch: Launch
     device: Device
     us: float | None
-    verdict: Diagnosis
+    verdict: Callable[[], Diagnosis]
 
 
 class ReportedProgram(NamedTuple):
@@ -80,7 +81,7 @@ def of_launches(launches: Sequence[ReportedLaunch]) -> ReportedProgram | None:
     for at, op in enumerate(trace.ops):
         alike[op.shape].append(at)
     known = {
-        shape: (None, ran[places[typical([ran[at].us for at in places])]].verdict)
+        shape: (None, ran[places[typical([ran[at].us for at in places])]].verdict())
         for shape, places in alike.items()
     }
     step = find_step(trace)
@@ -119,4 +120,4 @@ def _launched(each: LaunchResult) -> ReportedLaunch:
         each.kernel, each.function, each.grid, each.block, status=each.status,
         workload=each.workload, stack=each.stack, process=each.process,
     )  # fmt: skip
-    return ReportedLaunch(launch, device, each.duration_us, each.diagnosis)
+    return ReportedLaunch(launch, device, each.duration_us, lambda: each.diagnosis)

@@ -44,7 +44,7 @@ SOURCE_ROOT_VARIABLE = "NCU_TOOLKIT_SOURCE_ROOT"
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
 #: Longest a single nvcc call may take, in seconds. The slowest rung takes a few.
 TIMEOUT = 600
-_FORMAT = 2  # of report.json; entries of another format are built again
+_FORMAT = 3  # of report.json; entries of another format are built again
 
 #: A header that a source includes by a path of its own.
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
@@ -308,13 +308,10 @@ def _run(
         if answer.returncode != 0 or not (work / "kernel.cubin").is_file():
             raise _failure(log, label, made.target, nvcc, root, folder)
         made = replace(made, entries=parse_resources(log), log=log)
-        extra = {
-            "path": "",
-            "format": _FORMAT,
-            "sha256": sha256((work / "kernel.cubin").read_bytes()).hexdigest(),
-        }
-        record = json.dumps(asdict(made) | extra, indent=1, sort_keys=True)
-        (work / "report.json").write_text(record, encoding="utf-8")
+        record = asdict(made) | {"path": "", "format": _FORMAT}
+        record["sha256"] = _digest((work / "kernel.cubin").read_bytes(), record)
+        text = json.dumps(record, indent=1, sort_keys=True)
+        (work / "report.json").write_text(text, encoding="utf-8")
         for each in work.iterdir():
             each.chmod(0o600)
         try:
@@ -333,10 +330,11 @@ def _from_cache(folder: Path) -> BuiltCubin | None:
     try:
         path, report = folder / "kernel.cubin", folder / "report.json"
         record = parse_json(own_bytes(report), report)
-        if (record["format"], record["sha256"]) != (_FORMAT, sha256(own_bytes(path)).hexdigest()):
+        digest = record.pop("sha256")
+        if (record["format"], digest) != (_FORMAT, _digest(own_bytes(path), record)):
             return None
         return msgspec.convert(record | {"path": path, "cached": True}, BuiltCubin)
-    except (OSError, ToolkitError, KeyError, TypeError, msgspec.ValidationError):
+    except (OSError, ToolkitError, KeyError, TypeError, AttributeError, msgspec.ValidationError):
         return None
 
 
@@ -421,3 +419,8 @@ def _failure(
 def _writing(folder: Path) -> contextlib.AbstractContextManager[None]:
     remedy = f"Free some space, or set {CACHE_VARIABLE} to another folder"
     return refused(f"cannot write to {folder}", remedy)
+
+
+def _digest(cubin: bytes, record: Mapping[str, object]) -> str:
+    """SHA-256 of a cubin and what is recorded of it."""
+    return sha256(cubin + json.dumps(record, sort_keys=True).encode()).hexdigest()

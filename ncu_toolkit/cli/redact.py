@@ -24,7 +24,11 @@ def command(source: Path, target: Path, remove_source: bool, names: tuple[str, .
     The copy is checked before it is written: it must have the same figures, and none of the
     report's host names, users and folders. Kernel names and machine code do not change, except for
     --name. Paths, addresses and names are removed from NVTX ranges, rule messages and, without
-    --source, source code."""
+    --source, source code.
+
+    Not promised: relative paths, single words that name a host, a pod, a user, a project or a
+    customer, unless the report gives them as its own, passwords that no name or form gives away, and
+    text inside kernel names. Give such words with --name. The list: docs/integrity.md, Redaction."""
     done = redact(source, target, remove_source=remove_source, names=names)
     removed = f", {done.blanked_bytes} bytes of source removed" if remove_source else ""
     lacking = f"; {done.incomplete} of them incomplete, as before" if done.incomplete else ""

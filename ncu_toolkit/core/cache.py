@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
 from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EnvironmentProblem, refused
+from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, refused
 
 CACHE_VARIABLE = "NCU_TOOLKIT_CACHE"
+#: Most bytes of one cached file, unpacked too; all texts of a cache take a quarter of it.
+LARGEST = 256 << 20
 _DIGEST = ".sha256"
+_DIGEST_SIZE = 32
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -117,8 +120,24 @@ def holds_code(path: Path) -> bool:
         return False
 
 
+def seal(path: Path, content: bytes) -> None:
+    """The same for what can be made again: with its SHA-256. Raises OSError."""
+    replace_file(path, hashlib.sha256(content).digest() + content)
+
+
+def unsealed(path: Path) -> bytes | None:
+    """What `seal` wrote; None where that is missing, cut off, changed or larger than a cache
+    holds."""
+    try:
+        data = files.read_bytes(path, LARGEST)
+    except (OSError, InputProblem):
+        return None
+    digest, content = data[:_DIGEST_SIZE], data[_DIGEST_SIZE:]
+    return content if hashlib.sha256(content).digest() == digest else None
+
+
 def keep(path: Path, content: bytes) -> None:
-    """The same for a file that must be kept. Raises EnvironmentProblem."""
+    """Write a file that must be kept. Raises EnvironmentProblem."""
     remedy = f"Free some space, or set {CACHE_VARIABLE}"
     with refused(f"'{path}' cannot be written", remedy):
         replace_file(path, content)

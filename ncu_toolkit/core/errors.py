@@ -137,13 +137,15 @@ def of_system(error: OSError) -> EnvironmentProblem:
     )
 
 
+#: What to do where memory runs out.
+LESS = "End other programs, or ask for less: fewer reports at once (--jobs 1)"
+
+
 def for_user(error: Exception) -> ToolkitError | None:
     """An error as one of this family; None for a defect of ncu-toolkit."""
     if isinstance(error, OSError):
         return of_system(error)
-    if isinstance(error, MemoryError):
-        return EnvironmentProblem(
-            "this machine ran out of memory",
-            "End other programs, or ask for less: fewer reports at once, or a smaller size",
-        )
+    # NVIDIA's report module raises the second.
+    if isinstance(error, MemoryError) or "std::bad_alloc" in str(error):
+        return EnvironmentProblem("this machine ran out of memory", f"{LESS}, or a smaller size")
     return error if isinstance(error, ToolkitError) else None

@@ -22,6 +22,7 @@ from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProbl
 LIMIT_VARIABLE: Final = "NCU_TOOLKIT_MAX_BYTES"
 #: Most bytes of one file, unpacked: reports are smaller, but 440 KB of xz can unpack to 9 GB.
 _DEFAULT_LIMIT: Final = 2 << 30
+_STORED: Final = 8
 #: Memory that parsed JSON takes, as a multiple of its size.
 _JSON_GROWS: Final = 8
 _XZ_MAGIC: Final = b"\xfd7zXZ\x00"
@@ -109,8 +110,7 @@ def read_bytes(path: Path, most: int | None = None, check: _Check = None) -> byt
             return _unpacked(path, stream, most, check, packing)
         if check is not None:
             check(head)
-        if os.fstat(stream.fileno()).st_size > most:
-            raise _too_large(path, most)
+        refuse_larger(path, os.fstat(stream.fileno()).st_size, most)
         return _bounded(path, stream, most)
 
 
@@ -139,6 +139,14 @@ def _bounded(path: Path, stream: Any, most: int) -> bytes:
     return whole.getvalue()
 
 
+def refuse_larger(path: Path, size: int, most: int | None = None, *, stored: bool = False) -> None:
+    """Raise InputProblem for a file of more than `most` bytes, `limit()` where None; by default
+    eight times as many where it is `stored`, not held in memory."""
+    most = limit() if most is None else most
+    if size > (_STORED * most if stored and LIMIT_VARIABLE not in os.environ else most):
+        raise _too_large(path, most)
+
+
 def _too_large(path: Path, most: int) -> InputProblem:
     return InputProblem(
         f"'{path}' has more than {most} bytes",
@@ -165,14 +173,14 @@ def _packing(head: bytes) -> _Packing | None:
         unxz = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=1 << _MEMORY_LOG)
         return _Packing("xz", _XZ_MAGIC, unxz, (lzma.LZMAError, EOFError), b"\0")
     if head.startswith(_ZSTD_MAGIC):
-        zstd = _zstd()
-        most = {zstd.DecompressionParameter.window_log_max: _MEMORY_LOG}
-        unzstd = partial(zstd.ZstdDecompressor, options=most)
-        return _Packing("zstd", _ZSTD_MAGIC, unzstd, (zstd.ZstdError, EOFError))
+        zstd_ = zstd()
+        most = {zstd_.DecompressionParameter.window_log_max: _MEMORY_LOG}
+        unzstd = partial(zstd_.ZstdDecompressor, options=most)
+        return _Packing("zstd", _ZSTD_MAGIC, unzstd, (zstd_.ZstdError, EOFError))
     return None
 
 
-def _zstd() -> Any:
+def zstd() -> Any:
     """Python's own module, from 3.14 on, or the same one for older Pythons."""
     return importlib.import_module(
         "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -187,9 +195,9 @@ def packed(name: str, data: bytes) -> bytes:
 
         return lzma.compress(data)
     if name.endswith((".ncu-repz", ".ncu-trace")):
-        zstd = _zstd()
-        with_checksum = {zstd.CompressionParameter.checksum_flag: 1}
-        found: bytes = zstd.compress(data, options=with_checksum)
+        zstd_ = zstd()
+        with_checksum = {zstd_.CompressionParameter.checksum_flag: 1}
+        found: bytes = zstd_.compress(data, options=with_checksum)
         return found
     return data
 

@@ -5,10 +5,10 @@ from typing import Final, TypeVar
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-#: About what one process reads of a report at most: launches, and bytes of their messages. NVIDIA's
-#: module uses some 20 bytes for each of those.
+#: About what all processes together read of a report at once: launches, and bytes of their messages.
+#: NVIDIA's module uses some 20 bytes for each of those, and gives them back when its process ends.
 PART_LAUNCHES: Final = 1000
-PART_BYTES: Final = 64 << 20
+PART_BYTES: Final = 12 << 20
 #: Bytes of messages that are worth another process: starting one takes a tenth of a second, reading
 #: these as long.
 SHARE_BYTES: Final = 1 << 19
@@ -25,7 +25,7 @@ def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> li
     them, and follow each other: its text and data flow are then made once."""
     total, launches = sum(lengths), len(lengths)
     count = min(jobs, total // SHARE_BYTES) if total > WHOLE_BYTES else 1
-    least = max(1, -(-total // PART_BYTES), -(-launches // PART_LAUNCHES))
+    least = max(1, -(-total * jobs // PART_BYTES), -(-launches * jobs // PART_LAUNCHES))
     if least > count:
         count = least if least == 1 else -(-least // jobs) * jobs
     groups: dict[object, list[int]] = {}

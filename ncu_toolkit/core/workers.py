@@ -17,14 +17,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, Final, NoReturn, TypeVar
 
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, for_user
+from ncu_toolkit.core.errors import LESS, EnvironmentProblem, InputProblem, ToolkitError, for_user
 
 T = TypeVar("T")
 _Prepare = Callable[[], object] | None
 _Call = Callable[..., object] | None
-_MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve({parent})"
+_MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.core.workers import serve; serve({parent}, {fresh})"
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,15 @@ def time_limit(seconds: float, error: ToolkitError) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def _memory_limit() -> int:
+    """Bytes of memory that a process may have, by its limits; 0 without one. NVIDIA's report module
+    aborts where it gets no more."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return 0 if most == resource.RLIM_INFINITY else most
+
+
 def default_jobs() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -148,7 +158,7 @@ class WorkerPool:
 
     Args:
         function, timeout, label: as for `run`.
-        fresh: a new process for every task, for code that does not give memory back.
+        fresh: a fork of the worker for every task, for code that does not give memory back.
     """
 
     def __init__(
@@ -173,19 +183,23 @@ class WorkerPool:
         of that are ignored, and a worker that it kills is replaced."""
         if not hasattr(os, "fork") or _threads() > 1:
             return
-        made = [_Forked(prepare) for _ in range(count)]
+        made = [_Forked(prepare, fresh=self._fresh) for _ in range(count)]
         self._all += made
         self._waiting += made
 
     def run(
-        self, tasks: Sequence[tuple[Any, ...]], jobs: int, meanwhile: _Prepare = None
+        self,
+        tasks: Sequence[tuple[Any, ...]],
+        jobs: int,
+        meanwhile: _Prepare = None,
+        before: Callable[[int], object] | None = None,
     ) -> Iterator[Done]:
-        """As the function `run`."""
+        """As the function `run`; `before` is called with a task's index when its turn comes."""
         if not tasks:
             return
         pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
         try:
-            waiting = [pool.submit(self.do, index, task) for index, task in enumerate(tasks)]
+            waiting = [pool.submit(self._do, before, *each) for each in enumerate(tasks)]
             if meanwhile is not None:
                 meanwhile()
             for future in as_completed(waiting):
@@ -203,9 +217,10 @@ class WorkerPool:
                 if self._waiting:
                     worker = self._waiting.pop()
                 else:
+                    code = _MAIN.format(path=sys.path, parent=os.getpid(), fresh=self._fresh)
                     # In a session of its own, so that Ctrl-C reaches only this process.
                     worker = subprocess.Popen(
-                        [sys.executable, "-c", _MAIN.format(path=sys.path, parent=os.getpid())],
+                        [sys.executable, "-c", code],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL,
@@ -214,6 +229,13 @@ class WorkerPool:
                     self._all.append(worker)
             self._mine.worker = worker
         return worker
+
+    def _do(
+        self, before: Callable[[int], object] | None, index: int, task: tuple[Any, ...]
+    ) -> Done:
+        if before is not None:
+            before(index)
+        return self.do(index, task)
 
     def do(self, index: int, task: tuple[Any, ...]) -> Done:
         worker = self._worker()
@@ -226,7 +248,7 @@ class WorkerPool:
         timer = threading.Timer(self._timeout, give_up)
         timer.start()
         try:
-            if isinstance(worker, _Forked) and not worker.ready() and not late.is_set():
+            while isinstance(worker, _Forked) and not worker.ready() and not late.is_set():
                 _end(worker)
                 worker = self._worker()
             _ask(worker, self._function, task)
@@ -242,8 +264,6 @@ class WorkerPool:
             return Done(index, error=self._death(index, worker, late.is_set()))
         finally:
             timer.cancel()
-            if self._fresh:
-                _end(worker)
 
     def _death(self, index: int, worker: _Worker, late: bool) -> ToolkitError:
         what = self._label(index)
@@ -254,11 +274,17 @@ class WorkerPool:
             )
         code = worker.returncode or 0
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
-        hint = "NVIDIA's report module crashed on it. The file is damaged, or of an unknown kind"
         if code == -signal.SIGKILL:
-            hint = (
-                "It may need more memory than this machine has. Read fewer launches with --kernel"
+            killed = (
+                f"reading {what} was ended from outside, as the system does when memory runs out"
             )
+            return EnvironmentProblem(killed, f"{LESS}, or read fewer launches with --kernel")
+        if code == -signal.SIGABRT and (most := _memory_limit()):
+            return EnvironmentProblem(
+                f"reading {what} ended with {how} under a limit of {most >> 20} MiB of memory",
+                f"Raise the limit (ulimit -v), or read fewer launches with --kernel. {LESS}",
+            )
+        hint = "NVIDIA's report module crashed on it. The file is damaged, or of an unknown kind"
         return InputProblem(f"reading {what} ended with {how}", hint)
 
     def close(self) -> None:
@@ -273,9 +299,11 @@ class WorkerPool:
 
 class _Forked:
     """A fork with the interface of subprocess.Popen that the pool uses. It does `call` with each
-    task, or else the function that the task names."""
+    task, or else the function that the task names; if `fresh` in a fork of its own."""
 
-    def __init__(self, prepare: _Prepare = None, call: _Call = None) -> None:
+    def __init__(
+        self, prepare: _Prepare = None, call: _Call = None, *, fresh: bool = False
+    ) -> None:
         requests, ours = os.pipe()
         theirs, answers = os.pipe()
         sys.stdout.flush()
@@ -284,7 +312,7 @@ class _Forked:
         parent = os.getpid()
         self.pid = os.fork()
         if not self.pid:
-            _be_worker(requests, answers, prepare, call, parent)
+            _be_worker(requests, answers, prepare, call, parent, fresh)
         os.close(requests)
         os.close(answers)
         self.stdin, self.stdout = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb")
@@ -340,7 +368,7 @@ def _answer(worker: _Worker) -> tuple[Any, ToolkitError | str | None]:
 
 
 def _be_worker(
-    requests: int, answers: int, prepare: _Prepare, call: _Call, parent: int
+    requests: int, answers: int, prepare: _Prepare, call: _Call, parent: int, fresh: bool
 ) -> NoReturn:
     """Child loop: close inherited files, serve, `_exit`."""
     try:
@@ -359,32 +387,62 @@ def _be_worker(
             with contextlib.suppress(Exception):
                 prepare()
         os.write(answers, b"\n")
-        _serve_tasks(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"), call)
+        _serve_tasks(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"), call, fresh)
     finally:
         os._exit(0)
 
 
-def serve(parent: int) -> None:
+def serve(parent: int, fresh: bool = False) -> None:
     """A worker's loop; ends with its input or its parent."""
     _die_with(parent)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # Keep prints of native code out of the answers.
-    _serve_tasks(sys.stdin.buffer, answers)
+    _serve_tasks(sys.stdin.buffer, answers, fresh=fresh)
 
 
-def _serve_tasks(requests: IO[bytes], answers: IO[bytes], call: _Call = None) -> None:
+def _serve_tasks(
+    requests: IO[bytes], answers: IO[bytes], call: _Call = None, fresh: bool = False
+) -> None:
     while True:
         try:
             function, task = pickle.load(requests)
         except EOFError:
             return
-        answer: tuple[Any, ToolkitError | str | None]
+        if fresh and hasattr(os, "fork") and _threads() == 1:
+            _in_a_fork(partial(_work, answers, call, function, task))
+        else:
+            _work(answers, call, function, task)
+        del task  # not kept while waiting: it may be hundreds of megabytes
+
+
+def _work(answers: IO[bytes], call: _Call, function: str, task: tuple[Any, ...]) -> None:
+    answer: tuple[Any, ToolkitError | str | None]
+    try:
+        module, _, name = function.partition(":")
+        work = call or getattr(importlib.import_module(module), name)
+        answer = (work(*task), None)
+    except Exception as error:
+        answer = (None, for_user(error) or f"{type(error).__name__}: {error}")
+    pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
+    answers.flush()
+
+
+def _in_a_fork(work: Callable[[], object]) -> None:
+    """Do it in a fork of this process, and end as the fork did where that was no good end."""
+    gc.freeze()
+    parent = os.getpid()
+    if not (child := os.fork()):
+        code = 1
         try:
-            module, _, name = function.partition(":")
-            work = call or getattr(importlib.import_module(module), name)
-            answer = (work(*task), None)
-        except Exception as error:
-            answer = (None, for_user(error) or f"{type(error).__name__}: {error}")
-        pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
-        answers.flush()
-        del task, answer  # not kept while waiting: an answer may be hundreds of megabytes
+            _die_with(parent)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(parent, -code)
+    if code:
+        os._exit(code)

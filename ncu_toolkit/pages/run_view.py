@@ -4,6 +4,7 @@ achievements, and a page for each launch."""
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from ncu_toolkit.analysis import reported
@@ -137,7 +138,9 @@ def _program(book: Book) -> Card | None:
         return None
     whole = reported.of_launches(
         [
-            ReportedLaunch(each.launch, each.device, each.duration_us, book.diagnosis(each))
+            ReportedLaunch(
+                each.launch, each.device, each.duration_us, partial(book.diagnosis, each)
+            )
             for each in book.strangers
         ]
     )

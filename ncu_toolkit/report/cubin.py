@@ -11,10 +11,12 @@ DWARF table (version 2 to 5) has units of a header and a program. These checks h
 of every real report there is (docs/integrity.md)."""
 
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ncu_toolkit.core import files
 from ncu_toolkit.report import messages
 from ncu_toolkit.report.framing import Framing, Malformed, read_varint
 from ncu_toolkit.report.messages import ELF_HEADER, ELF_MAGIC, Section, SourceMessage, elf_sections
@@ -248,6 +250,65 @@ def _shared(found: list[Section]) -> dict[bytes, int]:
     }
 
 
+_COMPRESSED: Final = 0x800
+_PACKED_HEADER: Final = struct.Struct("<IIQQ")
+_ZLIB, _ZSTD = 1, 2
+_OLD_NAME, _OLD_MAGIC = b".zdebug_", b"ZLIB"
+
+
+class PackedSection(NamedTuple):
+    """A compressed section of debug information: its header in the code, its place, what stands in
+    front of the compressed bytes, their format, and the content; None where it cannot be
+    unpacked."""
+
+    section: Section
+    head: bytes
+    format: int
+    content: bytes | None
+
+
+def packed(elf: bytes) -> Iterator[PackedSection]:
+    """The compressed sections of some machine code (System V ABI, "Section Compression"; GNU's older
+    `.zdebug_*`)."""
+    for section in elf_sections(elf) if elf.startswith(ELF_MAGIC) else ():
+        data = elf[section.start : section.start + section.size]
+        if section.in_file and section.flags & _COMPRESSED and len(data) >= _PACKED_HEADER.size:
+            kind, _, size, _ = _PACKED_HEADER.unpack_from(data)
+            head = data[: _PACKED_HEADER.size]
+        elif section.name.startswith(_OLD_NAME) and data.startswith(_OLD_MAGIC):
+            kind, head = _ZLIB, data[:12]
+            size = int.from_bytes(head[4:], "big")
+        else:
+            continue
+        yield PackedSection(section, head, kind, _unpacked(kind, data[len(head) :], size))
+
+
+def _unpacked(kind: int, data: bytes, size: int) -> bytes | None:
+    if size > files.limit():
+        return None
+    try:
+        if kind == _ZLIB:
+            content = zlib.decompressobj().decompress(data, size)
+        elif kind == _ZSTD:
+            content = files.zstd().ZstdDecompressor().decompress(data, size)
+        else:
+            return None
+    except (zlib.error, files.zstd().ZstdError, EOFError):
+        return None
+    return content if len(content) == size else None
+
+
+def repacked(found: PackedSection, content: bytes) -> bytes:
+    """The section's bytes with other content of the same length; without its content where that
+    takes more room than it had."""
+    pack = zlib.compress if found.format == _ZLIB else files.zstd().compress
+    for level in (6, 9) if found.format == _ZLIB else (3, 19):
+        made = found.head + bytes(pack(content, level))
+        if len(made) <= found.section.size:
+            return made
+    return b""
+
+
 TABLES: Final = (b".debug_line", b".nv_debug_line_sass")
 _VERSIONS: Final = range(2, 6)
 #: Farthest address and line that a program may reach: code of 256 MiB, and a file of 16 million lines.
@@ -255,6 +316,8 @@ _FARTHEST: Final = 1 << 28
 _LAST_LINE: Final = 1 << 24
 #: A table of more bytes gets its headers checked alone: a program takes a second for each 2 MB.
 _LONGEST: Final = 8 << 20
+#: Most bytes in front of the machine code in its message.
+_BEFORE_CODE: Final = 1 << 20
 
 
 class BrokenTable(NamedTuple):
@@ -270,27 +333,21 @@ def broken(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[BrokenTabl
     found = []
     sound: set[bytes] = set()
     for source in sources:
-        start = frame.data.find(source.code, source.offset)
         for section in source.sections:
             at, end = section.start, section.start + section.size
             table = source.code[at:end]
             if section.name not in TABLES or table in sound:
                 continue
             if why := "it runs past the end" if end > len(source.code) else _wrong(table):
+                room = len(source.code) + _BEFORE_CODE
+                inside = frame.data[source.offset : source.offset + room]
+                start = source.offset + inside.find(source.code)
                 found.append(
                     BrokenTable(start + at, start + section.header + messages.SIZE_AT, why)
                 )
             else:
                 sound.add(table)
     return tuple(found)
-
-
-def emptied(data: bytes, tables: Iterable[BrokenTable]) -> bytes:
-    """The report with some tables declared empty, as long as before: code without source lines."""
-    changed = bytearray(data)
-    for table in tables:
-        changed[table.size_at : table.size_at + 8] = bytes(8)
-    return bytes(changed)
 
 
 def _wrong(table: bytes) -> str:

@@ -7,9 +7,9 @@ loads most damaged files as fewer launches, so lengths and counts are compared w
 here. Learnt from real files of ncu 2020.3 to 2025.3. A file that does not fit is reported with the
 offset at which it stops making sense."""
 
+import os
 import re
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +53,48 @@ _BYTES_PER_MESSAGE = 256
 _FEW_MESSAGES = 1000
 Place = tuple[int, int]
 """Offset and length of a message in the file."""
+#: Plain files of more bytes stay on the disk: a report may be larger than memory.
+_IN_MEMORY = 32 << 20
+#: Bytes that are read from such a file at once.
+_WINDOW = 1 << 20
+
+
+class Stored:
+    """The bytes of a large file, read as they are asked for. Raises InputProblem where they are
+    gone."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path, self._size = path, size
+        self._window = (0, b"")
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, place: slice) -> bytes:
+        start, end, _ = place.indices(self._size)
+        if end - start > _WINDOW:
+            return self._read(start, end)
+        at, window = self._window
+        if not at <= start <= end <= at + len(window):
+            at, window = start, self._read(start, min(start + _WINDOW, self._size))
+            self._window = at, window
+        return window[start - at : end - at]
+
+    def _read(self, start: int, end: int) -> bytes:
+        try:
+            with self._path.open("rb", buffering=0) as stream:
+                stream.seek(start)
+                data = b"".join(iter(lambda: stream.read(max(0, end - stream.tell())), b""))
+        except OSError as error:
+            raise _unreadable(self._path, error) from None
+        if len(data) < end - start:
+            raise InputProblem(
+                f"'{self._path}' changed while it was read", "Run it again once the file is written"
+            )
+        return data
+
+
+Content = bytes | Stored
 
 
 @dataclass(frozen=True)
@@ -70,7 +112,7 @@ class FileBlock:
 class Framing:
     """The file's contents as declared. `problem` says where they do not fit the file's size."""
 
-    data: bytes = field(repr=False)
+    data: Content = field(repr=False)
     blocks: tuple[FileBlock, ...]
     problem: str = ""
     intact_bytes: int = 0
@@ -143,16 +185,16 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         yield number, value
 
 
-def _prefixed(data: bytes, at: int, end: int) -> tuple[int, int]:
+def _prefixed(data: Content, at: int, end: int) -> tuple[int, int]:
     if at + 4 > end:
         raise Malformed("a length prefix is cut off")
-    (length,) = struct.unpack_from("<I", data, at)
+    length = int.from_bytes(data[at : at + 4], "little")
     if at + 4 + length > end:
         raise Malformed(f"a message of {length} bytes runs past the end")
-    return at + 4, int(length)
+    return at + 4, length
 
 
-def parse(data: bytes) -> Framing:
+def parse(data: Content) -> Framing:
     """Parse the framing of a report. A damaged file gets `problem` and the blocks before it."""
     blocks: list[FileBlock] = []
     at, declared = 4, 0
@@ -195,6 +237,46 @@ def parse(data: bytes) -> Framing:
     return Framing(data, tuple(blocks), problem, at)
 
 
+def block(
+    header: bytes,
+    sources: Sequence[bytes],
+    graphs: Sequence[bytes],
+    results: Sequence[tuple[int, bytes]],
+) -> bytes:
+    """A block of such a header with these messages alone; results with their kind, the field of the
+    header that counts it."""
+    parts = [*sources, *graphs, *(each for _, each in results)]
+    payload = b"".join(len(each).to_bytes(4, "little") + each for each in parts)
+    counts = {_SOURCES: len(sources), _GRAPHS: len(graphs), _PAYLOAD: len(payload)}
+    counts |= {kind: sum(kind == of for of, _ in results) for kind in _RESULTS}
+    for number, count in counts.items():
+        header = replaced(header, number, count)
+    return len(header).to_bytes(4, "little") + header + payload
+
+
+def replaced(message: bytes, wanted: int, new: int | bytes) -> bytes:
+    """A message with another value of a field. Raises Malformed."""
+    parts, at = [], 0
+    while at < len(message):
+        number, _, after = one_field(message, at, len(message))
+        if number != wanted:
+            parts.append(message[at:after])
+        elif isinstance(new, int):
+            parts.append(_varint(number << 3) + _varint(new))
+        else:
+            parts.append(_varint(number << 3 | 2) + _varint(len(new)) + new)
+        at = after
+    return b"".join(parts)
+
+
+def _varint(value: int) -> bytes:
+    made = bytearray()
+    while value > 0x7F:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*made, value])
+
+
 def read_bytes(path: Path) -> bytes:
     """The report's bytes; xz and zstd are unpacked, whatever the file's name.
 
@@ -205,10 +287,27 @@ def read_bytes(path: Path) -> bytes:
     try:
         return files.read_bytes(path, check=lambda head: _refuse_foreign(path, head))
     except OSError as error:
-        what, remedy = _UNREADABLE.get(
-            type(error), (f"'{{}}' cannot be read: {error.strerror}", "")
-        )
-        raise InputProblem(what.format(path), remedy) from None
+        raise _unreadable(path, error) from None
+
+
+def content(path: Path) -> Content:
+    """As `read_bytes`; of a large file that is not packed, a `Stored`, which may have eight times
+    as many bytes."""
+    try:
+        with files.opened(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            large = size > _IN_MEMORY and stream.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if not large:
+        return read_bytes(path)
+    files.refuse_larger(path, size, stored=True)
+    return Stored(path, size)
+
+
+def _unreadable(path: Path, error: OSError) -> InputProblem:
+    what, remedy = _UNREADABLE.get(type(error), (f"'{{}}' cannot be read: {error.strerror}", ""))
+    return InputProblem(what.format(path), remedy)
 
 
 def _refuse_foreign(path: Path, data: bytes) -> None:

@@ -189,7 +189,7 @@ class Inspection:
     """By launch in file order, whose counters it has in place of its own."""
 
 
-def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "") -> Inspection:
+def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "") -> Inspection:
     """Inspect the blocks of a report.
 
     Args:
@@ -199,7 +199,8 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
     """
     newer = version[:1].isdigit() and tuple(map(int, version.split(".")[:2])) > KNOWN
     damage: list[str] = []
-    present: dict[int, Cubin | None] = {}
+    modules = messages.Modules(sources)
+    read = lru_cache(maxsize=None)(cubin.read)
     named: set[int] = set()
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
     copies: dict[int, str] = {}
@@ -210,13 +211,11 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
         order = None if messages.merged(frame) else _Order()
     except Malformed as error:
         return Inspection("" if newer else f"in the header of a block: {error}")
-    for source in sources:
-        if source.problem:
-            damage.append(f"at offset {source.offset}, in the source of a kernel: {source.problem}")
-            continue
-        code = cubin.read(source.code) if source.code else None
-        same = present.get(source.identifier, code) == code
-        present[source.identifier] = code if same else None
+    damage += [
+        f"at offset {source.offset}, in the source of a kernel: {source.problem}"
+        for source in sources
+        if source.problem
+    ]
     for index, (block, offset, message) in enumerate(frame.results()):
         try:
             who, values = messages.scalars(message, names)
@@ -225,9 +224,11 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
             continue
         named.update(who.sources)
         figures = {name: value for name, value in values.items() if isinstance(value, float)}
+        of = messages.process(block)
+        code = modules.of(of, who.sources[0]) if len(who.sources) == 1 else ()
         checks = [
-            *_code(who, present),
-            *_kernel(who, present, figures),
+            *_code(who, modules.ids),
+            *_kernel(who, [read(each.code) for each in code if each.code], figures),
             *_geometry(who, figures),
             *_device(devices, values),
             *_rollups(figures),
@@ -235,16 +236,16 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
             *_products(figures),
         ]
         if order is not None:
-            checks += order.checks(index, messages.process(block), who)
+            checks += order.checks(index, of, who)
         if broken := contradictions(checks):
             found[index] = broken
         if counters := _counters(figures):
-            first, of = counted.setdefault(counters, (index, who))
-            if (of.mangled, of.grid, of.block) != (who.mangled, who.grid, who.block):
+            first, other = counted.setdefault(counters, (index, who))
+            if (other.mangled, other.grid, other.block) != (who.mangled, who.grid, who.block):
                 copies[index] = (
                     f"they are those of launch {first}, another kernel or grid, to the last digit"
                 )
-    unused = bool(named and present.keys() - named)
+    unused = bool(named and modules.ids - named)
     return Inspection(
         "" if newer else "; ".join(damage[:1]), _missing(frame, version, unused), found, copies
     )
@@ -295,12 +296,14 @@ def _code(who: messages.Identity, present: Collection[int]) -> Iterator[Check]:
 
 
 def _kernel(
-    who: messages.Identity, present: Mapping[int, Cubin | None], figures: Mapping[bytes, float]
+    who: messages.Identity, codes: Sequence[Cubin], figures: Mapping[bytes, float]
 ) -> Iterator[Check]:
-    """Check the launch against the headers of the code that it ran."""
-    code = present.get(who.sources[0]) if len(who.sources) == 1 else None
-    if code is None or not who.mangled:
+    """Check the launch against the headers of the code that it ran: of several, the one that has
+    the kernel, or whose headers do not fit together."""
+    fitting = [code for code in codes if code.problem or who.mangled in code.kernels] or codes[:1]
+    if not who.mangled or not fitting or (len(fitting) > 1 and not fitting[0].problem):
         return
+    code = fitting[0]
     problem = f"the headers of its machine code do not fit together: {code.problem}"
     yield Check("the code's headers fit together", (), problem if code.problem else "")
     if code.problem:

@@ -12,7 +12,7 @@ import itertools
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -24,6 +24,7 @@ ELF_MAGIC: Final = b"\x7fELF"
 ELF_HEADER: Final = struct.Struct("<IIQQQQIIQQ")
 """A section's header in the file: the offset of the name, then the fields of `Section`."""
 SIZE_AT: Final = 32
+SIZE_BYTES: Final = 8
 """Place of the section's size in its header."""
 _NO_BYTES: Final = 8  # the type of a section that takes no room in the file
 _TABLE_AT, _COUNTS_AT = 0x28, 0x3A
@@ -100,6 +101,8 @@ class SourceMessage:
 
     offset: int = field(default=0, compare=False)
     identifier: int = 0
+    process: int = 0
+    """The process whose module it is: two processes may use the same id."""
     code: bytes = field(default=b"", repr=False)
     """The machine code, even if it is no ELF file; empty where a recording blanked it."""
     functions: Mapping[bytes, int] = field(default_factory=dict)
@@ -131,13 +134,13 @@ class SourceMessage:
 def sources(frame: Framing) -> tuple[SourceMessage, ...]:
     """The sources in file order."""
     return tuple(
-        read_source(frame.data[offset : offset + length], offset)
+        read_source(frame.data[offset : offset + length], offset, process(block))
         for block in frame.blocks
         for offset, length in block.sources
     )
 
 
-def read_source(message: bytes, offset: int = 0) -> SourceMessage:
+def read_source(message: bytes, offset: int = 0, process: int = 0) -> SourceMessage:
     """A source message that stands at `offset`."""
     identifier, code, problem = 0, b"", ""
     functions: dict[bytes, int] = {}
@@ -160,7 +163,45 @@ def read_source(message: bytes, offset: int = 0) -> SourceMessage:
                         functions[name] = base
     except Malformed as error:
         problem = str(error)
-    return SourceMessage(offset, identifier, code, functions, files, problem)
+    return SourceMessage(offset, identifier, process, code, functions, files, problem)
+
+
+class Modules:
+    """The modules of a report by process and id.
+
+    ncu writes a module's code with the kernel that was launched first, and its other functions in
+    a message of the same id at the end of the file, without the code."""
+
+    def __init__(self, sources: Iterable[SourceMessage]) -> None:
+        parts: dict[tuple[int, int], list[SourceMessage]] = {}
+        for source in sources:
+            if not source.problem:
+                parts.setdefault((source.process, source.identifier), []).append(source)
+        self._of = {key: _joined(found) for key, found in parts.items()}
+        self.ids = {identifier for _, identifier in parts}
+
+    def of(self, process: int, identifier: int) -> tuple[SourceMessage, ...]:
+        """One module, or several where the code of an id differs; of all processes where this one
+        has none of that id."""
+        if (process, identifier) in self._of:
+            return self._of[process, identifier]
+        return tuple(
+            each for (_, id_), found in self._of.items() if id_ == identifier for each in found
+        )
+
+
+def _joined(parts: Sequence[SourceMessage]) -> tuple[SourceMessage, ...]:
+    """The messages of an id as one, or as they are where their contents differ."""
+    first = next((part for part in parts if part.code), parts[0])
+    functions: dict[bytes, int] = {}
+    files: dict[str, str] = {}
+    for part in parts:
+        moved = any(functions.get(name, at) != at for name, at in part.functions.items())
+        if moved or part.code not in (b"", first.code):
+            return tuple(parts)
+        functions |= part.functions
+        files = {**part.files, **files}
+    return (replace(first, functions=functions, files=files),)
 
 
 @dataclass(frozen=True)
@@ -183,45 +224,31 @@ class Code:
 UNKNOWN: Final = Code()
 
 
-def codes(frame: Framing, sources: Iterable[SourceMessage]) -> tuple[Code, ...]:
-    """The code of each launch in file order; unknown with several sources, or two under one id."""
-    known: dict[int, SourceMessage | None] = {}
-    # Of machine code alone: another source of that id without any changes nothing.
-    holding: dict[int, SourceMessage | None] = {}
-    for source in sources:
-        if not source.problem:
-            at = source.identifier
-            known[at] = source if known.get(at, source) == source else None
-            if source.digest:
-                held = holding.get(at, source)
-                holding[at] = source if held and held.digest == source.digest else None
+def codes(frame: Framing, modules: Modules) -> tuple[Code, ...]:
+    """The code of each launch in file order; unknown with several sources, or where the code of one
+    id differs."""
     made: dict[tuple[object, ...], Code] = {}
     found = []
-    for _, _, message in frame.results():
+    for block, _, message in frame.results():
         try:
-            who = identity(message)
+            who, of = identity(message), process(block)
         except Malformed:
             found.append(UNKNOWN)
             continue
-        key = (who.mangled, *who.sources)
+        key = (who.mangled, of, *who.sources)
         if key not in made:
-            made[key] = _code(
-                who.mangled,
-                [known.get(source) for source in who.sources],
-                [holding.get(source) for source in who.sources],
-            )
+            made[key] = _code(who.mangled, [modules.of(of, source) for source in who.sources])
         found.append(made[key])
     return tuple(found)
 
 
-def _code(
-    mangled: bytes, sources: Sequence[SourceMessage | None], holding: Sequence[SourceMessage | None]
-) -> Code:
-    texts = [text for source in holding if source and (text := source.text(mangled))]
+def _code(mangled: bytes, sources: Sequence[tuple[SourceMessage, ...]]) -> Code:
+    parts = list(itertools.chain(*sources))
+    texts = [text for part in parts if (text := part.text(mangled))]
     text = texts[0] if len(texts) == 1 else b""
-    source = sources[0] if len(sources) == 1 else None
-    if source is None:
+    if len(sources) != 1 or len(parts) != 1:
         return Code(text=text)
+    (source,) = parts
     digest = hashlib.sha256(source.digest + mangled).digest()
     base = source.functions.get(mangled)
     return Code(digest, base, bool(source.digest), source.files, text)
@@ -425,6 +452,8 @@ def _identity(parts: Iterable[tuple[int, int | bytes]]) -> Identity:
     )
 
 
+#: The kind of a kernel's launch.
+_KERNEL: Final = 2
 #: Fields of a launch's stacks, native and Python's, by the field of the header that counts its kind.
 _STACKS: Final = {2: (28, 32), 7: (14, 17), 8: (16, 22), 9: (16, 19)}
 _STACK_FRAME: Final = 1
@@ -437,6 +466,18 @@ def kinds(header: bytes) -> Iterator[int]:
     counts = {number: value for number, value in fields(header) if isinstance(value, int)}
     for kind in _STACKS:
         yield from itertools.repeat(kind, counts.get(kind, 0))
+
+
+def of_report(header: bytes) -> bool:
+    """Whether a block's header holds what other blocks need: of the session, or names of metrics."""
+    return any(value and n in (_HEADER_SESSION, _HEADER_STRINGS) for n, value in fields(header))
+
+
+def modules_of(kind: int, result: bytes) -> tuple[int, ...] | None:
+    """The ids of the modules that a result of some kind needs; None where it may need any."""
+    with contextlib.suppress(Malformed):
+        return identity(result).sources if kind == _KERNEL else None
+    return None
 
 
 def stacks(frame: Framing) -> dict[int, tuple[Frame, ...]]:

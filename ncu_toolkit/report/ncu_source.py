@@ -16,7 +16,9 @@ from itertools import compress, repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ncu_toolkit.core.cache import replace_file
+from ncu_toolkit.core import files
+from ncu_toolkit.core.cache import seal, unsealed
+from ncu_toolkit.core.errors import InputProblem
 from ncu_toolkit.metrics import registry
 from ncu_toolkit.model import Instruction, InstructionMix
 from ncu_toolkit.report import integrity
@@ -43,7 +45,7 @@ _REACH: Final = 1 << 28
 _MARK: Final = "\x01"
 _DISTANCE: Final = re.compile(f"{_MARK}(-?[0-9]+){_MARK}")
 #: Format of a cached file; change it with the content.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 #: Largest cache of texts in bytes; 25 launches take about 2 MB.
 KEPT_BYTES: Final = 64 << 20
 
@@ -97,9 +99,9 @@ class CodeTexts:
 
     def sources(self, action: Any, place: int) -> Mapping[str, str]:
         """Source text by file name as embedded in the report."""
-        files = self.of(place).files
-        if files is not None:
-            return files
+        known = self.of(place).files
+        if known is not None:
+            return known
         return {str(name): str(text) for name, text in action.source_files().items() if text}
 
     def _known(self, code: Code) -> dict[int, Line]:
@@ -115,8 +117,8 @@ class CodeTexts:
 
     def complete(self) -> bool:
         """Whether the lines of every launch's code came from the cache."""
-        files = filter(None, map(self._file, self.codes.values()))
-        return all(path.is_file() for path in files)
+        paths = filter(None, map(self._file, self.codes.values()))
+        return all(path.is_file() for path in paths)
 
     def keep(self, code: Code) -> None:
         """Cache the lines of code without contradictions, where the folder can be written."""
@@ -129,7 +131,7 @@ class CodeTexts:
             with contextlib.suppress(OSError):
                 # Only the user may read the cached code.
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                replace_file(path, json.dumps({"format": _FORMAT, "lines": lines}).encode())
+                seal(path, json.dumps({"format": _FORMAT, "lines": lines}).encode())
                 self.written += 1
 
 
@@ -153,15 +155,16 @@ def _placed(cached: str, base: int) -> str:
 
 def _read_lines(path: Path | None) -> dict[int, Line]:
     """Cached lines by address; empty where the file is missing or damaged."""
+    content = unsealed(path) if path is not None else None
     try:
-        cached = json.loads(path.read_bytes()) if path is not None else {}
+        cached = files.parse_json(content or b"{}", path)
         if cached.get("format") != _FORMAT:
             return {}
         return {
             int(place): (str(text), str(file), int(line))
             for place, text, file, line in cached["lines"]
         }
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (InputProblem, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return {}
 
 

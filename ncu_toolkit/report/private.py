@@ -3,6 +3,7 @@ each replaced by as many neutral bytes.
 
 A pattern is a guess: fields that can only hold something private go as a whole (scrub.py)."""
 
+import contextlib
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +18,12 @@ COMMON: Final = frozenset(
 LOOPBACK: Final = ("127.0.0.1", "::1", "0.0.0.0")
 
 _SEPARATOR: Final = r"(?:[/\\]+|%2[Ff]|%5[Cc])"
-#: One word of a folder's name: any letter of any script; brackets only in pairs.
-_WORD: Final = r"(?:[^\s/\\:*?\"'`<>|,;(){}\[\]=\x00-\x1f\x7f]|\([^()\s/\\]*\))+"
+#: One word of a folder's name: any letter of any script; brackets only in pairs, and what separates
+#: paths only where the same path goes on (`/data/user=x/y`, `/data/[x]/y`, `/data/it's/y`).
+_WORD: Final = (
+    r"(?:[^\s/\\:*?\"'`<>|,;(){}\[\]=\x00-\x1f\x7f]|\([^()\s/\\]*\)"
+    r"|(?:[,=\[]|\](?=[\w./\\-])|[\"'](?=\w))(?=[\w.,='\"\[\]%+-]{0,100}[/\\]))+"
+)
 #: A folder's name may hold spaces before a separator; a word with a dash in front is an option.
 _FOLDER: Final = rf"{_WORD}(?:[ ](?![-/\\]){_WORD}){{0,5}}{_SEPARATOR}"
 _LAST: Final = rf"(?:{_WORD}(?:[ ](?![-/\\]){_WORD}){{0,3}}?\.\w{{1,5}}\b|{_WORD})?"
@@ -31,7 +36,7 @@ _PATHS: Final = re.compile(
     | (?<=')(?:--?[A-Za-z]\w*)?(?:/(?![\s*])|~|[A-Za-z]:[\\/]|\\\\)[^'\n\0]+(?=')
     | {_BEFORE} (?P<posix> (?<!:)// {_FOLDER} (?:{_FOLDER})* {_LAST}  # //host/share
         | (?:(?<=file:)/{{0,2}})? \\?/ (?:{_FOLDER})+ {_LAST} )
-    | {_BEFORE} (?P<drive> [A-Za-z](?::|%3[Aa]){_SEPARATOR} (?:{_FOLDER})* {_LAST}
+    | {_BEFORE} (?P<drive> (?:[\\/]{{2,4}}[?.][\\/]{{1,2}})?[A-Za-z](?::|%3[Aa]){_SEPARATOR} (?:{_FOLDER})* {_LAST}
         | \\\\[^\s\\]+ {_SEPARATOR} (?:{_FOLDER})* {_LAST}
         | (?:~[\w.-]*|\$\{{?[A-Za-z_]\w*\}}?|%[A-Za-z_]\w*%)[/\\] (?:{_FOLDER})* {_LAST} )
     """,
@@ -58,7 +63,7 @@ _USER: Final = re.compile(
     r"(?:/(?:home|users|Users)/|[A-Za-z]:[\\/]+Users[\\/]+)([^/\\:\"'\0\n]+)(?=[/\\])"
 )
 _IPV4: Final = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)")
-_IPV6: Final = re.compile(r"(?<![\w:.])[0-9a-fA-F:]{4,39}(?:%\w+)?(?![\w:])")
+_IPV6: Final = re.compile(r"(?<![\w:.])[\w:]{4,80}(?:%\w+)?(?!\w)")
 _MAC: Final = re.compile(
     r"(?<![\w:-])(?:[0-9A-Fa-f]{2}([:-]))(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![\w:-])"
     r"|(?<![\w.])(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}(?![\w.])"
@@ -66,8 +71,30 @@ _MAC: Final = re.compile(
 _UUID: Final = re.compile(
     r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])"
 )
+_ONE_COLON: Final = re.compile(r"(?<!:):(?!:)")
 #: A host that is called after its address, as in EC2.
 _HOST_BY_ADDRESS: Final = re.compile(r"(?<![\w-])ip(?:-\d{1,3}){4}(?![\w-])")
+#: Hosts by their domain, in code only by those of the world; then those of Kubernetes (its names of
+#: pods have no vowels: apimachinery's rand.SafeEncodeString), lists of nodes as Slurm writes them, and
+#: what variables of these and of torchrun hold.
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_DOMAIN: Final = re.compile(
+    rf"(?<![\w.@-])(?:{_LABEL}\.){{2,}}(?:com|org|net|edu|gov|mil)(?![\w-]|\.\w)"
+)
+_PUBLIC: Final = re.compile(
+    r"(?i)(?:^|\.)(?:nvidia|github|githubusercontent|google|microsoft|stackoverflow|wikipedia|apache|gnu|llvm|python|pytorch|tensorflow"
+    r"|boost|opensource|khronos|ietf|w3|arxiv|acm|ieee|readthedocs|mozilla|unicode|kernel|creativecommons|cplusplus|cppreference)\.(?:com|org|net)$"
+)
+_IN_HOUSE: Final = re.compile(
+    rf"(?<![\w.@-])(?:{_LABEL}\.)+(?:local|localdomain|internal|intranet|lan|corp|svc|pod|example)(?![\w-]|\.\w)"
+    rf"|(?<![\w.@-])(?:{_LABEL}\.){{2,}}(?:io|ai|cloud|de|uk|fr|jp|cn|kr|in|it|es|nl|ch|at|se|no|fi|dk|pl|cz|ru|br|au|ca|us|eu|ie|il|tw|sg|hk)(?![\w-]|\.\w)"
+    r"|(?<![\w.-])[a-z0-9](?:[a-z0-9-]*[a-z0-9])?-[bcdfghjklmnpqrstvwxz2456789]{6,10}-[bcdfghjklmnpqrstvwxz2456789]{5}(?![\w-])"
+    r"|(?<![\w.-])[A-Za-z][A-Za-z0-9-]*[A-Za-z0-9]\[\d+(?:[-,]\d+)+\](?:[\w-]+)?"
+)
+_HOST_GIVEN: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:SLURMD?_\w*(?:NODE|HOST|ADDR)\w*|(?:\w+_)?(?:HOSTNAME|NODE_?NAME|NODELIST|POD_(?:NAME|NAMESPACE))|MASTER_ADDR|KUBERNETES_\w*HOST)"
+    r"[\"']?\s?[=:]\s?[\"']?([^\s\"'`;&<>)}]+)"
+)
 #: Characters of every address except an e-mail's.
 _DIGITS: Final = re.compile(r"[0-9A-Fa-f][-.:][0-9A-Fa-f:]")
 _EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+(?:@|%40)[\w-]+(?:\.[\w-]+)*\.[^\W\d]{2,}")
@@ -106,14 +133,34 @@ _TOKENS: Final = tuple(
         ("earer asic", r"(?i:authorization\W{1,4}basic|bearer)\s+(?=[A-Za-z._~+/=-]*\d)([\w.~+/=-]{12,})"),
     )
 )  # fmt: skip
-#: The value of a credential's name (`API_KEY=…`, `"password": "…"`, `?sig=…`), unless it is code.
-_GIVEN: Final = re.compile(
-    r"(?i)(?:passw(?:or)?d|passphrase|(?:client|shared|app|aws)[_-]?secret|secret[_-]?(?:access[_-]?)?key|api[_-]?key|access[_-]?key"
+#: Names of credentials; the first may be a part of a longer name.
+_SECRET: Final = (
+    r"(?:passw(?:or)?d|passphrase|(?:client|shared|app|aws)[_-]?secret|secret[_-]?(?:access[_-]?)?key|api[_-]?key|access[_-]?key"
     r"|(?:api|auth|access|refresh|bearer|session)[_-]?token|private[_-]?key|account[_-]?key|x-amz-\w{1,20}|(?<=[?&])sig)"
-    r"(?:[\w-]{0,20}[\"']?\s?[=:]\s?|\s)[\"']?(?=[^\s\"']*[\d+/=!])(" + _VALUE + r"{6,})"
-)  # fmt: skip
+)
+_SHORT_SECRET: Final = (
+    r"(?i:token|secret|pwd|passw(?:or)?d|passphrase|credentials?|(?:api|access|secret)[_-]?key)"
+)
+#: A longer name of one; tokens of a model's text are none.
+_LONG_SECRET: Final = r"(?:[A-Za-z]\w*?[_-])??" + "".join(
+    f"(?<!(?i:{word})[_-])" for word in ["max", "min", "num", "per", "pad", "eos", "bos", "unk", "mask", "sep", "cls", "special", "stop", "new"]
+) + _SHORT_SECRET  # fmt: skip
+#: The value that a credential's name is given (`API_KEY=…`, `"password": "…"`, `?sig=…`), unless it is
+#: code: with a digit or a sign in it, or of an option or a variable of the environment, or in quotes;
+#: and any in a text that is not code.
+_GIVEN: Final = re.compile(
+    rf"(?i){_SECRET}(?:[\w-]{{0,20}}[\"']?\s?[=:]\s?|\s)[\"']?(?=[^\s\"']*[\d+/=!])({_VALUE}{{6,}})"
+)
+_GIVEN_EXACTLY: Final = re.compile(
+    rf"(?<![A-Za-z0-9-]){_LONG_SECRET}[\"']?\s?[=:]\s?(?:\"([^\"\n]{{3,}})\"|'([^'\n]{{3,}})')"
+    rf"|(?<![\w-])--?{_LONG_SECRET}(?:=|:\s?|\s+)[\"']?(?![-\"'])({_VALUE}+)"
+    rf"|(?<![A-Za-z0-9])(?=[A-Z0-9_]+[=:]){_LONG_SECRET}(?:_[A-Z0-9]+)?(?:=|:\s?)(?!=)[\"']?({_VALUE}{{3,}})"
+)
+_GIVEN_IN_TEXT: Final = re.compile(
+    rf"(?<![A-Za-z0-9-]){_LONG_SECRET}[\"']?\s?(?:=(?!=)|:(?!:))\s?[\"']?(?!\w*\()({_VALUE}{{3,}})"
+)
 _GIVEN_HINTS: Final = (
-    "passw", "passphrase", "secret", "api_key", "api-key", "apikey", "access", "token", "private", "account", "x-amz", "sig=",
+    "pass", "pwd", "secret", "api_key", "api-key", "apikey", "access", "token", "private", "account", "x-amz", "sig=", "credential",
 )  # fmt: skip
 #: A private key in PEM, to its end or that of the text (RFC 7468).
 _KEY_BLOCK: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL)  # fmt: skip
@@ -230,10 +277,11 @@ class Rules:
     def _lines(self, text: str, one: bool = True) -> str:
         """Most lines hold nothing private, and only credentials span lines. `one`: a path may have
         one component."""
-        lines = (
-            _credentials(text).splitlines(keepends=True) if "\n" in text else [_credentials(text)]
+        plain = _credentials(text, code=not one)
+        lines = plain.splitlines(keepends=True) if "\n" in plain else [plain]
+        return "".join(
+            _hosts(_addresses(self._without_paths(line, one=one)), code=not one) for line in lines
         )
-        return "".join(_addresses(self._without_paths(line, one=one)) for line in lines)
 
     def _named(self, text: str) -> str:
         return self.names_only(_replaced(self._files, _replaced(self._words, text), self.base))
@@ -289,7 +337,7 @@ def _replaced(
     return text if pattern is None else pattern.sub(lambda found: change(found.group()), text)
 
 
-def _credentials(text: str) -> str:
+def _credentials(text: str, *, code: bool) -> str:
     """The text without tokens, keys and addresses of storage; its lines stay."""
     if "PRIVATE KEY" in text:
         text = _KEY_BLOCK.sub(lambda found: _masked(found.group(), "\r\n"), text)
@@ -298,7 +346,8 @@ def _credentials(text: str) -> str:
             text = pattern.sub(_group_masked, text)
     lower = text.lower()
     if any(hint in lower for hint in _GIVEN_HINTS):
-        text = _GIVEN.sub(_group_masked, text)
+        for given in (_GIVEN, _GIVEN_EXACTLY, *([] if code else [_GIVEN_IN_TEXT])):
+            text = given.sub(_group_masked, text)
     return text
 
 
@@ -306,9 +355,28 @@ def _group_masked(found: re.Match[str]) -> str:
     """What was found with its group neutral, or all of it where there is no group."""
     if not found.re.groups:
         return neutral(found.group())
-    start, end = (place - found.start() for place in found.span(1))
+    start, end = (place - found.start() for place in found.span(found.lastindex or 0))
     whole = found.group()
     return whole[:start] + neutral(whole[start:end]) + whole[end:]
+
+
+def _hosts(text: str, *, code: bool) -> str:
+    """The text without names of hosts that are known by their form."""
+    text = _HOST_GIVEN.sub(_group_masked, text)
+    if "." in text:
+        text = _DOMAIN.sub(
+            lambda found: found[0] if _PUBLIC.search(found[0]) else neutral(found[0]), text
+        )
+    if code or not ("." in text or "-" in text or "[" in text):
+        return text
+    return _IN_HOUSE.sub(
+        lambda found: found[0] if _member(found[0]) else _masked(found[0], "-.,[]"), text
+    )
+
+
+def _member(host: str) -> bool:
+    """Whether it may be a member of a structure: two words of letters alone (`a.local`)."""
+    return host.count(".") == 1 and not re.search(r"[\d-]", host)
 
 
 def _addresses(text: str) -> str:
@@ -319,22 +387,26 @@ def _addresses(text: str) -> str:
         return text
     for pattern in (_MAC, _UUID, _HOST_BY_ADDRESS):
         text = _replaced(pattern, text)
-    for pattern in (_IPV4, _IPV6):
-        text = pattern.sub(
-            lambda found: neutral(found.group()) if _is_address(found) else found.group(), text
-        )
-    return text
+    text = _IPV4.sub(lambda found: neutral(found[0]) if _is_ipv4(found) else found[0], text)
+    return _IPV6.sub(lambda found: _without_ipv6(found[0]), text) if ":" in text else text
 
 
-def _is_address(found: re.Match[str]) -> bool:
+def _is_ipv4(found: re.Match[str]) -> bool:
     """Versions look like addresses: ncu's own is followed by ' (build', others are above 255."""
-    text = found.group()
+    text = found[0]
     if text in LOOPBACK or found.string.startswith(" (build", found.end()):
         return False
-    try:
-        address = ipaddress.ip_address(text.split("%")[0])
-    except ValueError:
-        return False
-    return address.version == 4 or (
-        text.count(":") >= 2 and any(character in "0123456789" for character in text)
-    )
+    return all(int(part) <= 255 for part in text.split("."))
+
+
+def _without_ipv6(text: str) -> str:
+    """Without an address, in front of which a label may stand (`inet6:`), and a colon behind it. One
+    of letters alone may be C++ (`a::b`)."""
+    for start in (0, *(found.end() for found in _ONE_COLON.finditer(text))):
+        address = text[start:].removesuffix(":")
+        with contextlib.suppress(ValueError):
+            ipaddress.IPv6Address(address.split("%")[0])
+            if address in LOOPBACK or not any(char.isdigit() for char in address):
+                return text
+            return text[:start] + neutral(address) + text[start + len(address) :]
+    return text

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -128,6 +128,8 @@ def _short(text: str) -> str:
 #: Time limit for a report that a worker reads: ten thousand launches take minutes.
 TIMEOUT: Final = 3600.0
 _AGAIN: Final = "Copy or record it again"
+_CHUNK: Final = 1 << 20
+_LONGEST_VERSION: Final = 64
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 
 
@@ -224,30 +226,39 @@ class ReportPart:
     """The code that each launch ran; None where instructions are not wanted."""
     stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
     """The calls on the host that led to each launch, which the report module does not tell."""
-    processes: Sequence[int] = ()
+    processes: Mapping[int, int] = field(default_factory=dict)
     """The process of each launch, in a report of several."""
     span: Sequence[int] | None = None
-    """The launches to read; all of them where None."""
+    """The launches that the file holds (`ReportFile.write_part`), in the order in which they are to
+    be read; all of them where None."""
 
     def of(self, span: Sequence[int]) -> Self:
         """Some of its launches."""
-        codes = {place: self.codes[place] for place in span} if self.codes is not None else None
-        return replace(self, span=span, codes=codes)
+
+        def some(found: Mapping[int, Any]) -> dict[int, Any]:
+            return {place: found[place] for place in span if place in found}
+
+        codes = None if self.codes is None else some(self.codes)
+        wrong, stacks = some(self.contradictions), some(self.stacks)
+        processes = some(self.processes)
+        return replace(
+            self, span=span, codes=codes, contradictions=wrong, stacks=stacks, processes=processes
+        )
 
     def placed(self, place: int, launch: Launch) -> Launch:
         """The launch with its stack and process."""
-        process = self.processes[place] if place < len(self.processes) else 0
-        return replace(launch, stack=self.stacks.get(place, ()), process=process)
+        stack, process = self.stacks.get(place, ()), self.processes.get(place, 0)
+        return replace(launch, stack=stack, process=process)
 
 
 class ReportFile:
     """A report's bytes, and what is known before the profiler's module reads it.
 
-    Raises InputProblem as `framing.read_bytes`."""
+    Raises InputProblem as `framing.content`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.frame = framing.parse(framing.read_bytes(path))
+        self.frame = framing.parse(framing.content(path))
 
     @cached_property
     def sources(self) -> tuple[messages.SourceMessage, ...]:
@@ -256,34 +267,85 @@ class ReportFile:
     @cached_property
     def codes(self) -> tuple[messages.Code, ...]:
         """The code of each launch in file order."""
-        return messages.codes(self.frame, self.sources)
+        return messages.codes(self.frame, messages.Modules(self.sources))
 
     @cached_property
     def _broken_tables(self) -> tuple[cubin.BrokenTable, ...]:
         return cubin.broken(self.frame, self.sources)
 
     def forget(self) -> None:
-        """Free the bytes: the module takes as much memory again."""
-        vars(self).clear()
+        """Free what the bytes were read for."""
+        for name in ("sources", "codes"):
+            vars(self).pop(name, None)
 
     def plain(self, scratch: Path) -> Path:
         """The report as the profiler's module can read it: unpacked, without a damaged end, with
         broken line tables emptied, under a UTF-8 name; the file itself where that changes
         nothing."""
         path, frame = self.path, self.frame
-        data = frame.data[: frame.intact_bytes] if frame.problem else frame.data
-        if self._broken_tables:
-            data = cubin.emptied(data, self._broken_tables)
+        size = frame.intact_bytes if frame.problem else len(frame.data)
         if (
             path.suffix == ".ncu-rep"
-            and data is frame.data
+            and not self._broken_tables
             and os.fsencode(path).decode("utf-8", "replace") == str(path)
-            and path.stat().st_size == len(data)  # else it is compressed, whatever its name
+            and path.stat().st_size == size  # else it is compressed, whatever its name
         ):
             return path
         readable = scratch / "report.ncu-rep"
-        readable.write_bytes(data)
+        with readable.open("wb") as sink:
+            for at in range(0, size, _CHUNK):
+                sink.write(frame.data[at : min(at + _CHUNK, size)])
+            for table in self._broken_tables:
+                sink.seek(table.size_at)
+                sink.write(bytes(messages.SIZE_BYTES))
         return readable
+
+    def write_part(self, path: Path, places: Collection[int]) -> None:
+        """Write a report of some launches alone, with the code that they ran. The module never
+        frees the memory of a launch that it has opened."""
+        wanted: dict[int, list[tuple[int, bytes]]] = {}
+        ids: set[int] | None = set()
+        for at, kind, place in map(self._results.__getitem__, sorted(places)):
+            message = self._message(place)
+            wanted.setdefault(at, []).append((kind, message))
+            of = messages.modules_of(kind, message)
+            ids = None if of is None or ids is None else ids.union(of)
+        with path.open("wb") as sink:
+            sink.write(self.frame.data[: self.frame.blocks[0].offset])
+            for at in sorted(self._shared | wanted.keys()):
+                block = self.frame.blocks[at]
+                sources = [
+                    message
+                    for message in map(self._message, block.sources)
+                    if ids is None or messages.read_source(message).identifier in ids
+                ]
+                graphs = [*map(self._message, block.graphs)]
+                sink.write(framing.block(block.header, sources, graphs, wanted.get(at, ())))
+
+    def _message(self, place: framing.Place) -> bytes:
+        """A message, without the broken line tables in it."""
+        start, end = place[0], sum(place)
+        data = self.frame.data[start:end]
+        for table in self._broken_tables:
+            if start <= table.size_at < end:
+                at = table.size_at - start
+                data = data[:at] + bytes(messages.SIZE_BYTES) + data[at + messages.SIZE_BYTES :]
+        return data
+
+    @cached_property
+    def _results(self) -> tuple[tuple[int, int, framing.Place], ...]:
+        """The block, the kind and the place of each launch."""
+        return tuple(
+            (at, kind, place)
+            for at, block in enumerate(self.frame.blocks)
+            for kind, place in zip(messages.kinds(block.header), block.results, strict=True)
+        )
+
+    @cached_property
+    def _shared(self) -> set[int]:
+        """The blocks that hold more than launches."""
+        found = enumerate(self.frame.blocks)
+        return {at for at, b in found if b.sources or b.graphs or messages.of_report(b.header)}
 
     def examined(
         self, *, allow_partial: bool = False, instructions: bool = True
@@ -326,7 +388,7 @@ class ReportFile:
             part = replace(part, codes=dict(enumerate(self.codes)))
         with contextlib.suppress(framing.Malformed):
             processes = [messages.process(block) for block, _, _ in frame.results()]
-            several = processes if len(set(processes)) > 1 else ()
+            several = dict(enumerate(processes)) if len(set(processes)) > 1 else {}
             part = replace(part, stacks=messages.stacks(frame), processes=several)
         return report, part
 
@@ -360,15 +422,15 @@ def visit_report(
         return counted(report, visit_part(readable, part, visit, wanted=wanted, values=values))
 
 
-def prepare(path: Path, codes: Sequence[messages.Code]) -> None:
-    """Warm up a process that will read launches of a plain report: a tenth of a second for the
-    first launch, and four more for the first instruction, where any has to be disassembled."""
+def prepare(path: Path, codes: Sequence[messages.Code], first: int) -> None:
+    """Warm up a process that will read launches: a tenth of a second for the first one, and four
+    more for the first instruction, where any has to be disassembled. The report holds the launch at
+    `first` alone."""
     ncu = ncu_action.module()
-    context = ncu.load_report(str(path))
-    index = next((at for at, code in enumerate(codes) if code.base is not None), None)
-    action = context.range_by_idx(0).action_by_idx(index or 0)
-    if index is not None and not CodeTexts(dict(enumerate(codes)), _texts_folder(ncu)).complete():
-        action.sass_by_pc(codes[index].base)
+    action = ncu.load_report(str(path)).range_by_idx(0).action_by_idx(0)
+    base = codes[first].base
+    if base and not CodeTexts(dict(enumerate(set(codes))), _texts_folder(ncu)).complete():
+        action.sass_by_pc(base)
 
 
 def visit_part(
@@ -379,31 +441,33 @@ def visit_part(
     wanted: Callable[[str], bool] | None = None,
     values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
 ) -> int:
-    """As `visit_report`, for some launches of a plain report, in the order of the part. Returns how
-    many launches it has.
-
-    Launches outside of the part are not opened: the module never frees the memory of one."""
+    """As `visit_report`, for a report that is read as it is, or a part of one. Returns how many
+    launches it has."""
     ncu = ncu_action.module()
     context = ncu.load_report(str(path))
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     there = [(at, action) for at, each in enumerate(ranges) for action in range(each.num_actions())]
+    places = range(len(there)) if part.span is None else part.span
     if len(ranges) > 1:
         # Launches are then grouped by range, not in the order in which they were written.
         copies = {
             place: {f"its counters are not its own, as {why}": ()}
             for place, why in part.copies.items()
         }
-        shared = _of_every_launch([*part.contradictions.values(), *copies.values()], len(there))
+        shared = _of_every_launch([*part.contradictions.values(), *copies.values()], places)
         codes = None if part.codes is None else dict[int, messages.Code]()
         part = ReportPart(part.file, part.ncu_version, shared, codes=codes, span=part.span)
+    inside = {place: at for at, place in enumerate(sorted(places))}
     texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder(ncu))
     with without_collector():
-        for place in range(len(there)) if part.span is None else part.span:
-            if place >= len(there):
+        for place in places:
+            if inside[place] >= len(there):
                 continue
-            range_index, action_index = there[place]
+            range_index, action_index = there[inside[place]]
             action = ranges[range_index].action_by_idx(action_index)
             if wanted is None or wanted(ncu_action.kernel_name(action)):
+                if part.span is not None:
+                    range_index, action_index = 0, place
                 origin = Origin(part.file, range_index, action_index, part.ncu_version)
                 wrong = part.contradictions.get(place, {})
                 read = ncu_action.profile_of(action, origin, texts, wrong)
@@ -438,10 +502,12 @@ def counted(report: LoadedReport, found: int) -> LoadedReport:
     )
 
 
-def ncu_version_in(data: bytes) -> str:
+def ncu_version_in(data: framing.Content) -> str:
     """The version of the ncu that wrote the report; empty where the report does not say."""
-    found = _VERSION.search(data)
-    return found.group(1).decode() if found else ""
+    for at in range(0, len(data), _CHUNK):
+        if found := _VERSION.search(data[at : at + _CHUNK + _LONGEST_VERSION]):
+            return found.group(1).decode()
+    return ""
 
 
 def _texts_folder(ncu: Any) -> Path | None:
@@ -454,7 +520,7 @@ def _texts_folder(ncu: Any) -> Path | None:
 
 
 def _of_every_launch(
-    contradictions: Iterable[Mapping[str, tuple[str, ...]]], launches: int
+    contradictions: Iterable[Mapping[str, tuple[str, ...]]], launches: Iterable[int]
 ) -> Mapping[int, Mapping[str, tuple[str, ...]]]:
     """Contradictions of one launch, given to all launches where it is not known which one it is."""
     shared = {
@@ -462,7 +528,7 @@ def _of_every_launch(
         for one in contradictions
         for sentence, names in one.items()
     }
-    return dict.fromkeys(range(launches), shared) if shared else {}
+    return dict.fromkeys(launches, shared) if shared else {}
 
 
 def partly(path: Path | str) -> str:

@@ -13,10 +13,11 @@ import socket
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
-from ncu_toolkit.report import framing, messages, private
+from ncu_toolkit.report import cubin, framing, messages, private
 from ncu_toolkit.report.framing import Framing, Malformed, one_field
 from ncu_toolkit.report.messages import Shape, Text
 from ncu_toolkit.report.private import Rules
@@ -115,7 +116,7 @@ def _spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
 
 def texts(frame: Framing) -> Iterator[Span]:
     """Where text stands in a report: whole fields, since lengths and tags may look like letters."""
-    data = frame.data
+    data = frame.data[:]
     if not data.startswith(framing.MAGIC):
         yield Span(0, len(data), Text.TEXT)
         return
@@ -183,16 +184,35 @@ def _binary(data: bytes, start: int, end: int) -> Iterator[Span]:
         yield from _strings(data, start, end, Text.TEXT)
     for section in inside:
         a = start + section.start
-        b, name = a + section.size, section.name
-        if name.startswith((b".text", b".nv.capmerc.text")):
-            continue
-        if name.endswith((b"debug_line", b"debug_line_sass")):
-            yield from _line_table(data, a, b)
-        else:
-            kept = name in (b".strtab", b".shstrtab")
-            yield from _strings(
-                data, a, b, Text.KEEP if kept else Text.TEXT, debug=b"debug" in name
-            )
+        yield from _section(data, a, a + section.size, section.name)
+
+
+def _section(data: bytes, start: int, end: int, name: bytes) -> Iterator[Span]:
+    if name.endswith((b"debug_line", b"debug_line_sass")):
+        yield from _line_table(data, start, end)
+    elif not name.startswith((b".text", b".nv.capmerc.text")):
+        kept = name in (b".strtab", b".shstrtab")
+        kind = Text.KEEP if kept else Text.TEXT
+        yield from _strings(data, start, end, kind, debug=b"debug" in name)
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """The content of a compressed section, with its texts; where its code is in the file."""
+
+    code: int
+    packed: cubin.PackedSection
+    content: bytes
+    spans: tuple[Span, ...]
+
+
+def _inner(frame: Framing) -> Iterator[_Inner]:
+    """The compressed sections of the machine code. One that cannot be unpacked has no content."""
+    for source in messages.sources(frame):
+        code = frame.data[:].find(source.code, source.offset) if source.code else 0
+        for found in cubin.packed(source.code):
+            content, name = found.content or b"", found.section.name
+            yield _Inner(code, found, content, tuple(_section(content, 0, len(content), name)))
 
 
 def _strings(
@@ -242,11 +262,12 @@ def _line_table(data: bytes, start: int, end: int) -> Iterator[Span]:
         at = after
 
 
-def _private(data: bytes, spans: Sequence[Span]) -> Private:
+def _private(found: Iterable[tuple[bytes, Sequence[Span]]]) -> Private:
+    """What the texts of several contents name."""
     hosts: set[str] = set()
     users: set[str] = set()
     folders: set[str] = set()
-    for span in spans:
+    for data, span in ((data, span) for data, spans in found for span in spans):
         if span.kind in (Text.KEEP, Text.LABEL, Text.WIDE, Text.WIDEST):
             continue
         text = span.of(data)
@@ -289,8 +310,10 @@ def scrub(
             output[start : start + size] = bytes(size)
             blanked += size
     snapshot = bytes(output)
-    spans = list(texts(replace(frame, data=snapshot)))
-    known = _private(snapshot, spans)
+    whole = replace(frame, data=snapshot)
+    spans = list(texts(whole))
+    inner = list(_inner(whole))
+    known = _private([(snapshot, spans), *((each.content, each.spans) for each in inner)])
     rules = _with_files(
         Rules(
             words=(*known.names, *words),
@@ -301,19 +324,36 @@ def scrub(
         ),
         [span.of(snapshot) for span in spans if span.kind is Text.FILE],
     )
-    cleaned: dict[tuple[Text, bytes], bytes] = {}
-    for span in spans:
-        text = snapshot[span.start : span.end]
-        key = span.kind, text
-        if key not in cleaned:
-            cleaned[key] = _cleaned(text, span.kind, rules)
-        if cleaned[key] != text:
-            output[span.start : span.end] = cleaned[key]
-            if span.kind is Text.CODE and source:
-                blanked += len(text)
-            else:
-                replaced += 1
+    clean = lru_cache(maxsize=None)(lambda text, kind: _cleaned(text, kind, rules))
+
+    def changed(data: bytes, into: bytearray, spans: Iterable[Span]) -> Iterator[Span]:
+        for span in spans:
+            text = data[span.start : span.end]
+            if (new := clean(text, span.kind)) != text:
+                into[span.start : span.end] = new
+                yield span
+
+    for span in changed(snapshot, output, spans):
+        if span.kind is Text.CODE and source:
+            blanked += span.end - span.start
+        else:
+            replaced += 1
+    for each in inner:
+        content = bytearray(each.content)
+        replaced += len(list(changed(each.content, content, each.spans)))
+        if content != each.content or each.packed.content is None:
+            _put(output, each, bytes(content))
     return Scrubbed(bytes(output), replaced, blanked)
+
+
+def _put(output: bytearray, inner: _Inner, content: bytes) -> None:
+    """Write another content of a compressed section, which may be shorter then."""
+    section = inner.packed.section
+    made = cubin.repacked(inner.packed, content) if inner.packed.content is not None else b""
+    start = inner.code + section.start
+    output[start : start + section.size] = made.ljust(section.size, b"\0")
+    size = inner.code + section.header + messages.SIZE_AT
+    output[size : size + messages.SIZE_BYTES] = struct.pack("<Q", len(made))
 
 
 def _with_files(rules: Rules, files: Iterable[str]) -> Rules:
@@ -392,16 +432,26 @@ def leftovers(
     the kind and the offset, not the string. Names and home folders are searched in every byte."""
     names = tuple(names)
     rules = Rules(names=names, paths=paths, bases=source)
+    frame = framing.parse(data)
+    inner = list(_inner(frame))
+    contents = [(data, list(texts(frame))), *((each.content, each.spans) for each in inner)]
     found = [
         f"text at offset {span.start}"
-        for span in texts(framing.parse(data))
-        if _cleaned(text := data[span.start : span.end], span.kind, rules) != text
+        for content, spans in contents
+        for span in spans
+        if _cleaned(text := content[span.start : span.end], span.kind, rules) != text
+    ]
+    found += [
+        f"a compressed section of code at offset {each.code}"
+        for each in inner
+        if each.packed.content is None
     ]
     homes = dict.fromkeys(("/home/", "/Users/", "/root/"), "home folder")
     for word, kind in (*homes.items(), *((name, "name") for name in names)):
-        at = data.find(word.encode())
-        if at >= 0 and replaceable(word):
-            found.append(f"{kind} at offset {at}")
+        for content, _ in contents:
+            at = content.find(word.encode())
+            if at >= 0 and replaceable(word):
+                found.append(f"{kind} at offset {at}")
     return found
 
 
@@ -411,13 +461,15 @@ def survivors(before: bytes, after: bytes, *, words: Iterable[str] = ()) -> list
 
     Every byte is searched, for UTF-8, UTF-16, percent-escapes and any case, except names of
     kernels, metrics and sections, labels and machine code."""
-    spans = list(texts(framing.parse(before)))
-    known = _private(before, spans)
+    frame = framing.parse(before)
+    spans = list(texts(frame))
+    known = _private([(before, spans), *((each.content, each.spans) for each in _inner(frame))])
     rest = bytearray(after)
     for span in spans:
         if span.kind in (Text.KEEP, Text.LABEL):
             rest[span.start : span.end] = bytes(span.end - span.start)
-    searched = bytes(rest).lower()
+    inside = (each.content for each in _inner(framing.parse(after)))
+    searched = b"\0".join((bytes(rest), *inside)).lower()
     found = []
     for what, secrets in (("name", (*known.names, *words)), ("folder", known.folders)):
         for secret in secrets:

@@ -32,7 +32,7 @@ def slim(data: bytes) -> bytes:
         made = [_source(data[at : at + length], launched) for at, length in block.sources]
         payload = [len(each).to_bytes(4, "little") + each for each in made]
         payload.append(data[rest:end])
-        header = _replaced(block.header, _PAYLOAD, sum(map(len, payload)))
+        header = framing.replaced(block.header, _PAYLOAD, sum(map(len, payload)))
         parts += [len(header).to_bytes(4, "little"), header, *payload]
     return b"".join(parts)
 
@@ -40,31 +40,8 @@ def slim(data: bytes) -> bytes:
 def _source(message: bytes, launched: Container[bytes]) -> bytes:
     for number, value in framing.fields(message):
         if number == messages.SOURCE_CODE and isinstance(value, bytes) and len(value) > _LARGE:
-            return _replaced(message, number, _module(value, launched))
+            return framing.replaced(message, number, _module(value, launched))
     return message
-
-
-def _replaced(message: bytes, wanted: int, new: int | bytes) -> bytes:
-    """A message with another value of a field."""
-    parts, at = [], 0
-    while at < len(message):
-        number, _, after = framing.one_field(message, at, len(message))
-        if number != wanted:
-            parts.append(message[at:after])
-        elif isinstance(new, int):
-            parts.append(_varint(number << 3) + _varint(new))
-        else:
-            parts.append(_varint(number << 3 | 2) + _varint(len(new)) + new)
-        at = after
-    return b"".join(parts)
-
-
-def _varint(value: int) -> bytes:
-    made = bytearray()
-    while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*made, value])
 
 
 def _module(elf: bytes, launched: Container[bytes]) -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ncu_toolkit.build.toolchain import Tool, find_tool
-from ncu_toolkit.core.cache import cache_folder, replace_file
+from ncu_toolkit.core.cache import LARGEST, cache_folder, seal, unsealed
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, refused
 from ncu_toolkit.sass.opcodes import Function, SassInstruction, without_padding
 
@@ -39,12 +39,15 @@ def disassemble(cubin: Path) -> tuple[Function, ...]:
     with refused(f"{cubin.name} cannot be read", kind=InputProblem):
         key = hashlib.sha256(cubin.read_bytes() + tool.version.encode()).hexdigest()[:32]
     cached = cache_folder() / "sass" / f"{key}.z"
+    packed = unsealed(cached)
     try:
-        text = zlib.decompress(cached.read_bytes()).decode()
-    except (OSError, zlib.error, UnicodeDecodeError):
+        text = zlib.decompressobj().decompress(packed or b"", LARGEST).decode()
+    except (zlib.error, UnicodeDecodeError):
+        text = ""
+    if not text:
         text = _run_nvdisasm(tool, cubin)
         with contextlib.suppress(OSError):  # Without a cache it is only slower.
-            replace_file(cached, zlib.compress(text.encode(), 1))
+            seal(cached, zlib.compress(text.encode(), 1))
     functions = parse_disassembly(text)
     if not functions:
         raise InputProblem(f"{cubin.name} has no code", "Give a cubin with at least one kernel")

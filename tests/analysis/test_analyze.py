@@ -740,7 +740,7 @@ def test_shares_keep_code_together_and_are_even() -> None:
         [4, 6],
         [1, 3],
     ], "in parts that a process can hold, launches of one code after each other"
-    assert len(shares.even([1] * 2500, [b"a"] * 2500, 2)) == 4, "as much for each process"
+    assert len(shares.even([1] * 2500, [b"a"] * 2500, 2)) == 6, "as much for each process"
     assert shares.even([unit] * 6, [b"a"] * 6, 3) == [[0, 1], [2, 3], [4, 5]], (
         "code of a launch that comes often is made by several"
     )
@@ -873,3 +873,21 @@ def test_what_the_machine_lacks_has_its_own_exit_code(whole: Analysis) -> None:
     full = FileResult("x.ncu-rep", error=EnvironmentProblem("No space left on device"))
     lost = dataclasses.replace(whole, files=(*whole.files, full))
     assert analyze_command.exit_code(lost) == EXIT_ENVIRONMENT
+
+
+def test_a_large_report_stays_on_the_disk_and_is_read_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts with the code of their launches alone."""
+    path = report_files.recorded.ROOT / "tests/origins/reports/nested-names.ncu-rep.xz"
+    plain = tmp_path / "nested.ncu-rep"
+    plain.write_bytes(framing.read_bytes(path))
+    whole = report_files.read(str(plain), Options())
+    monkeypatch.setattr(framing, "_IN_MEMORY", 1000)
+    monkeypatch.setattr(framing, "_WINDOW", 5000)
+    monkeypatch.setattr(shares, "PART_BYTES", 60_000)
+    assert isinstance(framing.content(plain), framing.Stored)
+    assert report_files.read(str(plain), Options(), jobs=2) == whole
+    plain.write_bytes(plain.read_bytes()[:-100])
+    with pytest.raises(InputProblem, match="is damaged at offset"):
+        report_files.read(str(plain), Options())

@@ -121,7 +121,10 @@ def test_one_launch_of_each_kernel_is_a_collection() -> None:
     (verdict,) = {id(one.diagnosis): one.diagnosis for one in gpt(last=1).launches}.values()
     each = [
         ReportedLaunch(
-            replace(launch, kernel=f"ampere_sgemm_{n}x64_nn"), program_traces.H200, 9.0, verdict
+            replace(launch, kernel=f"ampere_sgemm_{n}x64_nn"),
+            program_traces.H200,
+            9.0,
+            lambda: verdict,
         )
         for n in range(1, 60)
     ]
@@ -135,7 +138,7 @@ def test_lines_come_from_the_stacks_of_launches() -> None:
     kernels = [sgemm("128x64"), sgemm("64x64"), sgemm("32x128")]
     launches = [
         ReportedLaunch(
-            Launch(name, name, (64, 1, 1), (128, 1, 1), stack=frames), program_traces.H200, 50.0, verdict
+            Launch(name, name, (64, 1, 1), (128, 1, 1), stack=frames), program_traces.H200, 50.0, lambda: verdict
         )
         for name in kernels * 8
     ]  # fmt: skip

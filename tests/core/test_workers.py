@@ -110,6 +110,8 @@ def whoami(how: str = "") -> tuple[int, str]:
     """A task: the process it runs in and what was prepared there; some end it."""
     if how == "die":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     if how == "files":
         return os.getpid(), ",".join(sorted(os.listdir("/proc/self/fd")))
     if how == "full":
@@ -148,10 +150,21 @@ def test_forks_are_prepared_and_work() -> None:
     assert not PREPARED
 
 
-def test_a_new_process_for_every_task_with_forks_first() -> None:
-    done = crew(2, [""] * 5, 2, lambda: PREPARED.append("ready"), fresh=True)
-    assert len({d.value[0] for d in done}) == 5
-    assert sorted(d.value[1] for d in done) == ["", "", "", "ready", "ready"]
+@pytest.mark.parametrize("forks", [2, 0])
+def test_a_new_process_for_every_task(forks: int) -> None:
+    """A fork of one that is prepared."""
+    tasks = ["", "die", *[""] * 3]
+    done = crew(forks, tasks, 2, lambda: PREPARED.append("ready"), fresh=True)
+    assert "task 1 ended with signal 11 (SIGSEGV)" in str(done.pop(1).error)
+    assert len({d.value[0] for d in done}) == 4
+    assert [d.value[1] for d in done].count("ready") >= min(forks, 1) * 2
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_worker_that_the_system_ends_for_its_memory_is_no_fault_of_the_file(fresh: bool) -> None:
+    (done,) = crew(1, ["kill"], 1, fresh=fresh)
+    assert isinstance(done.error, EnvironmentProblem)
+    assert "when memory runs out" in str(done.error)
 
 
 def test_the_end_of_a_fork_costs_one_task() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,17 +139,23 @@ def test_what_is_missing_is_added(tmp_path: Path) -> None:
         "{",
         "[]",
         '{"format": 0, "lines": []}',
-        '{"format": 1}',
-        '{"format": 1, "lines": [[0, "BAD"]]}',
+        '{"format": 2}',
+        '{"format": 2, "lines": [[0, "BAD"]]}',
+        '{"format": 2, "lines": [[Infinity, "BAD", "", 0]]}',
+        "[" * 100_000,
         "\xff",
     ],
+    ids=str.__len__,
 )
-def test_a_damaged_file_is_as_none(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("write", [Path.write_bytes, cache.seal])
+def test_a_damaged_file_is_as_none(
+    tmp_path: Path, write: Callable[[Path, bytes], object], damage: str
+) -> None:
     texts = CodeTexts(folder=tmp_path)
     expected = lines(texts, Module(BASE, TEXTS))
     texts.keep(CODE)
     (file,) = tmp_path.iterdir()
-    file.write_bytes(damage.encode("latin-1"))
+    write(file, damage.encode("latin-1"))
     assert lines(CodeTexts(folder=tmp_path), Module(BASE, TEXTS)) == expected
 
 
@@ -190,9 +197,14 @@ def test_a_report_reads_the_same_from_what_was_kept(
     )
     assert reader.load_profiles(path) == first
     assert not asked
-    content = json.loads(kept[0].read_bytes())
+    content = json.loads(cache.unsealed(kept[0]) or b"")
     content["lines"][0][1] = "CHANGED"
-    kept[0].write_text(json.dumps(content), encoding="utf-8")
-    assert "CHANGED" in {
-        row.sass for profile in reader.load_profiles(path) for row in profile.instructions
-    }, "they are indeed what is read"
+    cache.seal(kept[0], json.dumps(content).encode())
+
+    def texts() -> set[str]:
+        return {row.sass for each in reader.load_profiles(path) for row in each.instructions}
+
+    assert "CHANGED" in texts(), "they are indeed what is read"
+    kept[0].write_bytes(kept[0].read_bytes().replace(b"CHANGED", b"FLIPPED"))
+    assert not {"CHANGED", "FLIPPED"} & texts(), "but not without their digest"
+    assert asked

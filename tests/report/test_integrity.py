@@ -562,6 +562,49 @@ def test_mutations_give_no_traceback_and_cuts_are_reported(sources: list[Path]) 
     assert tally.outcomes["reported"] > 40
 
 
+#: Reports whose module is in two messages: its code, and further functions.
+IN_TWO = (
+    "assert",
+    "debug-build",
+    "nested-names",
+    "parent-and-child",
+    "siblings",
+    "source-imported",
+)
+
+
+def in_two_messages(folder: Path) -> list[Path]:
+    found = []
+    for name in IN_TWO:
+        found.append(folder / f"{name}.ncu-rep")
+        found[-1].write_bytes(
+            framing.read_bytes(mutation.ROOT / f"tests/origins/reports/{name}.ncu-rep.xz")
+        )
+    return found
+
+
+def test_a_module_in_two_messages_is_one(tmp_path: Path) -> None:
+    """One of the kernels is named in the message with the code, one in the other."""
+    for path in in_two_messages(tmp_path):
+        codes = reader.ReportFile(path).codes
+        assert all(code.embedded and code.base is not None for code in codes), path
+    data = bytearray(path.read_bytes())
+    at, elf = cubin_of(bytes(data))
+    data[at + struct.unpack_from("<Q", elf, 0x28)[0] + 64 + 4] ^= 2  # a section's type
+    assert all("headers of its machine code" in each for each in sentences(bytes(data)).values())
+    assert len(sentences(bytes(data))) == 2
+
+
+@pytest.mark.slow
+def test_no_flip_in_the_headers_of_such_a_module_is_silent(tmp_path: Path) -> None:
+    tally = mutation.campaign(
+        in_two_messages(tmp_path), 90, 2, with_checksum=False, kind=mutation.REWRITES[-1]
+    )
+    assert not tally.silent
+    assert not tally.broken
+    assert tally.outcomes["reported"] > 30
+
+
 def test_mutations_are_the_same_for_the_same_seed(small: Path) -> None:
     data = small.read_bytes()
     stretches = mutation.parts(data)

@@ -6,14 +6,16 @@ so that this proves something about the patterns that redaction uses instead of 
 from __future__ import annotations
 
 import struct
+import zlib
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 import report_files
 
+from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.report import framing, private, reader, redact, scrub
+from ncu_toolkit.report import cubin, framing, messages, private, reader, redact, scrub
 
 #: What is planted, and what of it must be gone.
 SECRETS = [
@@ -171,6 +173,28 @@ SECRETS = [
         "N RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA1234secretkeyline\nabcdsecretkeyline2==\n-----END RSA PRIVATE KEY-----",
         "secretkeyline",
     ),
+    ("--token hunters", "hunters"),
+    ("--hf-token=hunters", "hunters"),
+    ("HF_TOKEN=hunters", "hunters"),
+    ('export MY_SECRET="hunters of x"', "hunters of x"),
+    ("SECRET=hunters", "hunters"),
+    ("DB_PWD: 'hunters'", "hunters"),
+    ("OPENAI_API_KEY=hunters", "hunters"),
+    ("-I/data/user=alice/secretlab/k.cu", "secretlab"),
+    ("/data/al,ice/secretlab/k.cu", "secretlab"),
+    ("/data/[team]/secretlab/k.cu", "secretlab"),
+    ("/data/it's/secretlab/k.cu", "secretlab"),
+    ("-Wl,-rpath,/opt/one,/opt/secretlab/lib", "secretlab"),
+    ("\\\\?\\C:\\secretlab\\k.cu", "secretlab"),
+    ("\\\\.\\C:\\secretlab\\k.cu", "secretlab"),
+    ("\\\\?\\UNC\\secretserver\\secretlab\\k.cu", "secretlab"),
+    ("010.001.002.003", "010.001.002.003"),
+    ("inet6:fd12:3456:789a::1: up", "fd12:3456:789a"),
+    ("node07.gpu.secretcorp.com", "secretcorp"),
+    ("MASTER_ADDR=secretnode", "secretnode"),
+    ("SLURM_JOB_NODELIST=secret[01-04,07]", "secret[01-04"),
+    ("SLURMD_NODENAME=secretnode", "secretnode"),
+    ("POD_NAME=secretpod", "secretpod"),
     (
         "-----BEGI"
         "N OPENSSH PRIVATE KEY-----\\nb3BlbnNzaC1rZXktdjEAAAAA\\n-----END OPENSSH PRIVATE KEY-----",
@@ -338,7 +362,31 @@ def test_a_name_in_an_older_code_page_goes_too() -> None:
         assert b"rgen" not in scrub.scrub(data, paths=True).data, what
 
 
+#: What goes where a program's source is not: its members and arguments look alike.
+IN_TEXT = [
+    ("pwd: hunters", "hunters"),
+    ("password=hunters", "hunters"),
+    ("token: hunters", "hunters"),
+    ("gpu07.secretcorp.de", "secretcorp"),
+    ("secretnode-1.internal", "secretnode-1"),
+    ("trainer.secretteam.svc.cluster.local", "secretteam"),
+    ("secrettrainer-7d9f8b6c5d-x2x9z", "secrettrainer"),
+    ("secretgpu[01-04,07]", "secretgpu"),
+]
+
+
+@pytest.mark.parametrize(("planted", "secret"), IN_TEXT)
+def test_what_is_private_in_a_text_that_is_no_code(planted: str, secret: str) -> None:
+    for where, path, what in FIELDS:
+        if what not in CODE and (where, path, what) not in FILE:
+            for text in (planted, f"see {planted}, or not"):
+                after = scrub.scrub(report((where, path, text.encode())), paths=True).data
+                assert not left(after, secret), (what, text)
+
+
 CLEAN = [
+    "--max-token 128 --tokenizer gpt2 EOS_TOKEN=1234 max_tokens=12345",
+    "params.internal = a.local + it.svc; x[0-31]; torch.nn.functional",
     "float4 v = a[i] / b[j]; // 10.5 GB/s at 3:2",
     "extern int token; token = next(secret, 5);",
     "kernel<<<grid, block>>>(access_key, x / y);",
@@ -459,6 +507,44 @@ def test_machine_code_keeps_its_instructions_and_loses_its_folders() -> None:
         assert kept in after
     folder = b"/xxxx/xxxxxxxxxxx/xxxx"
     assert after.count(folder) == 2, "the line table and the source file still agree"
+
+
+ZLIB, ZSTD = (1, zlib.compress), (2, files.zstd().compress)
+
+
+@pytest.mark.parametrize("how", ["zlib", "zstd", "old", "broken"])
+def test_compressed_sections_of_machine_code_are_cleaned(how: str) -> None:
+    """Unpacked, cleaned and packed again; one that cannot be unpacked is left empty."""
+    text = b"\0".join(
+        [b"/home/alice/secretlab/%d.cu" % n for n in range(50)]
+        + [b"HF_TOKEN=hunters", b"kept", b""]
+    )
+    kind, pack = ZSTD if how == "zstd" else ZLIB
+    packed = pack(text) if how != "broken" else b"/home/alice/secretlab/k.cu\0"
+    name, flags, head = ".debug_str", 0x800, struct.pack("<IIQQ", kind, 0, len(text), 1)
+    if how == "old":
+        name, flags, head = ".zdebug_str", 0, b"ZLIB" + len(text).to_bytes(8, "big")
+    code = bytearray(elf((".text.naive", b"instructions"), (name, head + packed)))
+    (table,) = struct.unpack_from("<Q", code, 0x28)
+    struct.pack_into("<Q", code, table + 2 * 64 + 8, flags)
+    data = report((SOURCE, (4,), bytes(code)))
+    assert how == "broken" or scrub.leftovers(data, paths=True)
+    after = scrub.scrub(data, paths=True).data
+    assert len(after) == len(data)
+    (source,) = messages.sources(framing.parse(after))
+    assert b"instructions" in source.code
+    found = list(cubin.packed(source.code))
+    if how == "broken":
+        assert source.sections[2].size == 0
+        assert not found
+    else:
+        (only,) = found
+        assert only.content is not None
+        assert len(only.content) == len(text)
+        assert b"kept" in only.content
+        assert not any(left(only.content, word) for word in ("alice", "secretlab", "hunters"))
+    assert scrub.leftovers(after, paths=True) == []
+    assert b"secretlab" not in after
 
 
 @pytest.fixture(scope="module")
