@@ -47,7 +47,7 @@ OPTIONAL: Final = (
 )  # fmt: skip
 COSTS: Final = (
     ("atomic",),
-    ("long_scoreboard", "lg_throttle", "drain", "membar", "short_scoreboard"),
+    ("long_scoreboard", "lg_throttle", "mio_throttle", "drain", "membar", "short_scoreboard"),
 )
 NCU: Final = (("CPIStall", "lg throttle"), ("CPIStall", "membar"))
 UNITS: Final = ("atomic",)

@@ -42,7 +42,7 @@ TITLE: Final = "Local-memory traffic"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("local_sectors",)
 OPTIONAL: Final = ("stalls", "opcodes", "global_load_sectors")
-COSTS: Final = (("local",), ("long_scoreboard", "lg_throttle"))
+COSTS: Final = (("local",), ("long_scoreboard", "lg_throttle", "mio_throttle"))
 NCU: Final = (
     ("MemoryCacheAccessPattern", "local"), ("CPIStall", "lg throttle"), ("LocalMemory", ""),
 )  # fmt: skip

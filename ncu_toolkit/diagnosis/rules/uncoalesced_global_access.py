@@ -49,7 +49,7 @@ TITLE: Final = "Uncoalesced global access"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("global_sector_excess",)
 OPTIONAL: Final = ("l1_tag_excess", "lane_bytes", "dram_bytes", "stalls")
-COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle"))
+COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle", "mio_throttle"))
 NCU: Final = (
     ("UncoalescedGlobalAccess", ""), ("MemoryCacheAccessPattern", ""), ("CPIStall", "lg throttle"),
 )  # fmt: skip
