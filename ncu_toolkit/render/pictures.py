@@ -121,7 +121,7 @@ def _points(
         old = at < len(pictures) - 1
         for reach in sorted(picture.points, key=lambda reach: reach.intensity or 0.0):
             x = across(reach.intensity or 1.0)
-            label = f"{_NAMES[reach.level]} {whole_percent(reach.busy)}"
+            label = f"{_NAMES[reach.level]} {whole_percent(reach.busy)}".replace(" %", "\u202f%")
             half = len(label) * _LETTER / 2
             middle = min(max(x, _LEFT + half), _WIDE - _RIGHT - half)
             row = next((n for n, end in enumerate(ends) if end + 6 <= middle - half), len(ends))

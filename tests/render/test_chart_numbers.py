@@ -45,12 +45,12 @@ CELLS = "[...at.cells].map(cell => cell.textContent)"
 
 
 def quantity(text: str) -> float:
-    """A figure as the pages write it: `58.3 TFLOP/s`, `12 %`, `1 024`, `3.1×`."""
+    """A figure as the pages write it: `58.3 TFLOP/s`, `12 %`, `1,024`, `3.1×`."""
     plain = re.sub("[\u202f ]", " ", text).strip()
-    found = re.match(r"[<÷×]? ?(\d+(?: \d{3})*(?:\.\d+)?) ?(.?)", plain)
+    found = re.match(r"[<÷×]? ?(\d+(?:,\d{3})*(?:\.\d+)?) ?(.?)", plain)
     assert found, text
     unit = found[2] if re.search(r"\d [kKMGTnµm][A-Za-z]", plain) else ""
-    return float(found[1].replace(" ", "")) * PREFIX[unit]
+    return float(found[1].replace(",", "")) * PREFIX[unit]
 
 
 def shown(browser: Browser, page: Path, width: int = 1440) -> None:
@@ -140,7 +140,7 @@ def test_charts_with_zoom_hold_their_tables(browser: Browser, pages: Path) -> No
     )
     compared = 0
     for key, traces, table in charts:
-        words = {cell for row in table for cell in row}
+        words = {cell.replace("\u202f", " ") for row in table for cell in row}
         for trace in traces:
             for text, y in zip(trace["text"], trace["y"], strict=False):
                 if "roofline" in key and text:
