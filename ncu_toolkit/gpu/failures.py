@@ -23,7 +23,7 @@ _ERROR: Final = re.compile(r"==ERROR== ?(.*)", re.IGNORECASE)
 #: Error lines that only say that there was one.
 _EMPTY: Final = re.compile(
     r"An error was reported by|An error occurred while trying|Failed to profile|For more information, see|application returned an error code|"
-    r"No kernels were profiled"
+    r"No kernels were profiled|^==ERROR== Use --"
 )
 _KERNEL: Final = re.compile(r'Failed to profile (?:kernel )?"([^"\n]+)"')
 #: ncu ends the program after an error of its own, by a signal whose number it then reports.
