@@ -43,7 +43,6 @@ from ncu_toolkit.model import (
     finite,
 )
 from ncu_toolkit.model.profile import Advice, Extents, shown_step
-from ncu_toolkit.report.ncu_source import DECODED_SINCE
 from ncu_toolkit.sass import attribution
 from ncu_toolkit.sass.branches import JUMPS
 from ncu_toolkit.sass.opcodes import READS_ONLY
@@ -518,7 +517,7 @@ def _next(state: State, absent: bool, file: str) -> str:
 def undecoded(profile: Profile) -> str:
     """That instructions have no text since NVIDIA's module decodes no machine code of this GPU, a
     sentence; empty where they have one."""
-    known = (0, 0) < profile.device.cc < DECODED_SINCE
+    known = (0, 0) < profile.device.cc < attribution.DECODED_SINCE
     if not known or any(row.sass for row in profile.instructions):
         return ""
     return (

@@ -27,6 +27,7 @@ from ncu_toolkit.model.profile import Extents
 from ncu_toolkit.report import integrity, ncu_source
 from ncu_toolkit.report.integrity import Check
 from ncu_toolkit.report.ncu_source import CodeTexts, Metrics, Value
+from ncu_toolkit.sass import attribution
 
 _MAPS: Final = Path("/proc/self/maps")
 _LIBRARY: Final = "libstdc++"
@@ -141,7 +142,7 @@ def profile_of(
     checks: list[Check] = []
     sources: Mapping[str, str] = {}
     if code is not None:
-        decodes = device.cc >= ncu_source.DECODED_SINCE
+        decodes = device.cc >= attribution.DECODED_SINCE
         table, checks = ncu_source.instructions(metrics, code, origin.action_index, decodes=decodes)
         sources = code.sources(action, origin.action_index)
     mix = ncu_source.mix(metrics, table)

@@ -33,8 +33,6 @@ _NOT_ADDITIVE: Final = frozenset({"live_registers"})
 _LANES: Final = 32
 #: The module's text for code that it cannot read.
 _NO_TEXT: Final = ("", "N/A", "???")
-#: The module has no disassembler for Volta.
-DECODED_SINCE: Final = (7, 5)
 #: A number of more than 32 bits, which near the code is the absolute target of a branch.
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{9,}")
 #: Least address: smaller ones could be ordinary operands, and such code is not cached.

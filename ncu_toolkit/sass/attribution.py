@@ -31,6 +31,8 @@ __all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind",
 _LONGEST_ADDRESS: Final = 256
 #: Instructions searched back for an mbarrier's test; compilers put about ten before the branch.
 _GUARD_REACH: Final = 64
+#: The report module disassembles code of GPUs from here on: not Volta's.
+DECODED_SINCE: Final = (7, 5)
 #: Kinds whose results a scoreboard guards.
 _LATE: Final = frozenset((*LONG_PRODUCERS, *SHORT_PRODUCERS))
 #: Stall reasons of waiting for a result -> kinds of instructions that bring it late.
@@ -226,7 +228,7 @@ def waits(profile: Profile, reason: str) -> dict[str, float]:
     totals: dict[str, float] = {}
     for index, weight in weights_by_culprit(profile, reason).items():
         opcode = profile.instructions[index].opcode
-        if opcode:
+        if opcode or profile.device.cc >= DECODED_SINCE:
             totals[kind(opcode)] = totals.get(kind(opcode), 0.0) + weight
     total = sum(totals.values())
     return {group: weight / total for group, weight in totals.items()} if total > 0 else {}
