@@ -244,6 +244,8 @@ def rivals(finding: Finding, k: Kernel, skipped: Iterable[str]) -> tuple[str, ..
 
     def could_take(name: str) -> float:
         kinds, reasons = load_rules()[name].COSTS
+        if kinds and not reasons:
+            return 0.0 if k.executed(*kinds) == 0 else 1.0
         return k.waiting_for(kinds, *reasons) if kinds else k.model.waiting(*reasons)
 
     return tuple(name for name in skipped if could_take(name) >= least)

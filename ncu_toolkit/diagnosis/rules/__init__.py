@@ -90,7 +90,8 @@ class Rule(Protocol):
     these that is missing makes it one step less sure. Nothing where the evidence shows the cause itself."""
     COSTS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """Kinds of instructions (none for any) and stall reasons of the waiting that it can take: what it
-    could save at most in a report that lacks the counters to judge it."""
+    could save at most in a report that lacks the counters to judge it. Kinds alone are those of a
+    unit that may be full where any executes."""
     WHOLE_JOB: bool = False
     """Whether its saving is of all launches that share a job, not of the launch that has it."""
     LIMIT: Literal["memory", "compute", "latency"] = "latency"

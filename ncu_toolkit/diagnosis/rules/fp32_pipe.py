@@ -56,6 +56,7 @@ VENDOR: Final = Threshold(
 )
 REQUIRES: Final = ("fma_pipe_active",)
 OPTIONAL: Final = ("opcodes", "lanes_predicated_on", "issue_active", "stalls")
+COSTS: Final = (("fp32",), ("math_pipe_throttle", "wait", "not_selected"))
 NCU: Final = (("HighPipeUtilization", "fma"),)
 ROOF: Final = Roof("the FP32 pipe", "fma_pipe_active", "flops")
 UNITS: Final = ("fma",)

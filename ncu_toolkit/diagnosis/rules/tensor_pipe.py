@@ -36,6 +36,7 @@ from ncu_toolkit.model import Finding
 TITLE: Final = "Tensor pipe"
 LIMIT: Final = "compute"
 OPTIONAL: Final = ("tensor_pipe_active", "hmma_pipe_active", "opcodes")
+COSTS: Final = (("tensor",), ())
 NCU: Final = (("HighPipeUtilization", "tensor"),)
 ROOF: Final = Roof("the tensor pipe", "tensor_pipe_active", "flops")
 UNITS: Final = ("tensor",)
