@@ -126,7 +126,7 @@ def basis(profile: Profile, shown: Mapping[str, Use]) -> str:
             f"Units in SMs: of the {whole_percent(active)} of the time in which SMs had work."
         )
     busiest = max(shown, key=lambda name: shown[name].busy, default="")
-    if busiest == "blocks":
+    if busiest == "blocks" and shown[busiest].busy:
         most = (figures.value(profile, "block_rate") or 0.0) / shown[busiest].busy
         said.append(f"Block start: of {units.significant(most)} blocks a cycle.")
     slice_ = profile.value(SLICE) or 0.0

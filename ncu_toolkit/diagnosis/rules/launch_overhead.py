@@ -33,7 +33,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import Kernel, Outcome, Removal, keep, may_be_cupys, percent
+from ncu_toolkit.diagnosis.kernel import (
+    Kernel,
+    Outcome,
+    Removal,
+    capital,
+    keep,
+    may_be_cupys,
+    percent,
+)
 from ncu_toolkit.diagnosis.rules._launch import shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, STARTING, Threshold
 from ncu_toolkit.diagnosis.time_model import FLOOR_US, RESOURCES
@@ -186,7 +194,7 @@ def _short_blocks(k: Kernel) -> Outcome:
         "No unit is busy, and " * ("dram" in k.model.loads),
     )
     blocks = f"{units.counted(k.blocks, 'block')} of {units.counted(k.threads, 'thread')}"
-    pace = f"The {blocks} are so short that the SMs wait for new ones: {starts} start in a cycle, {most} of what the GPU can. {idle}SMs"
+    pace = f"The {blocks} are so short that the SMs wait for new ones. {capital(starts)} start in a cycle, {most} of what the GPU can. {idle}SMs"
     if k.model.busy("blocks") >= STARTING.value:
         pace = f"The {blocks} end as fast as the GPU starts new ones, {starts} a cycle. SMs"
     return k.finding(
