@@ -232,9 +232,8 @@ def rivals(finding: Finding, k: Kernel, skipped: Iterable[str]) -> tuple[str, ..
     waiting that shows as theirs were (`Rule.COSTS`). None beside a cause that the launch's shape or
     its code shows.
 
-    Of 1,071 verdicts called clear in reports thinned by one section 45 were none of the whole
-    report's clear causes; with this 4 are, and 287 right ones are called likely. Whole reports keep
-    their words."""
+    docs/calibration.md has how many verdicts of thinned reports are right. Whole reports keep their
+    words."""
     rule = load_rules()[finding.bottleneck]
     if rule.FROM_SHAPE or _specificity(finding) is Specificity.BUILD:
         return ()
