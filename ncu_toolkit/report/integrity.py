@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem
@@ -145,6 +145,11 @@ _SHORT: Final[Mapping[str, str]] = {
 }
 
 
+_TRAFFIC: Final = tuple(
+    tuple(name.encode() for name in registry.REGISTRY[entry].ncu)
+    for entry in ("l1_fill_sectors", "l2_write_sectors")
+)
+
 #: A metric's name and value.
 Named = tuple[bytes, float]
 
@@ -175,6 +180,8 @@ class Inspection:
     damage: str = ""
     missing: str = ""
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    idle: Mapping[int, float] = field(default_factory=dict)
+    """As `Launch.idle_us`, by launch in file order."""
 
 
 def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "") -> Inspection:
@@ -190,6 +197,7 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
     present: dict[int, Cubin | None] = {}
     named: set[int] = set()
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
+    alike: dict[tuple[object, ...], list[tuple[int, float, float]]] = {}
     try:
         names = messages.metric_names(frame)
         devices = messages.devices(frame)
@@ -224,10 +232,33 @@ def inspect(frame: Framing, sources: Iterable[SourceMessage], version: str = "")
             checks += order.checks(index, messages.process(block), who)
         if broken := contradictions(checks):
             found[index] = broken
+        if (moved := _moved(figures)) is not None:
+            time = figures.get(_TIME, 0.0)
+            alike.setdefault((who.mangled, who.grid, who.block), []).append((index, time, moved))
     unused = bool(named and present.keys() - named)
     return Inspection(
-        "" if newer else "; ".join(damage[:1]), _missing(frame, version, unused), found
+        "" if newer else "; ".join(damage[:1]),
+        _missing(frame, version, unused),
+        found,
+        _idle(alike),
     )
+
+
+def _moved(figures: Mapping[bytes, float]) -> float | None:
+    """Sectors between the SMs and L2; None where the report does not say."""
+    known = [[v for n in names if (v := figures.get(n)) is not None] for names in _TRAFFIC]
+    return sum(values[0] for values in known) if all(known) else None
+
+
+def _idle(alike: Mapping[Any, Sequence[tuple[int, float, float]]]) -> dict[int, float]:
+    """The least microseconds of launches of the same kernel and shape that moved nothing between the
+    SMs and L2, for those that did: what neither loads nor stores has no work."""
+    found: dict[int, float] = {}
+    for launches in alike.values():
+        times = [time for _, time, moved in launches if moved == 0 and time > 0]
+        if times:
+            found |= {at: min(times) / _NANOSECONDS * 1e6 for at, _, moved in launches if moved}
+    return found
 
 
 def _missing(frame: Framing, version: str, unused: bool) -> str:

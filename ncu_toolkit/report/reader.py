@@ -225,6 +225,8 @@ class ReportPart:
     """The calls on the host that led to each launch, which the report module does not tell."""
     processes: Sequence[int] = ()
     """The process of each launch, in a report of several."""
+    idle: Mapping[int, float] = field(default_factory=dict)
+    """As `Launch.idle_us`."""
     span: Sequence[int] | None = None
     """The launches to read; all of them where None."""
 
@@ -234,9 +236,10 @@ class ReportPart:
         return replace(self, span=span, codes=codes)
 
     def placed(self, place: int, launch: Launch) -> Launch:
-        """The launch with its stack and process."""
+        """The launch with what the report module does not tell."""
         process = self.processes[place] if place < len(self.processes) else 0
-        return replace(launch, stack=self.stacks.get(place, ()), process=process)
+        idle = self.idle.get(place, 0.0)
+        return replace(launch, stack=self.stacks.get(place, ()), process=process, idle_us=idle)
 
 
 class ReportFile:
@@ -318,7 +321,7 @@ class ReportFile:
         report = LoadedReport(
             str(path), (), version, launches, damage, inside.missing, 0, found.source, left_out(frame)
         )  # fmt: skip
-        part = ReportPart(path.name, version, inside.contradictions)
+        part = ReportPart(path.name, version, inside.contradictions, idle=inside.idle)
         if instructions:
             part = replace(part, codes=dict(enumerate(self.codes)))
         with contextlib.suppress(framing.Malformed):
