@@ -31,6 +31,7 @@ from ncu_toolkit.diagnosis.thresholds import (
     WEAK_STALL,
     Threshold,
 )
+from ncu_toolkit.diagnosis.time_model import BEYOND_FIX, BEYOND_ROOF, LAUNCH, LAUNCH_LABEL
 from ncu_toolkit.model import (
     Diagnosis,
     Evidence,
@@ -164,31 +165,43 @@ def _headed(findings: list[Finding], k: Kernel, untested: int) -> list[Finding]:
 
 
 def _headroom(finding: Finding, model: time_model.TimeModel) -> Headroom | None:
-    """How far the launch is from the nearest roof that removing a cause leaves, by the work that
-    stays; None where the report lacks device memory or issue slots, whose roof may be nearer than
-    any it holds."""
-    if not {"issue", "dram"} <= model.loads.keys():
+    """The most that fixing a cause can gain, and the unit that limits the launch then: the busiest
+    by the work that stays (BEYOND_ROOF and BEYOND_FIX where a gain is predicted), or a launch without
+    any work. None where the report lacks device memory or issue slots, which may be nearer than any
+    it holds, and where the gain takes other units (`Finding.provided`)."""
+    if finding.provided or not {"issue", "dram"} <= model.loads.keys():
         return None
-    left = {name: model.least(name) * finding.relieves.get(name, 1.0) for name in model.loads}
+    fixed = finding.speedup is not None and finding.speedup > 1
+
+    def stays(name: str) -> float:
+        part = finding.relieves.get(name)
+        if not fixed:
+            return 1.0 if part is None else part
+        return 1 / BEYOND_ROOF if part is None else part / BEYOND_FIX
+
+    left = {name: model.least(name) * stays(name) for name in model.loads}
+    if any(model.floor):
+        fewer = stays("blocks") if "blocks" in finding.relieves else 1.0
+        left[LAUNCH] = model.idle(fewer) * finding.relieves.get(LAUNCH, 1.0)
     name = max(left, key=left.__getitem__, default="")
     if not name or not left[name]:
         return None
-    return Headroom(max(1.0, model.cycles / left[name]), name, time_model.RESOURCES[name][2])
+    label = LAUNCH_LABEL if name == LAUNCH else time_model.RESOURCES[name].label
+    return Headroom(max(1.0, model.cycles / left[name]), name, label)
 
 
 def _bounded(finding: Finding, model: time_model.TimeModel) -> Finding:
-    """A finding with the interval of its gain, which ends near the next roof; that of a roof with
+    """A finding with the interval of its gain, which ends at its headroom; that of a roof with
     what the best kernels reach there. A gain that rounds to nothing is one that is not known, but at
-    a roof with useful work."""
+    a roof with useful work. A cause whose interval starts at no gain is not clear."""
     if not finding.good and finding.speedup is not None and finding.speedup < LEAST_GAIN:
         finding = replace(finding, speedup=None)
-    # A real fix often takes more of a unit's work than its prediction says: with the roof by the work
-    # that stays, intervals hold 73% of the field benchmark's gains, with that of the units that
-    # keep all of theirs 82%.
-    room = _headroom(replace(finding, relieves=dict.fromkeys(finding.relieves, 0.0)), model)
+    room = _headroom(finding, model)
     found = time_model.around(finding, room.factor if room else None)
     if found and finding.speedup and finding.left is not None:
         found = (found[0], finding.speedup)
+    if found and found[0] < LEAST_GAIN and finding.confidence == "high":
+        finding = _lowered(finding)
     return replace(finding, interval=found)
 
 

@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 from ncu_toolkit.core import units
 from ncu_toolkit.core.cache import remembered
 from ncu_toolkit.diagnosis import figures
+from ncu_toolkit.hardware.specs import launch_floor
 from ncu_toolkit.model import Finding, Profile
 
 #: Highest fraction of a resource's peak that kernels reach. Kernels that are bound by one unit alone
@@ -101,6 +102,9 @@ LINK: Final = "l1_fill_active"
 #: writes: on an H200 0.95-0.96 when only reading, 0.92 with a quarter written, 0.88 with half
 #: (copies).
 READ_ONLY: Final = 0.05
+#: The launch itself as a bound beside the resources, and its words.
+LAUNCH: Final = "launch"
+LAUNCH_LABEL: Final = "a launch of this grid without any work"
 #: What lies behind the SMs: idle until the first request and after the last answer (FLOOR_US).
 OFF_CHIP: Final = ("fill", "l2", "atomic", "dram")
 #: Units of the SMs that are busy with instructions of any kind, so that fewer of them are less work.
@@ -197,6 +201,8 @@ class TimeModel:
     """Resource -> fraction of its peak that can be had, where it is not ACHIEVABLE."""
     access: float = 0.0
     """Cycles that a warp waits for each of its memory accesses, 0 where not known."""
+    floor: tuple[float, float] = (0.0, 0.0)
+    """Cycles of this launch without any work, as `launch_floor`; 0 where no time is known."""
 
     def utilization(self, resource: str) -> float | None:
         """Load over time, None where it was not collected."""
@@ -238,12 +244,7 @@ class TimeModel:
     @property
     def ramp(self) -> float:
         """The part of the time in which a launch starts and ends (FLOOR_US) and memory idles."""
-        return min(0.9, self._floor / self.cycles)
-
-    @property
-    def _floor(self) -> float:
-        """Cycles that any kernel takes (FLOOR_US); 0 where no time is known."""
-        return FLOOR_US * 1e-6 * self.hertz if self.hertz is not None else 0.0
+        return min(0.9, FLOOR_US * 1e-6 * (self.hertz or 0.0) / self.cycles)
 
     @property
     def working(self) -> float:
@@ -252,6 +253,10 @@ class TimeModel:
 
     def microseconds(self, cycles: float) -> float | None:
         return cycles / self.hertz * 1e6 if self.hertz else None
+
+    def idle(self, blocks: float = 1.0) -> float:
+        """Cycles of the launch without any work, and with a part (0-1) of its blocks."""
+        return min(self.cycles, self.floor[0] + self.floor[1] * blocks)
 
     def least(self, resource: str) -> float:
         """Cycles that a resource needs at least for its load."""
@@ -263,6 +268,8 @@ class TimeModel:
         if self.hertz is None:
             return {}
         found = {name: self.least(name) / self.hertz * 1e6 for name in self.loads}
+        if any(self.floor):
+            found[LAUNCH] = self.idle() / self.hertz * 1e6
         useful = self.waiting("selected")
         if useful:
             found["one_instruction_a_warp"] = useful * self.cycles / self.hertz * 1e6
@@ -280,9 +287,9 @@ class TimeModel:
         loads take over."""
         relieves = {name: stays for name in self.loads if (stays := self._stays(name, removal)) < 1}
         bounds = [*self._resource_times(removal), *self._waiting_time(removal)]
-        if self.hertz is not None:
-            why = f"no kernel takes less than about {units.duration(FLOOR_US)}"
-            bounds.append(Bound("floor", min(self.cycles, self._floor), why))
+        if any(self.floor):
+            idle = self.idle(removal.loads.get("blocks", 1.0))
+            bounds.append(Bound(LAUNCH, idle, f"{LAUNCH_LABEL}, {self.text(idle)}"))
         if not any(bound.name == "waiting" for bound in bounds) and not self._explains(removal):
             why = "No estimate. Stall reasons were not collected, and no measured load shows how much time this takes."
             return Prediction(1.0, "unknown", (why,))
@@ -550,7 +557,23 @@ def build(profile: Profile) -> TimeModel:
         activity,
         peaks,
         _access_cycles(profile),
+        _launch_cycles(profile, hertz) if cycles and hertz else (0.0, 0.0),
     )
+
+
+def _launch_cycles(profile: Profile, hertz: float) -> tuple[float, float]:
+    """Cycles that this launch takes without any work, as `launch_floor`: as the same kernel did in
+    the same report (`Launch.idle_us`), else by the GPU and the grid. Where the report has no clock,
+    at the highest that the GPU has (`hertz` is then the model's own)."""
+    launch = profile.launch
+    moved = profile.value("l1_fill_sectors") or profile.value("global_load_sectors")
+    waves = profile.value("waves") or 0.0
+    first, starts = launch_floor(profile.device.cc, launch.blocks or 0, waves, bool(moved))
+    if not (profile.value("sm_cycles") or profile.value("sm_clock")):
+        clock = profile.device.max_sm_hz
+        first, starts = (first / clock * hertz, starts / clock * hertz) if clock else (0.0, 0.0)
+    idle = launch.idle_us * 1e-6 * hertz - starts
+    return idle if idle > 0 else max(FLOOR_US * 1e-6 * hertz, first), starts
 
 
 def _access_cycles(profile: Profile) -> float:
@@ -570,10 +593,12 @@ def _access_cycles(profile: Profile) -> float:
 #: turn, intervals hold 61% of the gains without this and 77% with it, and their interval score
 #: falls from 2.18 to 1.89; 1.25 and 1.75 score 1.94 and 1.85.
 STRETCH: Final = 1.5
-#: How far beyond the next roof an interval may end: the roof is that of the work as it is, and a fix
-#: may remove some of that too. 23 of the field benchmark's 100 pairs gain more than the headroom. Each
-#: left out in turn, intervals hold 82% of their gains with this, 72% with 1 and 83% with 1.5.
+#: How far beyond the next roof a gain may lie: the roof is that of the work as it is, and a fix may
+#: remove some of that too. Units that it relieves may be left with a fraction of the work predicted.
+#: With 1.25 and 4, each pair left out in turn, intervals hold 80% of the field benchmark's 115 gains
+#: and 87% of all 256; with 1 and 1, 59% and 69%; with 1 and no bound by relieved units, 70% and 82%.
 BEYOND_ROOF: Final = 1.25
+BEYOND_FIX: Final = 4.0
 
 
 @dataclass(frozen=True)
@@ -593,15 +618,14 @@ class Intervals:
     pooled: Band
     rules: Mapping[str, Band]
 
-    def around(self, rule: str, speedup: float, roof: float | None) -> tuple[float, float]:
-        """The interval of a gain, as factors: never below 1, never far above the next roof
-        (BEYOND_ROOF), and never without the figure itself."""
+    def around(self, rule: str, speedup: float, most: float | None) -> tuple[float, float]:
+        """The interval of a gain, as factors: never below 1, never above `most` (the headroom), and
+        never without the figure itself."""
         band = self.rules.get(rule, self.pooled)
         scale = STRETCH * (1 + math.log(speedup))
         low = speedup * math.exp(band.low * scale)
         high = speedup * math.exp(band.high * scale)
-        most = BEYOND_ROOF * (roof or math.inf)
-        return max(1.0, min(low, speedup)), max(speedup, min(high, most))
+        return max(1.0, min(low, speedup)), max(speedup, min(high, most or math.inf))
 
 
 @cache
@@ -613,9 +637,16 @@ def shipped() -> Intervals:
     return Intervals(Band(**found["pooled"]), rules)
 
 
-def around(finding: Finding, roof: float | None) -> tuple[float, float] | None:
-    """The interval of a finding's gain; None where it has no figure, or is at a roof."""
+def around(finding: Finding, most: float | None) -> tuple[float, float] | None:
+    """The interval of a finding's gain; None where it has no figure or one on a condition, or is at a
+    roof."""
     speedup = finding.speedup
-    if finding.good or speedup is None or not math.isfinite(speedup) or speedup <= 1:
+    if (
+        finding.good
+        or finding.provided
+        or speedup is None
+        or not math.isfinite(speedup)
+        or speedup <= 1
+    ):
         return None
-    return shipped().around(finding.bottleneck, speedup, roof)
+    return shipped().around(finding.bottleneck, speedup, most)

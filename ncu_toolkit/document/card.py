@@ -46,6 +46,10 @@ _NO_FUNCTOR: Final = re.compile(
 _CAUSE: Final = {"high": "clear cause", "medium": "likely cause", "low": "possible cause"}
 #: Two figures of one quantity that differ by less say the same.
 CLOSE: Final = 0.05
+#: The upper over the lower end of an interval, above which the figure within is no estimate: it may
+#: be off by more than two either way. And the gain below which there is nothing to promise.
+WIDE: Final = 4.0
+_LITTLE: Final = 1.1
 #: A gain or a headroom above this is no figure that anybody could plan with.
 MOST: Final = 100.0
 _OVER: Final = f"over {MOST:.0f}×"
@@ -131,6 +135,8 @@ class Card:
     """What removing the cause is worth, in words; never empty."""
     factor: float | None = None
     """The gain as a factor; None where the report gives no figure."""
+    provided: str = ""
+    """What has to hold for that gain: `TF32 is accurate enough`; empty where nothing has to."""
     confidence: str
     summary: str
     bars: tuple[UnitBar, ...] = ()
@@ -227,9 +233,7 @@ class Card:
         """The headroom in words; empty where there is none to state."""
         if self.headroom is None:
             return ""
-        figure = _OVER if self.headroom > MOST else units.ratio(self.headroom, 2)
-        which = "busiest after the fix" if self.do else "busiest unit"
-        return f"headroom to the next roof: {figure} ({self.roof}, {which})"
+        return f"headroom to the next roof: {factor_text(self.headroom)} ({self.roof})"
 
 
 def kernel_name(name: str, longest: int = NAME) -> str:
@@ -352,6 +356,19 @@ def about(factor: float) -> str:
     return f"{'' if factor > MOST else 'about '}{factor_text(factor)}"
 
 
+def gain_text(factor: float, interval: tuple[float, float] | None) -> str:
+    """A gain as the reader may count on it: `about 1.6×` inside a narrow interval; the ends of a WIDE
+    one or of one that the figure is an end of, `2.1–11×`, or `up to 20×` where it starts at next to
+    nothing."""
+    if interval is None or (
+        interval[1] <= WIDE * interval[0] and factor_text(factor) not in map(factor_text, interval)
+    ):
+        return about(factor)
+    if interval[0] >= _LITTLE or interval[1] > MOST:
+        return range_text(interval)
+    return f"up to {factor_text(interval[1])}"
+
+
 def range_text(interval: tuple[float, float]) -> str:
     """`1.4–2.1×`; `1–1.3×` where there may be nothing to gain; `9.4 to over 100×`."""
     low, high = map(factor_text, interval)
@@ -370,7 +387,9 @@ def short_gain(shown: Card) -> str:
     """The gain in a table's cell: `1.6×`."""
     if shown.state == "roof":
         return "at its roof"
-    return "–" if shown.factor is None else factor_text(shown.factor)
+    if shown.factor is None:
+        return "–"
+    return gain_text(shown.factor, shown.interval).removeprefix("about ")
 
 
 def whole_percent(share: float) -> str:

@@ -19,8 +19,8 @@ from ncu_toolkit.document.card import (
     CodeLine,
     State,
     UnitBar,
-    about,
     cut_apart,
+    gain_text,
     kernel_label,
     whole_percent,
 )
@@ -500,7 +500,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
             return "no finding"
         own = made_by(row[0].launch.kernel) not in CALL or not step.trace.timed
         told = not first.good and own and sum(x.share for x in row) >= _WORTH
-        gain = f", {about(first.speedup)}" if told and first.speedup else ""
+        gain = f", {gain_text(first.speedup, first.interval)}" if told and first.speedup else ""
         return f"{title(first.bottleneck)}{gain}"
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (

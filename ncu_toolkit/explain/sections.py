@@ -22,7 +22,7 @@ from ncu_toolkit.core.safe import visible
 from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import figures, time_model
 from ncu_toolkit.diagnosis.rules import bottleneck_ids, load_rules, title
-from ncu_toolkit.diagnosis.time_model import MEMORY, ON_CHIP, RESOURCES, SLICE
+from ncu_toolkit.diagnosis.time_model import LAUNCH, MEMORY, ON_CHIP, RESOURCES, SLICE
 from ncu_toolkit.document.card import (
     CLOSE,
     NAME,
@@ -32,6 +32,8 @@ from ncu_toolkit.document.card import (
     RoofPicture,
     Saving,
     Savings,
+    about,
+    gain_text,
     kernel_name,
     short_gain,
     whole_percent,
@@ -48,6 +50,7 @@ LABELS: Final[Mapping[str, str]] = {
     "blocks": "block start", "constant": "constant", "fill": "L2 to SM", "l2": "L2",
     "atomic": "L2 atomics", "dram": "DRAM",
     "texture": "TEX", "adu": "ADU", "mio": "MIO", "memory": "memory", "sm": "SM",
+    LAUNCH: "empty launch",
 }  # fmt: skip
 #: Units that are no resource of the time model, with their counters: all of them in SMs.
 _COUNTED: Final[Mapping[str, str]] = {
@@ -232,11 +235,13 @@ def kind_of_cause(shown: Card) -> str:
 
 
 def saved_us(shown: Card, total_us: float | None) -> float | None:
-    """What the fix on a card would save of the time of launches like it: 0 at a roof; None where time
-    or gain are not known."""
+    """What the fix on a card would save of the time of launches like it: 0 at a roof, and where the
+    gain needs a condition; None where time or gain are not known."""
     if total_us is None or not shown.gain_known:
         return None
-    return total_us * (1 - 1 / shown.factor) if shown.state == "slow" and shown.factor else 0.0
+    if shown.state != "slow" or shown.factor is None or shown.provided:
+        return 0.0
+    return total_us * (1 - 1 / shown.factor)
 
 
 def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
@@ -453,5 +458,7 @@ def gain_cell(finding: Finding) -> Cell:
     if speedup < LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
         return missing(f"the report does not show the possible gain.{because}")
+    if finding.provided:
+        return Cell(about(speedup), speedup, f"estimate, if {finding.provided}")
     of = "gap to its roof" if finding.good else "estimate, if only this is fixed"
-    return Cell(units.ratio(speedup), speedup, of)
+    return Cell(gain_text(speedup, finding.interval), speedup, of)

@@ -13,7 +13,7 @@ from ncu_toolkit.core.safe import shell_word, visible
 from ncu_toolkit.core.units import LEAST_GAIN
 from ncu_toolkit.diagnosis import engine, figures, kernel, regime
 from ncu_toolkit.diagnosis.engine import RESIDUAL, SUBSTANCE
-from ncu_toolkit.diagnosis.kernel import COLLECT, TENTH, by_cause, closing, missing
+from ncu_toolkit.diagnosis.kernel import COLLECT, by_cause, closing, missing
 from ncu_toolkit.diagnosis.rules import load_rules, title, unknown
 from ncu_toolkit.diagnosis.time_model import BUSY, MEMORY, PIPES, SUSTAINED
 from ncu_toolkit.document.card import (
@@ -26,8 +26,8 @@ from ncu_toolkit.document.card import (
     about,
     between,
     factor_text,
+    gain_text,
     kernel_label,
-    range_text,
     whole_percent,
 )
 from ncu_toolkit.explain import sections
@@ -86,7 +86,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     absent = missing(profile, _INPUTS) if launch.single else ()
     probed = profile.context is not None and bool(profile.context.pressure_us)
     then = _next(state, bool(absent), file or profile.origin.file)
-    slow, advised = state == "slow", state != "roof" or _on_condition(finite(finding.speedup))
+    slow = state == "slow"
     return Card(
         kernel=kernel_label(launch.function, launch.kernel),
         time_us=profile.duration_us,
@@ -100,7 +100,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         roof=resource_name(room.resource) if room else "",
         headroom=room.factor if room else None,
         where=tuple(lines_of(profile, finding)) if launch.single else (),
-        do=_steps(finding.advice[:ADVICE], then) if advised else (),
+        do=_steps(finding.advice[:ADVICE], then) if state != "roof" else (),
         expect=sentences(finding.look_for) if slow else "",
         also=_also(diagnosis) if slow else "",
         next=then,
@@ -114,7 +114,7 @@ def of_finding(shown: Card, finding: Finding) -> Card:
     """A launch's card for one of its findings: with all its advice, and every place that it names
     after those of the card where the finding is the verdict."""
     verdict = finding.bottleneck == shown.bottleneck
-    state = shown.state if verdict else "roof" if finding.good else "slow"
+    state = shown.state if verdict else _state_of(finding)
     first = shown.where if verdict else ()
     places = [_located({}, place) for place in finding.locations]
     known = {(line.path, line.line, line.sass) for line in first}
@@ -142,8 +142,9 @@ def _named(state: State, finding: Finding, workload: str = "") -> dict[str, Any]
         "state": state,
         "bottleneck": visible(finding.bottleneck),
         "title": _title(state, finding, workload),
-        "gain": _gain(state, factor, interval),
+        "gain": _gain(state, factor, interval, finding.provided),
         "factor": factor,
+        "provided": finding.provided if factor else "",
         "interval": interval,
         "confidence": finding.confidence,
         "summary": sentences(finding.summary),
@@ -160,12 +161,6 @@ def _steps(advice: Iterable[str], then: str) -> tuple[str, ...]:
     )
 
 
-def _on_condition(factor: float | None) -> bool:
-    """Whether a launch at its roof would gain more than a roof leaves (_roof.py): what that takes is
-    a condition, such as fewer digits, and the advice names it."""
-    return factor is not None and 1 - 1 / factor > TENTH
-
-
 def _also(diagnosis: Diagnosis) -> str:
     """The next cause that would gain SUBSTANCE or more, or without a figure may. A roof is none: it
     says which unit is busy, not with what."""
@@ -174,7 +169,7 @@ def _also(diagnosis: Diagnosis) -> str:
         factor, rule = finite(other.speedup), rules.get(other.bottleneck)
         if (rule and rule.ROOF) or max(other.saved, other.weight) < 1 - 1 / SUBSTANCE:
             continue
-        gain = f"{about(factor)} faster" if factor else "gain not known"
+        gain = f"{gain_text(factor, other.interval)} faster" if factor else "gain not known"
         return f"{_title('slow', other)}, {gain}"
     return ""
 
@@ -201,7 +196,12 @@ def _state(profile: Profile, finding: Finding) -> State:
         return "together"
     if finding.bottleneck == unknown.ID:
         return "unknown"
-    return "roof" if finding.good else "slow"
+    return _state_of(finding)
+
+
+def _state_of(finding: Finding) -> State:
+    """A roof that a condition lifts is none: what to do is told instead."""
+    return "roof" if finding.good and not finding.provided else "slow"
 
 
 def _title(state: State, finding: Finding, workload: str = "") -> str:
@@ -216,21 +216,20 @@ def _title(state: State, finding: Finding, workload: str = "") -> str:
     return f"At the {unit} roof" if state == "roof" else name
 
 
-def _gain(state: State, factor: float | None, interval: tuple[float, float] | None) -> str:
+def _gain(
+    state: State, factor: float | None, interval: tuple[float, float] | None, provided: str
+) -> str:
     if state == "roof":
-        if not factor:
-            return "little left to gain"
-        more = "faster on the condition below" if _on_condition(factor) else "left"
-        return f"{about(factor)} {more}"
+        return f"{about(factor)} left" if factor else "little left to gain"
     if state in ("unknown", "incomplete", "together"):
         return "no estimate"
     if not factor:
         return "gain not known"
-    if interval and factor_text(factor) in map(factor_text, interval):
-        # As shown, the figure is an end of its interval, so it is no estimate beside it.
-        most = "up to " if interval[0] < LEAST_GAIN else ""
-        return f"{most}{factor_text(factor) if most else range_text(interval)} faster if only this is fixed"
-    return f"{about(factor)} faster{between(interval) if interval else ''} if only this is fixed"
+    if provided:
+        return f"{factor_text(factor)} faster if {provided}"
+    figure = gain_text(factor, interval)
+    ends = between(interval) if interval and figure == about(factor) else ""
+    return f"{figure} faster{ends} if only this is fixed"
 
 
 def _shape(profile: Profile) -> str:

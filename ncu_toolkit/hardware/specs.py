@@ -23,9 +23,11 @@ tables) follows the CUDA toolkit's occupancy calculator (cuda_occupancy.h, CUDA 
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from importlib import resources
 from types import MappingProxyType
 from typing import Final
 
@@ -268,6 +270,28 @@ class Occupancy:
         fits."""
         slots = self.active_blocks * sm_count
         return grid_blocks / slots if slots else math.inf
+
+
+@cache
+def _launches() -> dict[str, dict[str, float]]:
+    file = resources.files("ncu_toolkit").joinpath("data", "launches.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def launch_floor(
+    cc: tuple[int, int], blocks: int, waves: float = 0.0, loads: bool = False
+) -> tuple[float, float]:
+    """SM cycles that a launch takes without any work (data/launches.toml): those of its start and
+    end, and on top those in which its blocks start, which fewer blocks shorten.
+
+    Args:
+        waves: blocks over those that the GPU holds at a time.
+        loads: whether it reads memory.
+    """
+    table = _launches()
+    row = table.get("{}.{}".format(*cc), table["other"])
+    first = row.get("loads", row["empty"]) if loads else row["empty"]
+    return first, max(blocks / row["starts"], waves * row.get("block", 0.0))
 
 
 def limits_of(cc: tuple[int, int]) -> Sm:

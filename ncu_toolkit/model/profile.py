@@ -118,6 +118,9 @@ class Launch:
     """Calls on the host, Python's before native ones, the innermost of each first, if recorded."""
     process: int = 0
     """The process that launched it, in a report of several; else 0."""
+    idle_us: float = 0.0
+    """What this kernel took in the same report, at the same grid and block, with nothing to load or
+    store; 0 where no launch shows it."""
 
     def __post_init__(self) -> None:
         for name in ("grid", "block"):
@@ -524,6 +527,8 @@ class Finding:
     """At a roof: the summary without how near it is; empty elsewhere."""
     left: float | None = None
     """At a roof: what the best kernels reach over what this one does (>= 1), if known."""
+    provided: str = ""
+    """What has to hold for `speedup`, in words that follow "if"; empty where nothing has to."""
 
     @property
     def saved(self) -> float:
@@ -546,11 +551,11 @@ class NoFinding:
 
 @dataclass(frozen=True)
 class Headroom:
-    """How far a launch is from the nearest roof that its verdict leaves.
+    """The most that fixing what the verdict names can gain.
 
     `factor` (>= 1) is the time now over the least time that `resource` needs at its peak rate for
-    the work that stays once the cause is gone. `resource` is a key of `Diagnosis.bounds`, `label`
-    its words ("device memory")."""
+    the work that fixes leave it (diagnosis/engine.py). `resource` is a key of `Diagnosis.bounds`,
+    `label` its words ("device memory")."""
 
     factor: float
     resource: str

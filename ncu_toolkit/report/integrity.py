@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.core import files
 from ncu_toolkit.core.errors import InputProblem
@@ -155,6 +155,11 @@ _SHORT: Final[Mapping[str, str]] = {
 }
 
 
+_TRAFFIC: Final = tuple(
+    tuple(name.encode() for name in registry.REGISTRY[entry].ncu)
+    for entry in ("l1_fill_sectors", "l2_write_sectors")
+)
+
 #: A metric's name and value.
 Named = tuple[bytes, float]
 
@@ -187,6 +192,8 @@ class Inspection:
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     copies: Mapping[int, str] = field(default_factory=dict)
     """By launch in file order, whose counters it has in place of its own."""
+    idle: Mapping[int, float] = field(default_factory=dict)
+    """As `Launch.idle_us`, by launch in file order."""
 
 
 def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "") -> Inspection:
@@ -205,6 +212,7 @@ def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "")
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
     copies: dict[int, str] = {}
     counted: dict[bytes, tuple[int, messages.Identity]] = {}
+    alike: dict[tuple[object, ...], list[tuple[int, float, float]]] = {}
     try:
         names = messages.metric_names(frame)
         devices = messages.devices(frame)
@@ -245,9 +253,16 @@ def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "")
                 copies[index] = (
                     f"they are those of launch {first}, another kernel or grid, to the last digit"
                 )
+        if (moved := _moved(figures)) is not None:
+            time = figures.get(_TIME, 0.0)
+            alike.setdefault((who.mangled, who.grid, who.block), []).append((index, time, moved))
     unused = bool(named and modules.ids - named)
     return Inspection(
-        "" if newer else "; ".join(damage[:1]), _missing(frame, version, unused), found, copies
+        "" if newer else "; ".join(damage[:1]),
+        _missing(frame, version, unused),
+        found,
+        copies,
+        _idle(alike),
     )
 
 
@@ -271,6 +286,23 @@ def _by_hardware(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
         if name.startswith(registry.BY_HARDWARE)
         and not any(part in name for part in registry.NOT_BY_HARDWARE)
     )
+
+
+def _moved(figures: Mapping[bytes, float]) -> float | None:
+    """Sectors between the SMs and L2; None where the report does not say."""
+    known = [[v for n in names if (v := figures.get(n)) is not None] for names in _TRAFFIC]
+    return sum(values[0] for values in known) if all(known) else None
+
+
+def _idle(alike: Mapping[Any, Sequence[tuple[int, float, float]]]) -> dict[int, float]:
+    """The least microseconds of launches of the same kernel and shape that moved nothing between the
+    SMs and L2, for those that did: what neither loads nor stores has no work."""
+    found: dict[int, float] = {}
+    for launches in alike.values():
+        times = [time for _, time, moved in launches if moved == 0 and time > 0]
+        if times:
+            found |= {at: min(times) / _NANOSECONDS * 1e6 for at, _, moved in launches if moved}
+    return found
 
 
 def _missing(frame: Framing, version: str, unused: bool) -> str:

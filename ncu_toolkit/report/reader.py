@@ -228,6 +228,8 @@ class ReportPart:
     """The calls on the host that led to each launch, which the report module does not tell."""
     processes: Mapping[int, int] = field(default_factory=dict)
     """The process of each launch, in a report of several."""
+    idle: Mapping[int, float] = field(default_factory=dict)
+    """As `Launch.idle_us`."""
     span: Sequence[int] | None = None
     """The launches that the file holds (`ReportFile.write_part`), in the order in which they are to
     be read; all of them where None."""
@@ -246,9 +248,9 @@ class ReportPart:
         )
 
     def placed(self, place: int, launch: Launch) -> Launch:
-        """The launch with its stack and process."""
+        """The launch with what the report module does not tell."""
         stack, process = self.stacks.get(place, ()), self.processes.get(place, 0)
-        return replace(launch, stack=stack, process=process)
+        return replace(launch, stack=stack, process=process, idle_us=self.idle.get(place, 0.0))
 
 
 class ReportFile:
@@ -383,7 +385,9 @@ class ReportFile:
         report = LoadedReport(
             str(path), (), version, launches, damage, inside.missing, 0, found.source, left_out(frame)
         )  # fmt: skip
-        part = ReportPart(path.name, version, inside.contradictions, inside.copies)
+        part = ReportPart(
+            path.name, version, inside.contradictions, inside.copies, idle=inside.idle
+        )
         if instructions:
             part = replace(part, codes=dict(enumerate(self.codes)))
         with contextlib.suppress(framing.Malformed):

@@ -108,3 +108,16 @@ def test_debug_builds_show_in_the_embedded_machine_code() -> None:
         if diagnose(profile).primary.bottleneck == "debug-build"
     }
     assert found == DEBUG_BUILDS
+
+
+@pytest.mark.skipif(not (SHARED / "strangers2").is_dir(), reason="the folder is not here")
+def test_a_few_microseconds_gain_no_more_than_the_same_kernel_without_work_leaves() -> None:
+    """Launches 4 to 7 have nothing to do and take 3.94 to 4.00 of 5.25 µs."""
+    found = load_profiles(SHARED / "strangers2" / "h100-few-microseconds.ncu-rep.xz")
+    assert [round(each.launch.idle_us, 2) for each in found] == [3.94] * 4 + [0.0] * 4
+    for profile in found[:4]:
+        for finding in diagnose(profile).findings:
+            assert max(finding.speedup or 1.0, *(finding.interval or (1.0,))) < 1.45
+            assert (
+                finding.interval is None or finding.interval[0] > 1 or finding.confidence != "high"
+            )

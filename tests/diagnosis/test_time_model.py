@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import diagnosis_cases as cases
 import pytest
 from hypothesis import given
@@ -128,21 +130,32 @@ def test_without_stalls_a_busy_unit_bounds_the_time() -> None:
     assert model.without(Removal("x", loads={"l1_data": 0.1})).speedup > 4
 
 
-def test_no_kernel_is_shorter_than_the_floor() -> None:
-    model = time_model.build(
-        profile(
-            {"selected": 0.01, "long_scoreboard": 9.0},
-            duration=3.0,
-            sm_cycles=5100,
-            sm_active_cycles=5000,
-            sm_active_cycles_max=5050,
-            issue_active=0.01,
-            **dict.fromkeys(MEMORY_USE, 0.0),
-        )
+@pytest.mark.parametrize(
+    ("blocks", "idle_us", "least"),
+    [(1, 0.0, 3538 + 1 / 0.84), (1000, 0.0, 3538 + 1000 / 0.84), (1000, 2.9, 2.9 * 1700)],
+)
+def test_no_kernel_is_shorter_than_a_launch_without_work(
+    blocks: int, idle_us: float, least: float
+) -> None:
+    """By the GPU and the grid (data/launches.toml), else as the file shows."""
+    found = profile(
+        {"selected": 0.01, "long_scoreboard": 9.0},
+        duration=6.0,
+        sm_cycles=10200,
+        sm_active_cycles=10000,
+        sm_active_cycles_max=10050,
+        issue_active=0.01,
+        global_load_sectors=4.0,
+        waves=1.0,
+        **dict.fromkeys(MEMORY_USE, 0.0),
     )
+    launch = replace(found.launch, grid=(blocks, 1, 1), idle_us=idle_us)
+    model = time_model.build(replace(found, launch=launch))
     prediction = model.without(Removal("x", stalls={"long_scoreboard": 0.0}))
-    assert prediction.limit == "floor"
-    assert prediction.speedup == pytest.approx(3.0 / time_model.FLOOR_US, rel=0.01)
+    assert prediction.limit == time_model.LAUNCH
+    assert prediction.speedup == pytest.approx(10200 / least, rel=0.01)
+    fewer = Removal("x", stalls={"long_scoreboard": 0.0}, loads={"blocks": 0.0})
+    assert (model.without(fewer).speedup > prediction.speedup) == (blocks > 1)
 
 
 @pytest.mark.parametrize("gone", ["sm_cycles", "sm_clock", "duration"])

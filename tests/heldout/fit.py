@@ -28,7 +28,6 @@ from benchmarks.field import RECORDINGS, scoring
 from ncu_toolkit.diagnosis import calibrate
 from ncu_toolkit.diagnosis.calibrate import Judged
 from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.time_model import RESOURCES
 from ncu_toolkit.ladder.catalogue import load_families
 from ncu_toolkit.model import Diagnosis
 
@@ -60,21 +59,8 @@ def residual(
         "shape" if rule.FROM_SHAPE else "stalls" if stalled else "counters",
         round(1 / (1 - saved), _DIGITS),
         round(1 / (1 - achieved), _DIGITS),
-        round(roof, _DIGITS) if (roof := _roof(found)) and whole else None,
+        round(found.headroom.factor, _DIGITS) if found.headroom and whole else None,
     )
-
-
-def _roof(found: Diagnosis) -> float | None:
-    """The roof with which the engine bounds an interval: of the units that keep all of their work."""
-    room, relieved = found.headroom, found.primary.relieves
-    if room is None:
-        return None
-    now = room.factor * found.bounds[room.resource] * relieved.get(room.resource, 1.0)
-    kept = [
-        bound for name, bound in found.bounds.items() if name in RESOURCES and name not in relieved
-    ]
-    most = max(kept, default=0.0)
-    return max(1.0, now / most) if most else None
 
 
 def of_ladders(report: str, outcomes: Iterable[Judged]) -> list[Residual]:

@@ -32,7 +32,16 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.kernel import TENTH, WORTH, Kernel, Outcome, Removal, keep, percent
+from ncu_toolkit.diagnosis.kernel import (
+    TENTH,
+    WORTH,
+    Kernel,
+    Outcome,
+    Removal,
+    capital,
+    keep,
+    percent,
+)
 from ncu_toolkit.diagnosis.rules import Roof
 from ncu_toolkit.diagnosis.rules._launch import computing, is_fp32_product, is_multiply_add
 from ncu_toolkit.diagnosis.thresholds import (
@@ -218,9 +227,10 @@ def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
         return at_roof
     return replace(
         at_roof,
-        summary=f"{at_roof.summary} On tensor cores it would be about {units.ratio(prediction.speedup)} faster in TF32, "
-        "if its 10-bit mantissa is accurate enough.",
+        summary=f"{capital(at_roof.statement or at_roof.summary)} Tensor cores multiply in TF32 (10-bit mantissa) "
+        f"at {units.ratio(faster)} the rate.",
         speedup=prediction.speedup,
+        provided="TF32 is accurate enough",
         # All waiting is taken to go: the sum over its reasons says nothing.
         arithmetic=(*at_roof.arithmetic, *prediction.arithmetic[:2], *prediction.arithmetic[-3:]),
     )

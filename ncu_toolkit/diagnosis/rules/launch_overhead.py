@@ -44,7 +44,7 @@ from ncu_toolkit.diagnosis.kernel import (
 )
 from ncu_toolkit.diagnosis.rules._launch import shared_wavefront_part
 from ncu_toolkit.diagnosis.thresholds import BUSY, CHAIN, FILLED, STARTING, Threshold
-from ncu_toolkit.diagnosis.time_model import FLOOR_US, RESOURCES
+from ncu_toolkit.diagnosis.time_model import FLOOR_US, LAUNCH, RESOURCES
 from ncu_toolkit.model import Finding
 
 TITLE: Final = "Launch or block overhead"
@@ -73,6 +73,11 @@ HALF_FULL: Final = Threshold(0.6, "above the 0.15 to 0.46 of those launches")
 #: Times the work of a block that the advice asks for: four elements a thread where there was one.
 MORE_WORK: Final = 4
 SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
+FUSE: Final = (
+    "Fuse it with the launches beside it, so that intermediate results stay in registers. "
+    "Where it is launched again and again, loop inside one kernel.",
+    "Or capture the sequence in a CUDA graph.",
+)
 _CUPY: Final = (
     "CuPy: call an ElementwiseKernel with block_size=512. Several elements a thread need a RawKernel.",
 )
@@ -122,27 +127,42 @@ def find(k: Kernel) -> Outcome:
         )
     speedup, time = 1 / (1 - saved), units.duration
     floor, between = time(FLOOR_US), time(BETWEEN_US)
-    if chain:
-        summary = f"This kernel is one of {launches} launches of one job: each has launch overhead and passes over the data again."
-        arithmetic = [
-            f"The busiest unit needs {time(useful)} for the work of this launch. One fused kernel does it with one start and "
-            f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / "
-            f"{launches} = {time(shared_out)}."
-        ]
-        if own > shared_out:
-            arithmetic.append(
-                f"Its arithmetic, shared memory and what L1 serves again take {time(own)}, and stay."
-            )
-    else:
+    if not chain:
+        # What another kernel would take with this one's work in it, this one's profile does not show.
         summary = "Starting and ending this kernel costs as much as its computation."
-        arithmetic = [
-            f"Start and end take {time(duration - fused)} of the time in the kernel, which leaves {time(fused)}."
-        ]
+        if idle := k.launch.idle_us:
+            summary = (
+                f"With nothing to do, this kernel takes {time(idle)} of these {time(duration)}."
+            )
+        return Finding(
+            k.rule,
+            summary,
+            "low",
+            k.facts(measured, counted, "waves"),
+            None,
+            (
+                f"Start and end take {time(duration - fused)} of {time(duration)}.",
+                "No estimate, because the gain depends on the launches before and after it.",
+            ),
+            FUSE,
+            "Fewer and longer launches for the same result.",
+            weight=saved,
+        )
+    summary = f"This kernel is one of {launches} launches of one job: each has launch overhead and passes over the data again."
+    arithmetic = [
+        f"The busiest unit needs {time(useful)} for the work of this launch. One fused kernel does it with one start and "
+        f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / "
+        f"{launches} = {time(shared_out)}."
+    ]
+    if own > shared_out:
+        arithmetic.append(
+            f"Its arithmetic, shared memory and what L1 serves again take {time(own)}, and stay."
+        )
     ratio = f"{time(now)} / {time(fused)} = {units.ratio(speedup)}"
     return Finding(
         k.rule,
         summary,
-        "high" if chain else "low",
+        "high",
         k.facts(measured, counted, "waves"),
         speedup,
         (
@@ -150,13 +170,10 @@ def find(k: Kernel) -> Outcome:
             *arithmetic,
             f"{ratio} if only this is fixed, {percent(saved)} of the time saved.",
         ),
-        (
-            "Fuse it with the launches beside it, so that intermediate results stay in registers. "
-            "Where it is launched again and again, loop inside one kernel.",
-            "Or capture the sequence in a CUDA graph.",
-        ),
+        FUSE,
         "Fewer and longer launches for the same result.",
-        relieves=dict.fromkeys(k.model.loads, 0.0) if chain else {},
+        # What the launch itself costs is the cause, so it bounds no gain.
+        relieves=dict.fromkeys((*k.model.loads, LAUNCH), 0.0),
     )
 
 
