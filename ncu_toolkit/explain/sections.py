@@ -32,7 +32,6 @@ from ncu_toolkit.document.card import (
     RoofPicture,
     Saving,
     Savings,
-    about,
     gain_text,
     kernel_name,
     short_gain,
@@ -274,14 +273,14 @@ def savings(kinds: Sequence[Kind], pages: Sequence[str]) -> Savings | None:
 
 
 def _of_total(saved: float, total: float) -> str:
-    """`55.7 of 77.1 ms to save by fixing the first cause of each kernel.`"""
+    """`55.7 of 77.1 ms to save inside the kernels, by fixing the first cause of each.`"""
     if not saved:
         return f"{units.duration(total)}, and no gain is known."
     part, whole = units.duration(saved), units.duration(total)
     figure, _, unit = part.rpartition(units.THIN_SPACE)
     if unit == whole.rpartition(units.THIN_SPACE)[2]:
         part = figure
-    return f"{part} of {whole} to save by fixing the first cause of each kernel."
+    return f"{part} of {whole} to save inside the kernels, by fixing the first cause of each."
 
 
 #: Levels of memory: figures of the bytes that they move, with their factor, and the units that move
@@ -454,7 +453,7 @@ def gain_cell(finding: Finding) -> Cell:
     if speedup < LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
         return missing(f"the report does not show the possible gain.{because}")
-    if finding.provided:
-        return Cell(about(speedup), speedup, f"estimate, if {finding.provided}")
     of = "gap to its roof" if finding.good else "estimate, if only this is fixed"
-    return Cell(gain_text(speedup, finding.interval), speedup, of)
+    if finding.provided:
+        of = f"estimate, if {finding.provided}"
+    return Cell(gain_text(speedup, finding.interval).removeprefix("about "), speedup, of)
