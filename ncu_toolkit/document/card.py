@@ -147,7 +147,7 @@ class Card:
     roof: str = ""
     """The resource of `headroom`."""
     headroom: float | None = None
-    """How many times shorter the launch could get until it meets that roof."""
+    """The most that fixing the cause can gain, where that roof is met."""
     where: tuple[CodeLine, ...] = ()
     """The line that costs most; then the one that the verdict points at, where it is another."""
     do: tuple[str, ...] = ()

@@ -121,9 +121,9 @@ class PredictedGain:
 
 
 def outcome(old: card.Card, new: card.Card) -> PredictedGain | None:
-    """The prediction of the old card and what came of it; None without a prediction, and where the
-    new kernel is not faster by more than NOISE, or ran on another GPU."""
-    if old.factor is None or old.state != "slow" or not old.time_us or not new.time_us:
+    """The prediction of the old card and what came of it; None without one, where it holds on a
+    condition, and where the new kernel is not faster by more than NOISE, or ran on another GPU."""
+    if not (old.factor and old.state == "slow" and old.time_us and new.time_us) or old.provided:
         return None
     achieved = old.time_us / new.time_us
     if old.gpu != new.gpu or achieved < 1 + NOISE:

@@ -32,7 +32,6 @@ from ncu_toolkit.document.card import (
     RoofPicture,
     Saving,
     Savings,
-    about,
     gain_text,
     kernel_name,
     short_gain,
@@ -280,12 +279,12 @@ def _saved(bars: Iterable[Saving]) -> float:
 
 
 def _of_total(saved: float, total: float, unknown: float) -> str:
-    """`55.7 of 77.1 ms to save by fixing the first cause of each kernel.`, and for how much of it the
+    """`55.7 of 77.1 ms to save inside the kernels, by fixing the first cause of each.`, and for how much of it the
     gain is not known."""
     if not saved:
         return f"{units.duration(total)}, and no gain is known."
     more = f" {no_gain(unknown, total)}" if unknown else ""
-    return f"{units.part(saved, total)} to save by fixing the first cause of each kernel.{more}"
+    return f"{units.part(saved, total)} to save inside the kernels, by fixing the first cause of each.{more}"
 
 
 #: Levels of memory: figures of the bytes that they move, with their factor, and the units that move
@@ -458,7 +457,7 @@ def gain_cell(finding: Finding) -> Cell:
     if speedup < LEAST_GAIN:
         because = f" {visible(finding.arithmetic[-1])}" if finding.arithmetic else ""
         return missing(f"the report does not show the possible gain.{because}")
-    if finding.provided:
-        return Cell(about(speedup), speedup, f"estimate, if {finding.provided}")
     of = "gap to its roof" if finding.good else "estimate, if only this is fixed"
-    return Cell(gain_text(speedup, finding.interval), speedup, of)
+    if finding.provided:
+        of = f"estimate, if {finding.provided}"
+    return Cell(gain_text(speedup, finding.interval).removeprefix("about "), speedup, of)

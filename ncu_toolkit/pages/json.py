@@ -40,7 +40,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "Difference": "figure unit old new change noise p_value=p certain_change",
     "Evidence": "metric label value unit comparison threshold meaning",
     "Failure": "gate kernel=pair.name differences",
-    "Finding": "bottleneck summary confidence good predicted_speedup=speedup interval arithmetic advice look_for evidence locations",
+    "Finding": "bottleneck summary confidence good predicted_speedup=speedup interval provided? arithmetic advice look_for evidence locations",
     "Frame": "function file line? module python",
     "Gap": "after before times total_us",
     "Location": "file line address sass share what",

@@ -16,7 +16,7 @@ from ncu_toolkit.core import units
 from ncu_toolkit.core.safe import visible
 from ncu_toolkit.diagnosis.kernel import sentence
 from ncu_toolkit.diagnosis.rules import title
-from ncu_toolkit.document.card import Card
+from ncu_toolkit.document.card import Card, gain_text
 from ncu_toolkit.pages.json import written
 
 if TYPE_CHECKING:
@@ -73,10 +73,12 @@ def _document(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _finding(launch: LaunchResult, finding: Finding, first: bool) -> dict[str, Any]:
-    factor = finding.speedup
-    gain = f"At most {units.ratio(factor, 2)} faster if only this is fixed." if factor else ""
+    gain = ""
     if first:
         gain = sentence(launch.card.gain)
+    elif finding.speedup:
+        figure = gain_text(finding.speedup, finding.interval)
+        gain = sentence(f"{figure} faster if only this is fixed")
     return _result(
         finding.bottleneck,
         title(finding.bottleneck),

@@ -32,6 +32,6 @@ def test_from_an_installation(
             assert name == "direct_url.json"
             return None if known is None else json.dumps(known)
 
-    monkeypatch.setattr(errors, "__file__", str(tmp_path / "a" / "b" / "errors.py"))
+    monkeypatch.setattr(errors, "PACKAGE", tmp_path / "a" / "b")
     monkeypatch.setattr("importlib.metadata.distribution", lambda _: Installed())
     assert errors.extra("gpu") == said

@@ -267,7 +267,7 @@ def test_blocks_are_not_predicted_beyond_what_is_started() -> None:
     prediction = time_model.build(profile).without(
         time_model.Removal("without waiting", stalls={"long_scoreboard": 0.0})
     )
-    assert (prediction.speedup, prediction.limit) == (1.0, "blocks")
+    assert (prediction.speedup, prediction.limit) == (1.0, time_model.LAUNCH)
 
 
 def pressed(queue: float, results: float, issue: float) -> Finding:
@@ -360,7 +360,7 @@ def test_a_stall_stack_that_misses_its_total_says_which_way(latency: float, word
 
 @pytest.mark.parametrize(
     ("good", "speedup", "words"),
-    [(True, 1.0, "n/a"), (True, 1.07, "1.07×"), (False, 1.3, "1.30×"), (False, 1.0, "n/a")],
+    [(True, 1.0, "n/a"), (True, 1.07, "1.07×"), (False, 1.3, "1.3×"), (False, 1.0, "n/a")],
 )
 def test_what_is_left_below_a_roof_is_shown(good: bool, speedup: float, words: str) -> None:
     base = diagnose(cases.build(cases.read("fp32-pipe"))).primary

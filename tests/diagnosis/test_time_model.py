@@ -146,7 +146,7 @@ def test_no_kernel_is_shorter_than_a_launch_without_work(
         sm_active_cycles_max=10050,
         issue_active=0.01,
         global_load_sectors=4.0,
-        waves=1.0,
+        waves=0.01,
         **dict.fromkeys(MEMORY_USE, 0.0),
     )
     launch = replace(found.launch, grid=(blocks, 1, 1), idle_us=idle_us)
@@ -155,7 +155,7 @@ def test_no_kernel_is_shorter_than_a_launch_without_work(
     assert prediction.limit == time_model.LAUNCH
     assert prediction.speedup == pytest.approx(10200 / least, rel=0.01)
     fewer = Removal("x", stalls={"long_scoreboard": 0.0}, loads={"blocks": 0.0})
-    assert (model.without(fewer).speedup > prediction.speedup) == (blocks > 1)
+    assert (model.without(fewer).speedup > 1.01 * prediction.speedup) == (blocks > 1)
 
 
 @pytest.mark.parametrize("gone", ["sm_cycles", "sm_clock", "duration"])

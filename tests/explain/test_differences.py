@@ -204,7 +204,7 @@ def test_the_prediction_is_on_every_output(launches: tuple[Profile, Profile]) ->
         markdown.markdown(shown),
         html.answer_page(shown, "C", definitions()),
     ):
-        assert "predicted: about" in text.replace("\u202f", " ")
+        assert "predicted: " in text.replace("\u202f", " ")
     (pair,) = json.loads(documents.comparison_document(found))["pairs"]
     low, high = pair["prediction"]["interval"]
     assert pair["prediction"]["inside"] == (low <= pair["prediction"]["achieved"] <= high)
