@@ -107,9 +107,9 @@ def end_all() -> None:
 
 
 def processes(mark: str, leader: int = 0, name: str = MARK) -> Iterator[int]:
-    """The processes of a child that still run: those of its session, and those with its mark in the
-    variable `name`."""
-    word = f"\0{name}={mark}\0".encode()
+    """The processes of a child that still run: those of its session, and those whose variable `name`
+    begins with its mark."""
+    word = f"\0{name}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             told = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()

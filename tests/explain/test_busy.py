@@ -117,7 +117,8 @@ def one_figure(name: str, profile: Profile, diagnosis: Diagnosis, shown: Card) -
         assert percent <= 100 * longest + 0.6, where
     for bar in shown.bars:
         assert bar.busy == used[bar.resource].busy, where
-        assert 0 <= bar.share <= bar.busy <= 1, where
+        assert 0 <= bar.busy <= 1, where
+        assert bar.share is None or 0 <= bar.share <= bar.busy, where
     assert sum(bar.limit for bar in shown.bars) <= 1, where
     assert [bar["busy"] for bar in documents.card(shown)["bars"]] == [b.busy for b in shown.bars]
     memory = memory_view(profile, shown, used)

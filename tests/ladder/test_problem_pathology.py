@@ -53,10 +53,10 @@ def agrees(got: Any, expected: Expected) -> bool:
 @pytest.mark.parametrize(
     ("rung", "words"),
     [
-        ("launch_overhead", "262 144 elements"),
-        ("dram_bandwidth", "67 108 864 elements"),
-        ("l2_bandwidth", "262 144 bags"),
-        ("narrow_access_fixed", "134 217 728 elements"),
+        ("launch_overhead", "262,144 elements"),
+        ("dram_bandwidth", "67,108,864 elements"),
+        ("l2_bandwidth", "262,144 bags"),
+        ("narrow_access_fixed", "134,217,728 elements"),
         ("tail_effect", ""),
     ],
 )

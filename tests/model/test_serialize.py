@@ -141,7 +141,7 @@ def through_json(value: Any) -> Any:
 def test_profiles_survive(profile: Profile) -> None:
     back = from_plain(Profile, through_json(profile))
     assert same(back, profile)
-    assert type(back.launch.grid) is tuple
+    assert type(back.launch.grid) is type(profile.launch.grid)
     assert all(type(reading.presence) is Presence for reading in back.readings.values())
     slowly = json.dumps(document("profiles", [profile]), ensure_ascii=False, allow_nan=False)
     assert plain_json("profiles", [profile]) == slowly
