@@ -567,8 +567,7 @@ def _launch_cycles(profile: Profile, hertz: float) -> tuple[float, float]:
     at the highest that the GPU has (`hertz` is then the model's own)."""
     launch = profile.launch
     moved = profile.value("l1_fill_sectors") or profile.value("global_load_sectors")
-    waves = profile.value("waves") or 0.0
-    first, starts = launch_floor(profile.device.cc, launch.blocks or 0, waves, bool(moved))
+    first, starts = launch_floor(profile.device.cc, launch.blocks or 0, bool(moved))
     if not (profile.value("sm_cycles") or profile.value("sm_clock")):
         clock = profile.device.max_sm_hz
         first, starts = (first / clock * hertz, starts / clock * hertz) if clock else (0.0, 0.0)

@@ -278,20 +278,14 @@ def _launches() -> dict[str, dict[str, float]]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def launch_floor(
-    cc: tuple[int, int], blocks: int, waves: float = 0.0, loads: bool = False
-) -> tuple[float, float]:
+def launch_floor(cc: tuple[int, int], blocks: int, loads: bool) -> tuple[float, float]:
     """SM cycles that a launch takes without any work (data/launches.toml): those of its start and
-    end, and on top those in which its blocks start, which fewer blocks shorten.
-
-    Args:
-        waves: blocks over those that the GPU holds at a time.
-        loads: whether it reads memory.
-    """
+    end, more where it reads memory (`loads`), and on top those in which its blocks start, which fewer
+    blocks shorten."""
     table = _launches()
     row = table.get("{}.{}".format(*cc), table["other"])
     first = row.get("loads", row["empty"]) if loads else row["empty"]
-    return first, max(blocks / row["starts"], waves * row.get("block", 0.0))
+    return first, blocks / row["starts"]
 
 
 def limits_of(cc: tuple[int, int]) -> Sm:

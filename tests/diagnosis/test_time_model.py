@@ -146,7 +146,6 @@ def test_no_kernel_is_shorter_than_a_launch_without_work(
         sm_active_cycles_max=10050,
         issue_active=0.01,
         global_load_sectors=4.0,
-        waves=0.01,
         **dict.fromkeys(MEMORY_USE, 0.0),
     )
     launch = replace(found.launch, grid=(blocks, 1, 1), idle_us=idle_us)

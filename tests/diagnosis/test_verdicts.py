@@ -145,7 +145,8 @@ def test_no_load_is_above_its_counter(folder: Path) -> None:
 @RECORDINGS
 def test_no_gain_is_beyond_the_headroom(folder: Path) -> None:
     for profile in recorded.run_of(folder).profiles:
-        found = recorded.diagnosed(profile)
+        found, model = recorded.diagnosed(profile), time_model.build(profile)
+        assert sum(model.floor) <= model.cycles
         if found.headroom is None:
             continue
         first, most = found.primary, found.headroom.factor * (1 + 1e-9)

@@ -84,7 +84,7 @@ def test_two_reports_are_compared(report: Path, tmp_path: Path) -> None:
     assert "2 kernels, none changed" in str(found)
     bundle = found._repr_mimebundle_()
     assert bundle == {"text/plain": str(found), "text/html": found._repr_html_()}
-    assert bundle["text/html"].count("<article") == 2
+    assert "2 kernels, none changed" in bundle["text/html"]
     assert "<script" not in bundle["text/html"]
     frame = found.to_frame()
     assert sorted(frame["kernel"]) == ["coalesced", "naive"]
@@ -92,7 +92,7 @@ def test_two_reports_are_compared(report: Path, tmp_path: Path) -> None:
     assert (frame["old_us"] > 0).all()
     page = found.to_html(tmp_path / "new" / "comparison.html")
     text = page.read_text(encoding="utf-8")
-    assert text.count("<article") == 2
+    assert "2 kernels, none changed" in text
     assert "Content-Security-Policy" in text
     assert 'src="' not in text
 
