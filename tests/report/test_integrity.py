@@ -429,10 +429,10 @@ def test_units_are_those_of_most_figures_of_a_kind() -> None:
 
 
 def test_contradictions_of_a_file_with_several_ranges_are_said_of_all_launches() -> None:
-    said = reader._of_every_launch([{"a is 1 and b is 2": ("a", "b")}], 3)
+    said = reader._of_every_launch([{"a is 1 and b is 2": ("a", "b")}], range(3))
     assert list(said) == [0, 1, 2]
     assert said[0] == {"in a launch of this file a is 1 and b is 2": ("a", "b")}
-    assert reader._of_every_launch([], 3) == {}
+    assert reader._of_every_launch([], range(3)) == {}
 
 
 # ---- checksums
