@@ -128,7 +128,8 @@ def pairs(runs: Iterable[Run], steps: Sequence[Rung]) -> list[StepPair]:
             if profile.launch.complete and (c := profile.rung):
                 launches.setdefault((c.family, c.rung, c.size, c.dtype), []).append(profile)
         for step in steps:
-            if not step.removes or not step.compared_with:
+            # a rung with a planted defect shows only a part of what its fix gains
+            if not step.removes or not step.compared_with or step.kind == "planted":
                 continue
             family, _, slow = step.compared_with.rpartition("/")
             for (own, rung, size, dtype), fast in launches.items():
