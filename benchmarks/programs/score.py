@@ -34,8 +34,7 @@ from ncu_toolkit.analysis.program import TraceResult, analyze_programs
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.core.files import write_atomic
 from ncu_toolkit.diagnosis.achieved import expected
-from ncu_toolkit.diagnosis.program_rules import step_rules
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.explain.program import program_answer, step_kernels
 from ncu_toolkit.model import Profile
 from ncu_toolkit.model.program import ProgramDiagnosis

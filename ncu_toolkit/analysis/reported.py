@@ -11,7 +11,7 @@ import msgspec
 
 from ncu_toolkit.analysis.analyze import Analysis, LaunchResult, typical
 from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.diagnosis.program_rules import step_rules
+from ncu_toolkit.diagnosis.rules import step_rules
 from ncu_toolkit.document.views import MANY
 from ncu_toolkit.explain.program import Judged
 from ncu_toolkit.model import Device, Diagnosis, Launch

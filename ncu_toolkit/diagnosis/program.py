@@ -21,10 +21,10 @@ from ncu_toolkit.diagnosis import figures
 from ncu_toolkit.diagnosis.achieved import expected
 from ncu_toolkit.diagnosis.engine import call_of
 from ncu_toolkit.diagnosis.kernel import CALL, made_by
-from ncu_toolkit.diagnosis.program_rules import _double, _patterns, step_rules
+from ncu_toolkit.diagnosis.program_rules import _double, _patterns
 from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
 from ncu_toolkit.diagnosis.program_rules.idle_streams import GRID, SMALL
-from ncu_toolkit.diagnosis.rules import title
+from ncu_toolkit.diagnosis.rules import step_rules, title
 from ncu_toolkit.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.diagnosis.switches import switches_for
 from ncu_toolkit.diagnosis.thresholds import Threshold

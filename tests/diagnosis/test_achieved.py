@@ -9,8 +9,7 @@ import pytest
 
 from ncu_toolkit.diagnosis import achieved
 from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.diagnosis.program_rules import step_rules
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.model.program import ProgramDiagnosis, Trace
 from ncu_toolkit.program.account import account_of
 from ncu_toolkit.program.step import find_step

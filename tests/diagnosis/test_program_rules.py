@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from ncu_toolkit.diagnosis import rules
 from ncu_toolkit.diagnosis.kernel import authored
 from ncu_toolkit.diagnosis.program import SURE, diagnose_program, for_caller, together
-from ncu_toolkit.diagnosis.program_rules import _operations, step_rules
+from ncu_toolkit.diagnosis.program_rules import _operations
 from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
 from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
-from ncu_toolkit.diagnosis.rules import reference
+from ncu_toolkit.diagnosis.rules import reference, step_rules
 from ncu_toolkit.diagnosis.thresholds import Threshold
 from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.model.program import (

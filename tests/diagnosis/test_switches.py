@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.diagnosis.program_rules import step_rules
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.diagnosis.switches import Switch, switches, switches_for
 from ncu_toolkit.program.classes import CLASSES
 

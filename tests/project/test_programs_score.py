@@ -15,8 +15,7 @@ from program_found import machine
 from benchmarks.field import half
 from benchmarks.programs import hta, score
 from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
-from ncu_toolkit.diagnosis.program_rules import step_rules
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules import load_rules, step_rules
 from ncu_toolkit.model import RuleMessage
 from ncu_toolkit.model.program import Trace
 from ncu_toolkit.program.files import read_trace, write_trace

@@ -1,9 +1,10 @@
-"""The rules: the bottlenecks of a kernel, one module each in this folder. A module's docstring is its reference page and its constants
+"""The rules: the bottlenecks of a kernel, one module each in this folder, and the causes of a step,
+one module each in `program_rules`. A module's docstring is its reference page and its constants
 declare what others ask about it (`Rule`); `find` decides whether a profile shows the bottleneck,
 `in_code` whether code alone does: from the facts of one kernel (`KernelFacts`), with what several rules
 ask of the code.
 
-Everything is discovered: a new module in the folder is a new bottleneck. Module names are
+Everything is discovered: a new module in a folder is a new bottleneck or cause. Module names are
 ids with underscores, and no other file names an id."""
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from ncu_toolkit.sass.opcodes import GLOBAL_LOADS, CodeRow
 
 if TYPE_CHECKING:
     from ncu_toolkit.build.nvcc import Resources
+    from ncu_toolkit.diagnosis.program_rules._facts import StepFacts
+    from ncu_toolkit.model.program import StepFinding
     from ncu_toolkit.sass.cost import Region
     from ncu_toolkit.sass.opcodes import Function, SassInstruction
 
@@ -122,6 +125,14 @@ class Rule(Protocol):
         return ""
 
 
+class StepRule(Protocol):
+    """What a rule of the step declares."""
+
+    TITLE: str
+
+    def find(self, s: StepFacts) -> StepFinding | NoFinding: ...
+
+
 _DECLARED: Final = (
     "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "COSTS", "WHOLE_JOB",
     "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
@@ -131,19 +142,17 @@ _DECLARED: Final = (
 @lru_cache(maxsize=1)
 def bottleneck_ids() -> tuple[str, ...]:
     """Every bottleneck id, sorted, from the file names alone."""
-    return tuple(rules_in(Path(__file__).parent))
+    return tuple(_ids("rules"))
 
 
-def rules_in(folder: Path) -> list[str]:
-    """Ids of the rules in a folder, sorted."""
-    found = pkgutil.iter_modules([str(folder)])
+def _ids(folder: str) -> list[str]:
+    found = pkgutil.iter_modules([str(Path(__file__).parent.parent / folder)])
     names = (each.name for each in found if each.name not in _NOT_RULES)
     return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
 
-def rule_module(package: str, name: str) -> ModuleType:
-    """The module of a rule, by its package and id."""
-    return importlib.import_module(f"{package}.{name.replace('-', '_')}")
+def _module(folder: str, name: str) -> ModuleType:
+    return importlib.import_module(f"ncu_toolkit.diagnosis.{folder}.{name.replace('-', '_')}")
 
 
 @lru_cache(maxsize=1)
@@ -151,12 +160,18 @@ def load_rules() -> dict[str, Rule]:
     """Rule modules by bottleneck id, with the values of `Rule` for what they do not declare."""
     rules = {}
     for name in bottleneck_ids():
-        module = rule_module(__name__, name)
+        module = _module("rules", name)
         vars(module)["ID"] = name
         for attribute in _DECLARED:
             vars(module).setdefault(attribute, getattr(Rule, attribute))
         rules[name] = cast(Rule, module)
     return rules
+
+
+@lru_cache(maxsize=1)
+def step_rules() -> dict[str, StepRule]:
+    """Rules of the step by id."""
+    return {name: cast(StepRule, _module("program_rules", name)) for name in _ids("program_rules")}
 
 
 def title(bottleneck: str) -> str:

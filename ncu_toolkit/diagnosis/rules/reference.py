@@ -1,17 +1,13 @@
-"""What the reference says about a bottleneck, or about a cause of a step: the parts of its rule's
+"""What the reference says about a bottleneck, or about a cause of a step: the parts of the rule's
 docstring, and its thresholds. The glossary, docs/bottleneck_pages.py and agents read it."""
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
 
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.diagnosis.rules import Rule, StepRule, load_rules, step_rules
 from ncu_toolkit.diagnosis.thresholds import Threshold
 
-#: Where the causes of a step are, which the rules of a kernel do not know.
-_STEP_RULES: Final = "ncu_toolkit.diagnosis.program_rules"
 #: The fixed structure of a rule's docstring: these headings, in this order, after the first
 #: sentence.
 HEADINGS = (
@@ -38,9 +34,9 @@ class Page:
     optional: tuple[str, ...]
 
 
-def rules() -> Mapping[str, Any]:
+def rules() -> Mapping[str, Rule | StepRule]:
     """Every rule with a reference by its id: those of kernels, then those of a step."""
-    return {**load_rules(), **importlib.import_module(_STEP_RULES).step_rules()}
+    return {**load_rules(), **step_rules()}
 
 
 def page(bottleneck: str) -> Page:
@@ -70,7 +66,7 @@ def page(bottleneck: str) -> Page:
     )
 
 
-def _thresholds(rule: Any) -> tuple[tuple[str, Threshold], ...]:
+def _thresholds(rule: Rule | StepRule) -> tuple[tuple[str, Threshold], ...]:
     return tuple(
         (name, value) for name, value in sorted(vars(rule).items()) if isinstance(value, Threshold)
     )
