@@ -15,7 +15,7 @@ import fake_programs
 import pytest
 
 from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.gpu import recorder
+from ncu_toolkit.gpu import cuda, recorder
 from ncu_toolkit.gpu.recorder import FIELDS, RecordOptions, read_recording, record
 from ncu_toolkit.model.program import Trace
 
@@ -327,7 +327,8 @@ def test_several_processes(recorded: Recorded, tmp_path: Path, made: Path) -> No
     assert trace.notes == ("The program used the GPU from 2 processes.",)
 
 
-def test_a_program_without_cuda(recorded: Recorded) -> None:
+def test_a_program_without_cuda(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "has_driver", lambda: True)
     code, folder = recorded(sys.executable, "-c", "print(1)")
     assert code == 0
     with pytest.raises(UsageProblem, match="did not use CUDA"):

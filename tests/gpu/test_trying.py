@@ -21,7 +21,7 @@ from program_found import small
 from ncu_toolkit.analysis.trial import TryRun, load_trial
 from ncu_toolkit.core.errors import EXIT_INTERRUPTED, UsageProblem
 from ncu_toolkit.diagnosis.switches import switches
-from ncu_toolkit.gpu import recorder, trying
+from ncu_toolkit.gpu import cuda, recorder, trying
 from ncu_toolkit.gpu.trying import (
     ProgramRunner,
     TryJob,
@@ -324,9 +324,10 @@ def test_a_program_that_hangs_is_ended_with_its_children(
 
 @needs_cc
 def test_what_a_program_leaves_running_is_ended(
-    runner: Callable[..., ProgramRunner], tmp_path: Path
+    runner: Callable[..., ProgramRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole tree: children that outlive it, in its session and in one of their own."""
+    monkeypatch.setattr(cuda, "has_driver", lambda: True)
     word = f"tree-{os.getpid()}"
     script = tmp_path / f"{word}.py"
     script.write_text(

@@ -250,7 +250,7 @@ def test_times_under_the_profiler_are_not_explained_as_unprofiled() -> None:
 
 @pytest.mark.parametrize(
     ("speedup", "good", "text"),
-    [(1.0, False, "n/a"), (1.003, False, "n/a"), (1.6, False, "1.60×"), (1.0, True, "n/a")],
+    [(1.0, False, "n/a"), (1.003, False, "n/a"), (1.6, False, "1.6×"), (1.0, True, "n/a")],
 )
 def test_no_gain_is_claimed_to_be_nothing(
     book: Book, speedup: float, good: bool, text: str
