@@ -99,8 +99,8 @@ def test_only_what_changed_is_profiled_again(
     assert "expect" in rounds[0], "the card"
     assert "--top" not in rounds[0], "no option of another command"
     assert "unchanged" in rounds[1]
-    assert "no difference" in rounds[2]
-    assert "Bottleneck as before" in rounds[2]
+    assert "none changed" in rounds[2]
+    assert "every bottleneck the same" in rounds[2]
     assert "unchanged" in rounds[3]
     first, second = (folder / "fake" / "ran").read_text().splitlines()
     assert "--kernel-name" not in first
@@ -153,7 +153,7 @@ def test_a_failure_shows_its_last_lines_and_waits(
     assert "ended with exit code 3" in rounds[1]
     assert "no kernel was profiled" in rounds[2]
     assert "'app.py' cannot be read: No such file" in rounds[3]
-    assert "no difference" in rounds[4], "it is compared with the last round that counts"
+    assert "none changed" in rounds[4], "it is compared with the last round that counts"
 
 
 def test_a_build_that_fails_is_not_profiled(
@@ -183,7 +183,7 @@ def test_what_a_build_writes_starts_no_round(
     code, rounds = watched(monkeypatch, capsys, edits, "--build", "./make", *APP, "built")
     assert code == 0
     assert rounds[1] == ""
-    assert "no difference" in rounds[2]
+    assert "none changed" in rounds[2]
     assert len((folder / "built").read_text().splitlines()) == 2
 
 
