@@ -35,9 +35,7 @@ def command(log: Path, form: str) -> int:
     with refused(f"'{log}' cannot be read", "Name a file, or - for standard input", InputProblem):
         raw = sys.stdin.buffer.read() if str(log) == "-" else read_bytes(log)
     if raw.startswith((b"NVR\0", b"SQLite")):
-        raise InputProblem(
-            f"'{log}' is not a log of ncu", f"Read it with `ncu-toolkit analyze {log}`"
-        )
+        raise InputProblem(f"'{log}' is not ncu's log", f"Read it with `ncu-toolkit analyze {log}`")
     reading = failures.read(raw.decode("utf-8", "replace"))
     if form == "json":
         about = {"schema": "ncu-toolkit/why", "version": 1}
