@@ -27,7 +27,7 @@ MUTATIONS ?= 6000
 # Seconds that bench-cost may take.
 BUDGET ?= 300
 # What `record` records, under which GPU's name, where, and with which options.
-LADDERS ?= $(patsubst ncu_toolkit/ladder/problems/%.py,%,$(filter-out %/base.py %/__init__.py,$(wildcard ncu_toolkit/ladder/problems/[a-z]*.py)))
+LADDERS ?= $(patsubst ncu_toolkit/kernel/ladder/problems/%.py,%,$(filter-out %/base.py %/__init__.py,$(wildcard ncu_toolkit/kernel/ladder/problems/[a-z]*.py)))
 GPU ?= gpu
 RECORDINGS ?= recordings
 OPTIONS ?=

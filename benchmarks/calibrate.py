@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.diagnosis import calibrate as judging
-from ncu_toolkit.diagnosis.calibrate import Estimate, Judged, Score, StepPair, ncu_estimates
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.thresholds import BUSY
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.metrics.registry import GROUPS
-from ncu_toolkit.model import Diagnosis, Profile, RuleMessage
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.core.errors import ToolkitError
+from ncu_toolkit.base.metrics.registry import GROUPS
+from ncu_toolkit.base.model import Diagnosis, Profile, RuleMessage
+from ncu_toolkit.kernel.diagnosis import calibrate as judging
+from ncu_toolkit.kernel.diagnosis.calibrate import Estimate, Judged, Score, StepPair, ncu_estimates
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.diagnosis.thresholds import BUSY
+from ncu_toolkit.kernel.ladder.catalogue import load_families
+from ncu_toolkit.kernel.runs import store
 
 
 @dataclass(frozen=True)

@@ -31,17 +31,17 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from ncu_toolkit.core import units  # noqa: E402  (after the path)
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402
-from ncu_toolkit.core.files import write_atomic  # noqa: E402
-from ncu_toolkit.gpu import collect  # noqa: E402
-from ncu_toolkit.gpu.runner import TARGET  # noqa: E402
-from ncu_toolkit.gpu.selection import case_of  # noqa: E402
-from ncu_toolkit.gpu.target import Plan, plan_path, stop_path, write_plan  # noqa: E402
-from ncu_toolkit.ladder.catalogue import find_family  # noqa: E402
-from ncu_toolkit.ladder.problems import problem_for  # noqa: E402
-from ncu_toolkit.metrics.registry import SET_NAME  # noqa: E402
-from ncu_toolkit.model.run import RunCase  # noqa: E402
+from ncu_toolkit.base.core import units  # noqa: E402  (after the path)
+from ncu_toolkit.base.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402
+from ncu_toolkit.base.core.files import write_atomic  # noqa: E402
+from ncu_toolkit.base.metrics.registry import SET_NAME  # noqa: E402
+from ncu_toolkit.base.model.run import RunCase  # noqa: E402
+from ncu_toolkit.kernel.gpu import collect  # noqa: E402
+from ncu_toolkit.kernel.gpu.runner import TARGET  # noqa: E402
+from ncu_toolkit.kernel.gpu.selection import case_of  # noqa: E402
+from ncu_toolkit.kernel.gpu.target import Plan, plan_path, stop_path, write_plan  # noqa: E402
+from ncu_toolkit.kernel.ladder.catalogue import find_family  # noqa: E402
+from ncu_toolkit.kernel.ladder.problems import problem_for  # noqa: E402
 
 SETS = (SET_NAME, "detailed", "full")
 #: Launches of the report that is read on the CPU side: rungs at a smaller size make up the number.
@@ -275,7 +275,7 @@ def cpu_side(
 
 def launches_in(report: Path) -> int:
     """Launches that a report declares."""
-    from ncu_toolkit.report import framing
+    from ncu_toolkit.kernel.report import framing
 
     return framing.parse(framing.read_bytes(report)).declared_launches
 

@@ -36,13 +36,13 @@ if str(ROOT) not in sys.path:
 
 import numpy  # noqa: E402  (after the path)
 
-from ncu_toolkit.analysis import gate  # noqa: E402
-from ncu_toolkit.core.errors import InputProblem  # noqa: E402
-from ncu_toolkit.core.files import write_atomic  # noqa: E402
-from ncu_toolkit.gpu import cuda, launch, timing  # noqa: E402
-from ncu_toolkit.ladder.catalogue import find_rung  # noqa: E402
-from ncu_toolkit.ladder.problems import problem_for  # noqa: E402
-from ncu_toolkit.runs import store  # noqa: E402
+from ncu_toolkit.base.core.errors import InputProblem  # noqa: E402
+from ncu_toolkit.base.core.files import write_atomic  # noqa: E402
+from ncu_toolkit.kernel.analysis import gate  # noqa: E402
+from ncu_toolkit.kernel.gpu import cuda, launch, timing  # noqa: E402
+from ncu_toolkit.kernel.ladder.catalogue import find_rung  # noqa: E402
+from ncu_toolkit.kernel.ladder.problems import problem_for  # noqa: E402
+from ncu_toolkit.kernel.runs import store  # noqa: E402
 
 PLANTED: Final = 1.05
 REPEATS: Final = 20

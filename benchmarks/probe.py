@@ -38,10 +38,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from benchmarks import field
-from ncu_toolkit.diagnosis import regime
-from ncu_toolkit.model import Device
-from ncu_toolkit.model.profile import Launch, Profile
-from ncu_toolkit.model.trace import KINDS, KernelTrace
+from ncu_toolkit.base.model import Device
+from ncu_toolkit.base.model.profile import Launch, Profile
+from ncu_toolkit.base.model.trace import KINDS, KernelTrace
+from ncu_toolkit.kernel.diagnosis import regime
 
 ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "docs" / "data" / "probe.json", ROOT / "docs" / "probe.md"
@@ -157,7 +157,7 @@ class _Log:
 
 def measure(out: Path, which: str, seconds: float) -> None:
     """Put the kernels of a set under pressure; a line of JSON each, none begun after `seconds`."""
-    from ncu_toolkit.gpu import probe
+    from ncu_toolkit.guests.probe import probe
 
     if which == "field":
         _measure_field(out, seconds)
@@ -214,7 +214,7 @@ def _measure_field(out: Path, seconds: float) -> None:
 def _share(names: list[str], out: Path, folder: Path, ready: Any, deadline: float) -> None:
     """Make some pairs ready, wait until all processes have, and measure them."""
     from benchmarks.field import running
-    from ncu_toolkit.gpu import probe
+    from ncu_toolkit.guests.probe import probe
 
     works, bench = [], None
     for name in names:
@@ -285,7 +285,7 @@ def _library(pair: field.ExternalPair, variant: str, path: Path) -> Any:
 def launch_all(which: str, seconds: float) -> None:
     """Launch each pathology kernel, or each of the field's that `measure` cannot, for so long, as a
     program would."""
-    from ncu_toolkit.gpu import cuda
+    from ncu_toolkit.kernel.gpu import cuda
 
     device, cp = cuda.device(), cuda.cupy()
     for name, made in _apart() if which == "field" else _pathology(device):
@@ -314,7 +314,7 @@ def _apart() -> Iterator[tuple[str, Any]]:
 
 
 def _cases(which: str) -> tuple[Any, ...]:
-    from ncu_toolkit.runs import store
+    from ncu_toolkit.kernel.runs import store
 
     found = []
     for folder in store.recordings():
@@ -340,7 +340,7 @@ def _cases(which: str) -> tuple[Any, ...]:
 
 
 def _pathology(device: Device) -> Iterator[tuple[str, Any]]:
-    from ncu_toolkit.gpu import launch, selection
+    from ncu_toolkit.kernel.gpu import launch, selection
 
     for group in selection.groups_of(_cases("pathology")):
         first = group[0]
@@ -388,8 +388,8 @@ class _Truth:
 def truths(names: Iterable[str]) -> dict[str, _Truth]:
     """What the recordings tell of kernels, as far as there are any; by "family/rung/size" or
     "field/pair/variant"."""
-    from ncu_toolkit.analysis.analyze import Options, analyze, judge
-    from ncu_toolkit.runs import store
+    from ncu_toolkit.kernel.analysis.analyze import Options, analyze, judge
+    from ncu_toolkit.kernel.runs import store
 
     wanted, best = dict.fromkeys(names), dict[str, tuple[float, Profile]]()
     for folder in store.recordings():

@@ -28,9 +28,9 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.calibrate import markdown  # noqa: E402
-from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze  # noqa: E402
-from ncu_toolkit.diagnosis.kernel import missing  # noqa: E402
-from ncu_toolkit.model import Finding, Profile  # noqa: E402
+from ncu_toolkit.base.model import Finding, Profile  # noqa: E402
+from ncu_toolkit.kernel.analysis.analyze import LaunchResult, Options, analyze  # noqa: E402
+from ncu_toolkit.kernel.diagnosis.kernel import missing  # noqa: E402
 
 ROWS: Final = ROOT / "docs" / "data" / "readings.csv"
 #: Confidence in the words of the card.

@@ -15,6 +15,9 @@ from typing import Any, Final
 
 import click
 
+from ncu_toolkit.base.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.base.core.files import make_folder
+from ncu_toolkit.base.model.run import Run, Skipped
 from ncu_toolkit.cli import cli, main
 from ncu_toolkit.cli._common import Progress, console
 from ncu_toolkit.cli._options import (
@@ -27,17 +30,14 @@ from ncu_toolkit.cli._options import (
     split,
     switch,
 )
-from ncu_toolkit.core.errors import ToolkitError, UsageProblem
-from ncu_toolkit.core.files import make_folder
-from ncu_toolkit.gpu import runner, selection
-from ncu_toolkit.gpu.executor import HERE, Executor
-from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.gpu.selection import Cases
-from ncu_toolkit.ladder.catalogue import find_rung, load_families
-from ncu_toolkit.ladder.problems import Problem, problem_for
-from ncu_toolkit.model.run import Run, Skipped
-from ncu_toolkit.report import reader, scrub
-from ncu_toolkit.runs import store
+from ncu_toolkit.kernel.gpu import runner, selection
+from ncu_toolkit.kernel.gpu.executor import HERE, Executor
+from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.gpu.selection import Cases
+from ncu_toolkit.kernel.ladder.catalogue import find_rung, load_families
+from ncu_toolkit.kernel.ladder.problems import Problem, problem_for
+from ncu_toolkit.kernel.report import reader, scrub
+from ncu_toolkit.kernel.runs import store
 
 #: Rungs that the curve over sizes times beside the baseline.
 CURVE_RUNGS: Final = 2

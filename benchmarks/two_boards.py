@@ -37,22 +37,18 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402  (after the path)
-from ncu_toolkit.core.files import write_atomic  # noqa: E402
-from ncu_toolkit.gpu import (  # noqa: E402
-    cluster,
-    collect,
-    cuda,
-    schedulers,
-    tune,
-)
-from ncu_toolkit.gpu.executor import Executor  # noqa: E402
-from ncu_toolkit.gpu.halving import Search  # noqa: E402
-from ncu_toolkit.gpu.runner import TARGET  # noqa: E402
-from ncu_toolkit.gpu.selection import case_of  # noqa: E402
-from ncu_toolkit.gpu.target import Plan, plan_path, write_plan  # noqa: E402
-from ncu_toolkit.ladder.catalogue import find_rung  # noqa: E402
-from ncu_toolkit.ladder.problems import problem_for  # noqa: E402
+from ncu_toolkit.base.core.errors import EnvironmentProblem, ToolkitError  # noqa: E402  (after the path)
+from ncu_toolkit.base.core.files import write_atomic  # noqa: E402
+from ncu_toolkit.guests.cluster import cluster, schedulers  # noqa: E402
+from ncu_toolkit.guests.tune import tune  # noqa: E402
+from ncu_toolkit.guests.tune.halving import Search  # noqa: E402
+from ncu_toolkit.kernel.gpu import collect, cuda  # noqa: E402
+from ncu_toolkit.kernel.gpu.executor import Executor  # noqa: E402
+from ncu_toolkit.kernel.gpu.runner import TARGET  # noqa: E402
+from ncu_toolkit.kernel.gpu.selection import case_of  # noqa: E402
+from ncu_toolkit.kernel.gpu.target import Plan, plan_path, write_plan  # noqa: E402
+from ncu_toolkit.kernel.ladder.catalogue import find_rung  # noqa: E402
+from ncu_toolkit.kernel.ladder.problems import problem_for  # noqa: E402
 
 KERNEL: Final = "autotuned"
 #: Measurements of one setting for its ratio on each board, and runs in each.
@@ -168,7 +164,7 @@ _PLAIN: Final = """
 import json, sys, time
 sys.path.insert(0, {root!r})
 from benchmarks.two_boards import Clock, facts, request
-from ncu_toolkit.gpu import tune
+from ncu_toolkit.kernel.gpu import tune
 clock, started = Clock(), time.monotonic()
 print(json.dumps(facts(tune.run(request({size!r}, {settings}), clock), clock, started)))
 """

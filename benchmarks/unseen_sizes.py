@@ -28,11 +28,11 @@ from msgspec import structs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ncu_toolkit.build import nvcc
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.ladder.problems._cublaslt import Operand, fastest
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.kernel.build import nvcc
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.ladder.problems._cublaslt import Operand, fastest
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 #: Family, rung, element type, and the arrays of A and B that the rung reads.
 TOPS = {
@@ -103,7 +103,7 @@ def measure(
     copies: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """One row a size: median microseconds of each form, and why a form has none."""
-    from ncu_toolkit.gpu import cuda, timing
+    from ncu_toolkit.kernel.gpu import cuda, timing
 
     cuda.disable_tf32()
     family, name, dtype, _ = TOPS[top]
@@ -136,7 +136,7 @@ def _time_size(
     watch: Any, top: str, size: str, chosen: Sequence[Setting], seconds: float, copies: bool
 ) -> dict[str, Any]:
     """The row of one size. A form that cannot run, or is wrong, is left out of the timing."""
-    from ncu_toolkit.gpu import cuda, launch
+    from ncu_toolkit.kernel.gpu import cuda, launch
 
     started = time.monotonic()
     family, name, dtype, arrays = TOPS[top]

@@ -33,10 +33,10 @@ def transcript() -> str:
 async def _play(folder: Path) -> list[str]:
     from mcp import Client
 
-    from ncu_toolkit.agents import server
-    from ncu_toolkit.agents.reports import Reports
-    from ncu_toolkit.agents.root import Root
-    from ncu_toolkit.agents.tools import Tools
+    from ncu_toolkit.guests.mcp import server
+    from ncu_toolkit.guests.mcp.reports import Reports
+    from ncu_toolkit.guests.mcp.root import Root
+    from ncu_toolkit.guests.mcp.tools import Tools
 
     found: list[str] = []
     reports = Reports(Root(folder))

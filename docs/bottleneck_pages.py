@@ -1,7 +1,7 @@
 """The pages of the bottlenecks and of the causes of a step: a rule's docstring, of bottlenecks also a
 drawing, and code before and after.
 
-The docstring and the thresholds come from the rule (ncu_toolkit/diagnosis). The drawing comes
+The docstring and the thresholds come from the rule (ncu_toolkit/kernel/diagnosis). The drawing comes
 from docs/bottlenecks/pictures/<id>.toml. The code comes from kernels/pathology: the rung that
 `removes` the bottleneck, and the rung that it is compared with. The table [excerpt] of the TOML
 file gives the texts with which the lines shown begin and end, for `before` and `after`; an empty
@@ -17,14 +17,14 @@ from typing import Any
 
 import drawings
 
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules.reference import Page, page, rules
-from ncu_toolkit.ladder.catalogue import find_family
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.ladder.rung import Rung
-from ncu_toolkit.model import Timing
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Timing
+from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.diagnosis.rules.reference import Page, page, rules
+from ncu_toolkit.kernel.ladder.catalogue import find_family
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 NOTE = "<!-- Written by docs/generate.py (`make docs`) from the rule and from pictures/; do not edit. -->\n"
 PICTURES = Path(__file__).resolve().parent / "bottlenecks" / "pictures"

@@ -42,31 +42,32 @@ import watch_session
 from heldout import fit
 
 from benchmarks import calibrate, readings
-from ncu_toolkit.analysis import program as programs
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model import Diagnosis, Profile, Timing
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.cli import COMMANDS, cli
-from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.diagnosis import engine, glossary
-from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.diagnosis.rules import load_rules, title
-from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.explain import verdict
-from ncu_toolkit.ladder.catalogue import find_family, load_families
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.ladder.rung import Rung
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Diagnosis, Profile, Timing
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_front
-from ncu_toolkit.pages.index_view import index_part
-from ncu_toolkit.pages.program_view import write_program_page
-from ncu_toolkit.pages.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.files import read_trace
-from ncu_toolkit.program.step import find_step
-from ncu_toolkit.render.text import plain_text
-from ncu_toolkit.runs import history, store
+from ncu_toolkit.guests.history import history
+from ncu_toolkit.kernel.diagnosis import engine, glossary
+from ncu_toolkit.kernel.diagnosis.rules import load_rules, title
+from ncu_toolkit.kernel.diagnosis.time_model import NOISE
+from ncu_toolkit.kernel.explain import verdict
+from ncu_toolkit.kernel.ladder.catalogue import find_family, load_families
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.ladder.rung import Rung
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.html import write_front
+from ncu_toolkit.kernel.pages.index_view import index_part
+from ncu_toolkit.kernel.pages.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
+from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.program.analysis import program as programs
+from ncu_toolkit.program.diagnosis import diagnose_program
+from ncu_toolkit.program.pages.program_view import write_program_page
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.files import read_trace
+from ncu_toolkit.program.traces.step import find_step
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -104,7 +105,7 @@ def remembered(runs: Sequence[Run]) -> Iterator[None]:
     )
     with contextlib.ExitStack() as undone:
         for name, rule in load_rules().items():
-            at = f"diagnosis.rules.{name.replace('-', '_')}"
+            at = f"kernel.diagnosis.rules.{name.replace('-', '_')}"
             key = reading + recorded.digest(recorded.modules(at))
             kept = ROOT / ".cache" / "findings" / f"{name}.pickle"
             known: dict[str, Any] = {}

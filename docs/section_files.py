@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.metrics import registry
+from ncu_toolkit.base.metrics import registry
 
 _TITLES: Final[dict[str, tuple[str, str, str]]] = {
     "time": ("NcuToolkitTime", "ncu-toolkit: Time and Launch", "Duration, clocks, balance of the SMs, launch shape and what limits occupancy."),

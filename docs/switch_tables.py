@@ -21,11 +21,11 @@ if __name__ == "__main__":  # the package of this checkout
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.programs import cases, score
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis import achieved
-from ncu_toolkit.diagnosis.switches import switches
-from ncu_toolkit.explain.trial import measured
-from ncu_toolkit.model.program import ProgramTrial, Tried
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis import achieved
+from ncu_toolkit.program.explain.trial import measured
+from ncu_toolkit.program.model import ProgramTrial, Tried
+from ncu_toolkit.program.switches import switches
 
 DATA = Path(__file__).resolve().parent / "data" / "try.json"
 _OUTCOMES = {

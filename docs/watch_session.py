@@ -12,8 +12,8 @@ from pathlib import Path
 import ladder_report  # tests/ladder_report.py
 from rich.console import Console
 
-from ncu_toolkit.cli.watch import Screen
-from ncu_toolkit.gpu.watch import Watched, loop
+from ncu_toolkit.guests.watch.command import Screen
+from ncu_toolkit.guests.watch.watch import Watched, loop
 
 #: What each save makes of the kernel: its rung in the recording, and what the user did.
 SAVES = (

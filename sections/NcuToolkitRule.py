@@ -54,10 +54,10 @@ def _post(frontend, action):
     home = _home()
     if home and home not in sys.path:
         sys.path.insert(0, home)
-    from ncu_toolkit.diagnosis.engine import diagnose
-    from ncu_toolkit.diagnosis.rules import title
-    from ncu_toolkit.explain.verdict import card
-    from ncu_toolkit.report.ncu_action import profile_from_action
+    from ncu_toolkit.kernel.diagnosis.engine import diagnose
+    from ncu_toolkit.kernel.diagnosis.rules import title
+    from ncu_toolkit.kernel.explain.verdict import card
+    from ncu_toolkit.kernel.report.ncu_action import profile_from_action
 
     try:
         profile = profile_from_action(action)
@@ -102,8 +102,8 @@ def _post(frontend, action):
 
 def _focus(frontend, message, finding, action):
     """Name the collected metrics that the finding's figures come from."""
-    from ncu_toolkit.diagnosis import figures
-    from ncu_toolkit.metrics import registry
+    from ncu_toolkit.base.metrics import registry
+    from ncu_toolkit.kernel.diagnosis import figures
 
     there = frozenset(action.metric_names())
     for evidence in finding.evidence:

@@ -18,8 +18,9 @@ from typing import Any
 import cluster_worker
 import pytest
 
-from ncu_toolkit.core import cache
-from ncu_toolkit.gpu import schedulers, tune
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.guests.cluster import schedulers
+from ncu_toolkit.guests.tune import tune
 
 SECONDS = 0.5
 QUIET = {

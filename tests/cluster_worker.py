@@ -19,11 +19,13 @@ import fake_gpu
 import ladder_runs
 import pytest
 
-from ncu_toolkit.build import nvcc
-from ncu_toolkit.core.cache import cache_folder
-from ncu_toolkit.core.errors import KernelProblem
-from ncu_toolkit.gpu import cluster, cuda, timing, tune
-from ncu_toolkit.gpu.halving import Parameters, Round
+from ncu_toolkit.base.core.cache import cache_folder
+from ncu_toolkit.base.core.errors import KernelProblem
+from ncu_toolkit.guests.cluster import cluster
+from ncu_toolkit.guests.tune import tune
+from ncu_toolkit.guests.tune.halving import Parameters, Round
+from ncu_toolkit.kernel.build import nvcc
+from ncu_toolkit.kernel.gpu import cuda, timing
 
 BASE = 100.0
 

@@ -12,8 +12,8 @@ import pytest
 import recorded
 from browser import Browser, require_chromium
 
-from ncu_toolkit.core import cache
-from ncu_toolkit.runs import history
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.guests.history import history
 
 _BEFORE = pytest.StashKey[str | None]()
 

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ncu_toolkit.diagnosis.kernel import Kernel
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import (
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model import (
     Context,
     Device,
     Finding,
@@ -25,6 +23,8 @@ from ncu_toolkit.model import (
     Reading,
     StallStack,
 )
+from ncu_toolkit.kernel.diagnosis.kernel import Kernel
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 
 CASES = Path(__file__).parent / "cases"
 

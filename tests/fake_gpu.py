@@ -14,9 +14,9 @@ from typing import Any
 import numpy
 import pytest
 
-from ncu_toolkit.build import nvcc
-from ncu_toolkit.gpu import cuda, launch
-from ncu_toolkit.model import Device
+from ncu_toolkit.base.model import Device
+from ncu_toolkit.kernel.build import nvcc
+from ncu_toolkit.kernel.gpu import cuda, launch
 
 Behaviour = Callable[[Mapping[str, Any]], None]
 DEVICE = Device("Fake GPU", (9, 0), sm_count=132, l2_bytes=2**20, memory_bytes=2**34)

@@ -27,8 +27,8 @@ def main(words: list[str]) -> int:
     import ladder_report
     import recorded
 
-    from ncu_toolkit.core import files
-    from ncu_toolkit.gpu.target import add_step, read_plan, stop_path
+    from ncu_toolkit.base.core import files
+    from ncu_toolkit.kernel.gpu.target import add_step, read_plan, stop_path
 
     recorded.report_bytes = lambda: (HERE / "base.ncu-rep").read_bytes()  # type: ignore[assignment]
     output = Path(words[words.index("--export") + 1])

@@ -26,9 +26,9 @@ from typing import Any, Final
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ncu_toolkit.analysis.analyze import find_reports  # noqa: E402
-from ncu_toolkit.core.errors import ToolkitError  # noqa: E402
-from ncu_toolkit.report import framing, integrity, ncu_action, reader  # noqa: E402
+from ncu_toolkit.base.core.errors import ToolkitError  # noqa: E402
+from ncu_toolkit.kernel.analysis.analyze import find_reports  # noqa: E402
+from ncu_toolkit.kernel.report import framing, integrity, ncu_action, reader  # noqa: E402
 
 #: Every relation between figures of one launch, and what it proves where it holds.
 RELATIONS: Final[Mapping[str, str]] = {

@@ -39,10 +39,10 @@ import recorded
 from click.testing import CliRunner
 
 from ncu_toolkit import __version__
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model import Diagnosis, Finding, NoFinding
 from ncu_toolkit.cli import cli
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Diagnosis, Finding, NoFinding
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 
 FOLDER = Path(__file__).resolve().parent / "golden"
 HELDOUT = recorded.ROOT / "tests" / "heldout"

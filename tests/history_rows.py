@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ncu_toolkit.runs.history import Row
+from ncu_toolkit.guests.history.history import Row
 
 PLAIN = Row(
     report="r", launch="0.0", run="a", date="2026-11-01T10:00:00Z", tool="0.1", gpu="NVIDIA H200", gpu_uuid="GPU-1",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import recorded
 from report_files import varint, without
 
-from ncu_toolkit.report import framing, messages
+from ncu_toolkit.kernel.report import framing, messages
 
 # fields of a block's header: how many sources and results follow, and their length
 _SOURCES, _RESULTS, _PAYLOAD = 1, 2, 5

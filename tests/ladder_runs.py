@@ -14,12 +14,12 @@ import pytest
 import report_files
 from fake_gpu import FakeCupy
 
-from ncu_toolkit.gpu import runner, timing
-from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.gpu.selection import Cases, select
-from ncu_toolkit.ladder.catalogue import find_family
-from ncu_toolkit.model import Timing
-from ncu_toolkit.model.run import RunCase
+from ncu_toolkit.base.model import Timing
+from ncu_toolkit.base.model.run import RunCase
+from ncu_toolkit.kernel.gpu import runner, timing
+from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.gpu.selection import Cases, select
+from ncu_toolkit.kernel.ladder.catalogue import find_family
 
 
 class Quiet:

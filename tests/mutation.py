@@ -25,13 +25,13 @@ from pathlib import Path
 import report_files
 from rich.console import Console
 
-from ncu_toolkit.analysis import analyze
+from ncu_toolkit.base.core import workers
+from ncu_toolkit.base.core.errors import ToolkitError
+from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.cli.analyze import render, write_pages
-from ncu_toolkit.core import workers
-from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.report import framing, integrity, messages, reader, scrub
-from ncu_toolkit.report.messages import elf_sections
+from ncu_toolkit.kernel.analysis import analyze
+from ncu_toolkit.kernel.report import framing, integrity, messages, reader, scrub
+from ncu_toolkit.kernel.report.messages import elf_sections
 
 ROOT = Path(__file__).resolve().parent.parent
 

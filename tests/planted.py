@@ -25,11 +25,11 @@ if __name__ == "__main__":
 import recorded
 from heldout import score
 
-from ncu_toolkit.agents.digest import Digest
-from ncu_toolkit.agents.reports import ServedReport
-from ncu_toolkit.agents.tools import analysed
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
-from ncu_toolkit.ladder.catalogue import find_family
+from ncu_toolkit.guests.mcp.digest import Digest
+from ncu_toolkit.guests.mcp.reports import ServedReport
+from ncu_toolkit.guests.mcp.tools import analysed
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
+from ncu_toolkit.kernel.ladder.catalogue import find_family
 
 LADDER: Final = "pathology"
 HEADINGS: Final = ("set", "kernels", "cause first", "line", "change", "all")

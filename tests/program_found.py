@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from program_traces import Machine
 
-from ncu_toolkit.model.profile import Advice, Evidence, NoFinding
-from ncu_toolkit.model.program import (
+from ncu_toolkit.base.model.profile import Advice, Evidence, NoFinding
+from ncu_toolkit.program.model import (
     Account,
     AccountPart,
     IdleGap,
@@ -15,7 +15,7 @@ from ncu_toolkit.model.program import (
     Trace,
     Window,
 )
-from ncu_toolkit.program.classes import kernel_class
+from ncu_toolkit.program.traces.classes import kernel_class
 
 
 def machine(program: str = "train.py") -> Machine:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ncu_toolkit.model.profile import Device, Launch
-from ncu_toolkit.model.program import Call, CallKind, Lack, Mark, MarkKind, Op, OpKind, Trace
+from ncu_toolkit.base.model.profile import Device, Launch
+from ncu_toolkit.program.model import Call, CallKind, Lack, Mark, MarkKind, Op, OpKind, Trace
 
 H200: Final = Device(
     name="NVIDIA H200", cc=(9, 0), sm_count=132, l2_bytes=50 << 20, memory_bytes=141 << 30,

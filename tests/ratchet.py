@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ncu_toolkit"
 LIMITS = Path(__file__).with_suffix(".json")
 #: What a writer may know: the values that it shows, and how text is written.
-SHOWN = ("core", "document", "render")
+SHOWN = ("base.core", "base.document", "base.render")
 #: Named in the environment of a traced command: where it notes the modules that it enters.
 NOTED = "NCU_TOOLKIT_TRACED"
 
@@ -79,9 +79,9 @@ def imports(node: ast.AST) -> Iterator[str]:
 
 def computing_writers() -> int:
     return sum(
-        any(found and found.partition(".")[0] not in SHOWN for found in imports(tree))
+        any(found and not found.startswith(SHOWN) for found in imports(tree))
         for name, tree in trees().items()
-        if name.startswith("render.")
+        if name.startswith("base.render.")
     )
 
 
@@ -121,7 +121,7 @@ def entered(script: str) -> int:
         if done.returncode:
             raise SystemExit(f"error: the traced code failed: {done.stderr[-2000:]}")
         names = {Path(line).relative_to(PACKAGE) for line in noted.read_text().splitlines()}
-    rules = Path("diagnosis", "rules")
+    rules = Path("kernel", "diagnosis", "rules")
     return sum(name.parent != rules or name.name.startswith("_") for name in names)
 
 

@@ -18,13 +18,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze, judge
-from ncu_toolkit.core import cache
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.model import Diagnosis, Profile
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.report import framing
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.base.model import Diagnosis, Profile
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.kernel.analysis.analyze import LaunchResult, Options, analyze, judge
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.report import framing
+from ncu_toolkit.kernel.runs import store
 
 R = TypeVar("R")
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = cache.cache_folder().with_name("ncu-toolkit-tests")
 #: Copies of one result that are kept, for as many checkouts that differ.
 COPIES = 6
-READERS = ("report.reader", "model.run", "model.codec", "runs.store")
+READERS = ("kernel.report.reader", "base.model.run", "base.model.codec", "kernel.runs.store")
 FOLDERS = store.recordings()
 #: The recording of the FP32 ladder that the tests of single modules read.
 FP32 = next((folder for folder in FOLDERS if "gemm-fp32" in folder.name), None)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ncu_toolkit.document.tables import Table
-from ncu_toolkit.document.views import Fact, FindingView, PageView
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import (
+from ncu_toolkit.base.document.tables import Table
+from ncu_toolkit.base.document.views import Fact, FindingView, PageView
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model import (
     Context,
     Device,
     Diagnosis,
@@ -30,10 +30,10 @@ from ncu_toolkit.model import (
     StallStack,
     Timing,
 )
-from ncu_toolkit.model.run import Ceilings, Run, Skipped
-from ncu_toolkit.pages import html
-from ncu_toolkit.pages.book import Book
-from ncu_toolkit.pages.index_view import index_part
+from ncu_toolkit.base.model.run import Ceilings, Run, Skipped
+from ncu_toolkit.kernel.pages import html
+from ncu_toolkit.kernel.pages.book import Book
+from ncu_toolkit.kernel.pages.index_view import index_part
 
 DEVICE = Device(
     name="Imaginary GPU (test fixture)",
@@ -440,7 +440,7 @@ def run() -> Run:
         },
         commands=(
             "ncu --clock-control none --import-source yes --section-folder sections "
-            "--set ladder -o gemm_fp32 python -m ncu_toolkit.gpu.target plan.json",
+            "--set ladder -o gemm_fp32 python -m ncu_toolkit.kernel.gpu.target plan.json",
         ),
         profiles=profiles,
         timings=tuple(timing(rung, size) for size in SIZES for rung in RUNGS),

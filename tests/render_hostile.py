@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import render_fixture
 
-from ncu_toolkit.model import (
+from ncu_toolkit.base.model import (
     Context,
     Diagnosis,
     Evidence,
@@ -22,7 +22,7 @@ from ncu_toolkit.model import (
     RuleMessage,
     StallStack,
 )
-from ncu_toolkit.model.run import Run, Skipped
+from ncu_toolkit.base.model.run import Run, Skipped
 
 MARKER = "hostile-text"
 EVIL = (

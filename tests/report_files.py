@@ -9,8 +9,8 @@ from functools import cache
 
 import recorded
 
-from ncu_toolkit.analysis import analyze
-from ncu_toolkit.report import framing, messages
+from ncu_toolkit.kernel.analysis import analyze
+from ncu_toolkit.kernel.report import framing, messages
 
 # fields of a block's header, of a result, and of a metric in it
 _RESULTS, _PAYLOAD, _CALL = 2, 5, 2

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ncu_toolkit.build.nvcc import BuiltCubin
-from ncu_toolkit.ladder.rung import SassExpectation
-from ncu_toolkit.model.profile import matches_opcode
-from ncu_toolkit.sass.opcodes import Function
+from ncu_toolkit.base.model.profile import matches_opcode
+from ncu_toolkit.kernel.build.nvcc import BuiltCubin
+from ncu_toolkit.kernel.ladder.rung import SassExpectation
+from ncu_toolkit.kernel.sass.opcodes import Function
 
 
 class Code(msgspec.Struct, frozen=True, omit_defaults=True):

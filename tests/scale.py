@@ -22,8 +22,8 @@ KINDS = 400
 _CHILD = """
 import json, resource, sys, tempfile, time
 from pathlib import Path
-from ncu_toolkit.analysis import analyze
-from ncu_toolkit.core import workers
+from ncu_toolkit.kernel.analysis import analyze
+from ncu_toolkit.base.core import workers
 from ncu_toolkit.cli.analyze import render, write_pages
 from rich.console import Console
 
@@ -76,8 +76,8 @@ def main(arguments: list[str]) -> None:
 
     import report_files
 
-    from ncu_toolkit.core.errors import EnvironmentProblem
-    from ncu_toolkit.gpu.collect import find_ncu
+    from ncu_toolkit.base.core.errors import EnvironmentProblem
+    from ncu_toolkit.kernel.gpu.collect import find_ncu
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
 
 VARIANTS: Final = ("before", "after")
 FOLDER: Final = Path(__file__).resolve().parent

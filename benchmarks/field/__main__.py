@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks import field
 from benchmarks.field import public
-from ncu_toolkit.core.errors import (
+from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_KERNEL,
     EXIT_OK,
@@ -162,7 +162,7 @@ def _unfetched(name: str) -> bool:
 
 def _recorded(chosen: list[str], given: argparse.Namespace) -> dict[str, str]:
     from benchmarks.field import running
-    from ncu_toolkit.gpu import schedulers
+    from ncu_toolkit.guests.cluster import schedulers
 
     if given.cluster is None:
         return running.record(chosen, given.out.resolve(), given.jobs, given.seconds)

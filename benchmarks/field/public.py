@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.core.cache import cache_folder, replace_file
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.base.core.cache import cache_folder, replace_file
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
 PINS: Final = Path(__file__).resolve().parent / "public.toml"
 COMMAND: Final = "python -m benchmarks.field fetch"

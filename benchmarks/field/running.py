@@ -47,12 +47,12 @@ from benchmarks.field import (
     names,
     public,
 )
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem
-from ncu_toolkit.core.files import write_atomic
-from ncu_toolkit.gpu import collect, cuda
-from ncu_toolkit.gpu.executor import HERE, Executor, own_temporary_folder
-from ncu_toolkit.report.redact import redact
-from ncu_toolkit.runs.store import slug
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, KernelProblem
+from ncu_toolkit.base.core.files import write_atomic
+from ncu_toolkit.kernel.gpu import collect, cuda
+from ncu_toolkit.kernel.gpu.executor import HERE, Executor, own_temporary_folder
+from ncu_toolkit.kernel.report.redact import redact
+from ncu_toolkit.kernel.runs.store import slug
 
 ROOT: Final = FOLDER.parent.parent
 #: Rounds of a pair: each round times both variants once, the first by lot.
@@ -200,7 +200,7 @@ def _rounds(seconds: float) -> int:
 def _event_rounds(works: dict[str, Work]) -> dict[str, list[float]]:
     """Times by CUDA events on the default stream, in microseconds. PyTorch, Triton, CuPy and Numba
     launch there; Warp's stream waits for it and is waited for."""
-    from ncu_toolkit.gpu.timing import Stopwatch
+    from ncu_toolkit.kernel.gpu.timing import Stopwatch
 
     watch, shuffler = Stopwatch("flushed", SPIN_CYCLES), random.Random(1)
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import calibrate, field
-from ncu_toolkit.analysis.analyze import FileResult, LaunchResult, Options, analyze
-from ncu_toolkit.core.files import write_atomic
-from ncu_toolkit.diagnosis.rules import load_rules
+from ncu_toolkit.base.core.files import write_atomic
+from ncu_toolkit.kernel.analysis.analyze import FileResult, LaunchResult, Options, analyze
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 
 #: A fix that saves less of the time proves nothing about its cause.
 VOID: Final = 0.05

@@ -1,7 +1,7 @@
 """python -m benchmarks.programs.cases [--write]: what fixes achieved of the ceilings that they had.
 
 Prints the cases by cause, and how well they predict each other. `--write` puts them into
-ncu_toolkit/diagnosis/achieved.py. A program counts once for each cause. The cases are
+ncu_toolkit/kernel/diagnosis/achieved.py. A program counts once for each cause. The cases are
 
 - the programs of `score.development` whose label is the first cause that is found (score.py),
 - pairs of traces that others published, `published.json` (docs/decisions/32-program-first.md); `most_ms` is the first
@@ -26,10 +26,10 @@ import msgspec
 
 from benchmarks.calibrate import covered
 from benchmarks.programs import score
-from ncu_toolkit.core.files import write_atomic
-from ncu_toolkit.diagnosis import achieved
-from ncu_toolkit.diagnosis.switches import switches
-from ncu_toolkit.model.program import ProgramTrial
+from ncu_toolkit.base.core.files import write_atomic
+from ncu_toolkit.kernel.diagnosis import achieved
+from ncu_toolkit.program.model import ProgramTrial
+from ncu_toolkit.program.switches import switches
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TRIALS: Final = ROOT / "docs" / "data" / "try.json"

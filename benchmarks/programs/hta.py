@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.programs import score
-from ncu_toolkit.model.program import Op, Trace
-from ncu_toolkit.program.files import read_trace
+from ncu_toolkit.program.model import Op, Trace
+from ncu_toolkit.program.traces.files import read_trace
 
 #: HTA and the pandas that it was made for: with pandas 3 it fails on some traces.
 HTA = ("HolisticTraceAnalysis==0.5.0", "pandas<3")

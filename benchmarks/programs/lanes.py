@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncu_toolkit.core import children
-from ncu_toolkit.gpu import cuda
+from ncu_toolkit.base.core import children
+from ncu_toolkit.kernel.gpu import cuda
 
 #: The variable by which what was started is found.
 MARK = "PROGRAMS_RUN"

@@ -33,8 +33,8 @@ import lanes  # noqa: E402
 import msgspec  # noqa: E402
 import run  # noqa: E402
 
-from ncu_toolkit.model.program import Step, Trace  # noqa: E402
-from ncu_toolkit.program.step import find_step  # noqa: E402
+from ncu_toolkit.program.model import Step, Trace  # noqa: E402
+from ncu_toolkit.program.traces.step import find_step  # noqa: E402
 
 Task = TypeVar("Task")
 #: Seconds that a run may take, with its imports and its wait for the GPU; and a profile.
@@ -44,9 +44,9 @@ RECORD = """
 import sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1], sys.argv[1] + '/benchmarks/programs']
-from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.gpu import recorder
-from ncu_toolkit.program.files import write_trace
+from ncu_toolkit.base.core.errors import ToolkitError
+from ncu_toolkit.kernel.gpu import recorder
+from ncu_toolkit.program.traces.files import write_trace
 from record import short
 folder, to, name, *command = sys.argv[2:]
 code = recorder.record(command, Path(folder), recorder.RecordOptions(lines=True))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.field.scoring import update
 from benchmarks.programs.score import FOLDER, RecordedProgram, cases, development, ours, read_labels
-from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import EXIT_OK
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.errors import EXIT_OK
 
 
 def table(programs: Sequence[RecordedProgram]) -> str:

@@ -29,15 +29,15 @@ from benchmarks import calibrate
 from benchmarks.field import half
 from benchmarks.field.scoring import VOID, Case, Said, gains, row, update
 from benchmarks.programs.run import close
-from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.analysis.program import TraceResult, analyze_programs
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
-from ncu_toolkit.core.files import write_atomic
-from ncu_toolkit.diagnosis.achieved import expected
-from ncu_toolkit.diagnosis.rules import load_rules, step_rules
-from ncu_toolkit.explain.program import program_answer, step_kernels
-from ncu_toolkit.model import Profile
-from ncu_toolkit.model.program import ProgramDiagnosis
+from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.base.core.files import write_atomic
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.kernel.analysis.analyze import Options, analyze
+from ncu_toolkit.kernel.diagnosis.achieved import expected
+from ncu_toolkit.kernel.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.program.analysis.program import TraceResult, analyze_programs
+from ncu_toolkit.program.explain.program import program_answer, step_kernels
+from ncu_toolkit.program.model import ProgramDiagnosis
 
 FOLDER: Final = Path(__file__).resolve().parent
 HEADINGS: Final = {

@@ -30,10 +30,10 @@ from pathlib import Path
 
 import msgspec
 
-from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.diagnosis.switches import switches
-from ncu_toolkit.gpu import recorder
-from ncu_toolkit.gpu.trying import (
+from ncu_toolkit.base.core.errors import ToolkitError
+from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.recording import recorder
+from ncu_toolkit.program.recording.trying import (
     ProgramRunner,
     TryJob,
     TryRun,
@@ -42,7 +42,7 @@ from ncu_toolkit.gpu.trying import (
     try_program,
     variants,
 )
-from ncu_toolkit.model.program import Trace
+from ncu_toolkit.program.switches import switches
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]

@@ -1,4 +1,4 @@
-// Kernels that load one unit of the GPU while another kernel runs beside them (ncu_toolkit/gpu/pressure.py).
+// Kernels that load one unit of the GPU while another kernel runs beside them (ncu_toolkit/guests/probe/pressure.py).
 //
 // Two layouts. A block of 1024 threads with 64 registers each fills the register file of its multiprocessor, so no
 // other block runs there: the streams press on L2 or device memory from multiprocessors of their own. A block of 160

@@ -15,18 +15,18 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
-from ncu_toolkit.model import Diagnosis, Profile
-from ncu_toolkit.model.program import STEP_RANGE
+from ncu_toolkit.base.model import Diagnosis, Profile
+from ncu_toolkit.program.model import STEP_RANGE
 
 if TYPE_CHECKING:
     import pandas
 
-    from ncu_toolkit.analysis.analyze import Analysis, LaunchResult
-    from ncu_toolkit.analysis.gate import Comparison
-    from ncu_toolkit.analysis.program import TraceResult
-    from ncu_toolkit.document.card import Card
-    from ncu_toolkit.document.views import Answer
-    from ncu_toolkit.model.program import Account, ProgramDiagnosis, Step, StepFinding, Trace
+    from ncu_toolkit.base.document.card import Card
+    from ncu_toolkit.base.document.views import Answer
+    from ncu_toolkit.kernel.analysis.analyze import Analysis, LaunchResult
+    from ncu_toolkit.kernel.analysis.gate import Comparison
+    from ncu_toolkit.program.analysis.program import TraceResult
+    from ncu_toolkit.program.model import Account, ProgramDiagnosis, Step, StepFinding, Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 Table = Literal["launches", "metrics", "instructions"]
@@ -40,12 +40,12 @@ class _Shown:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        from ncu_toolkit.render.text import plain_text
+        from ncu_toolkit.base.render.text import plain_text
 
         return plain_text(_in_python(self._answer))
 
     def _repr_html_(self) -> str:
-        from ncu_toolkit.render.html import fragment
+        from ncu_toolkit.base.render.html import fragment
 
         return fragment(_in_python(self._answer))
 
@@ -59,7 +59,7 @@ class KernelLaunch(_Shown, Profile):
 
     @cached_property
     def _judged(self) -> LaunchResult:
-        from ncu_toolkit.analysis.analyze import Options, judge
+        from ncu_toolkit.kernel.analysis.analyze import Options, judge
 
         return judge(self, self.origin.file, Options(profiles=True))
 
@@ -116,7 +116,7 @@ class Report(_Shown):
             each for each in self.profiles if which in (each.launch.function, each.launch.kernel)
         )
         if not found:
-            from ncu_toolkit.core.units import shortlist
+            from ncu_toolkit.base.core.units import shortlist
 
             names = list(dict.fromkeys(each.launch.function for each in self.profiles))
             raise KeyError(f"no kernel '{which}'; kernels are {shortlist(names, 10)}")
@@ -135,7 +135,7 @@ class Report(_Shown):
 
     @property
     def _analysis(self) -> Analysis:
-        from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
+        from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options
 
         count = len(self)
         file = FileResult(
@@ -154,7 +154,7 @@ class Report(_Shown):
             ValueError: the report holds no launch.
             EnvironmentProblem: the file cannot be written.
         """
-        from ncu_toolkit.pages.html import write_analysis
+        from ncu_toolkit.kernel.pages.html import write_analysis
 
         if not self.profiles:
             raise ValueError("there is no launch to show")
@@ -196,7 +196,7 @@ class Report(_Shown):
         Raises:
             ValueError: there is no such table.
         """
-        from ncu_toolkit.analysis import frames
+        from ncu_toolkit.kernel.analysis import frames
 
         if table not in get_args(Table):
             raise ValueError(
@@ -263,7 +263,7 @@ class ProgramTrace(_Shown):
 
     @property
     def _answer(self) -> Answer:
-        from ncu_toolkit.analysis.program import answer_of
+        from ncu_toolkit.program.analysis.program import answer_of
 
         return answer_of(self._result, flags=False)
 
@@ -276,7 +276,7 @@ class ProgramTrace(_Shown):
         Raises:
             EnvironmentProblem: the file cannot be written.
         """
-        from ncu_toolkit.pages.program_view import write_program_page
+        from ncu_toolkit.program.pages.program_view import write_program_page
 
         name = Path(self.path).name
         return write_program_page(self.diagnosis, Path(path), self._result.known, name)
@@ -285,8 +285,8 @@ class ProgramTrace(_Shown):
         """A pandas table, one row a kernel of the step with one grid and block: `kernel`, `class`,
         `grid`, `block`, `launches`, `time_us` (microseconds that nothing else accounts for),
         `share` of the step (0-1), `line`, and the `bottleneck` that a report gave it."""
-        from ncu_toolkit.analysis import frames
-        from ncu_toolkit.explain.program import step_kernels
+        from ncu_toolkit.kernel.analysis import frames
+        from ncu_toolkit.program.explain.program import step_kernels
 
         return frames.step_frame(step_kernels(self.step, self.account, self._result.known))
 
@@ -324,14 +324,14 @@ def load(
             that a report is unreadable or of another program.
         EnvironmentProblem: NVIDIA's `ncu_report` module is missing.
     """
-    from ncu_toolkit.core.files import may_be_trace
+    from ncu_toolkit.base.core.files import may_be_trace
 
     if reports is not None or may_be_trace(Path(path)):
-        from ncu_toolkit.analysis.program import load_program, traces_among
+        from ncu_toolkit.program.analysis.program import load_program, traces_among
 
         if reports is not None or traces_among([Path(path)]):
             return ProgramTrace(load_program(Path(path), [Path(each) for each in reports or ()]))
-    from ncu_toolkit.report import reader
+    from ncu_toolkit.kernel.report import reader
 
     report = reader.load_report(path, instructions=instructions, allow_partial=allow_partial)
     launches = tuple(KernelLaunch(**vars(profile)) for profile in report.profiles)
@@ -347,12 +347,12 @@ class ReportComparison(_Shown):
 
     @cached_property
     def _answer(self) -> Answer:
-        from ncu_toolkit.analysis import answers
+        from ncu_toolkit.kernel.analysis import answers
 
         return answers.of_comparison(self.comparison)
 
     def __repr__(self) -> str:
-        from ncu_toolkit.core.units import counted
+        from ncu_toolkit.base.core.units import counted
 
         return f"<ReportComparison of {counted(len(self.comparison.pairs), 'kernel')}>"
 
@@ -362,7 +362,7 @@ class ReportComparison(_Shown):
         Raises:
             EnvironmentProblem: the file cannot be written.
         """
-        from ncu_toolkit.pages.html import write_answer
+        from ncu_toolkit.kernel.pages.html import write_answer
 
         return write_answer(self._answer, "Comparison", Path(path))
 
@@ -370,7 +370,7 @@ class ReportComparison(_Shown):
         """A pandas table, one row a kernel: `kernel`, `old_us` and `new_us` (medians in
         microseconds), `change` and `noise` (fractions of the old time), `old_bottleneck`,
         `new_bottleneck`, and in `problem` why the two cannot be compared."""
-        from ncu_toolkit.analysis import frames
+        from ncu_toolkit.kernel.analysis import frames
 
         return frames.comparison_frame(self.comparison)
 
@@ -392,8 +392,8 @@ def compare(
         InputProblem, EnvironmentProblem: as `load`. InputProblem too where the reports have no kernel
             in common, and where `pair` names one that is not there.
     """
-    from ncu_toolkit.analysis import gate
-    from ncu_toolkit.core.errors import InputProblem
+    from ncu_toolkit.base.core.errors import InputProblem
+    from ncu_toolkit.kernel.analysis import gate
 
     sides = [
         gate.sides_of((each if isinstance(each, Report) else load(each))._analysis)
@@ -411,8 +411,8 @@ def compare(
 
 
 def _answer_of(launches: tuple[LaunchResult, ...]) -> Answer:
-    from ncu_toolkit.analysis import answers
-    from ncu_toolkit.analysis.analyze import Analysis, FileResult
+    from ncu_toolkit.kernel.analysis import answers
+    from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult
 
     file = FileResult("", launches, read=len(launches))
     return answers.of_analysis(Analysis((file,)), flags=False)
@@ -615,8 +615,9 @@ def profile_program(
         UsageProblem: there is no such program, or it launches no kernel.
         EnvironmentProblem: nothing can be recorded here: no C compiler, no CUPTI.
     """
-    from ncu_toolkit.gpu import collect, program_run, recorder, step_run
-    from ncu_toolkit.pages.step_page import publish_step
+    from ncu_toolkit.kernel.gpu import collect
+    from ncu_toolkit.program.pages.step_page import publish_step
+    from ncu_toolkit.program.recording import program_run, recorder, step_run
 
     words = (command,) if isinstance(command, str) else tuple(command)
     program_run.check(words, "")

@@ -17,27 +17,23 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from ncu_toolkit import __version__
+from ncu_toolkit.base.core import guests
+from ncu_toolkit.base.core.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, for_user
+from ncu_toolkit.base.core.files import keep
 from ncu_toolkit.cli import _log
 from ncu_toolkit.cli._common import interruptible
-from ncu_toolkit.core.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, for_user
-from ncu_toolkit.core.files import keep
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
     from click.shell_completion import CompletionItem
 
-#: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`.
+#: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`. Guests add theirs.
 COMMANDS: Final = {
     "analyze": "Diagnose the kernels in Nsight Compute reports.",
-    "view": "Show reports in a browser, here or on another machine.",
     "profile": "Profile a program, or kernels of a ladder, and write the report.",
     "try": "Throw switches in a program, and measure what each gains.",
-    "probe": "Find what limits a program's kernels where counters are locked.",
-    "watch": "Profile a kernel again after each save, and show what changed.",
     "compare": "Compare two reports; fail CI on a regression.",
     "baseline": "Keep reports under a name, to compare later ones with.",
-    "history": "Show how times and verdicts of kernels changed from run to run.",
-    "mcp": "Serve reports to a model (Model Context Protocol).",
     "list": "Show the ladders, their rungs and ideas.",
     "bench": "Verify and time kernels, without profiling them.",
     "why": "Say why ncu failed, from its log, and what to do.",
@@ -46,7 +42,6 @@ COMMANDS: Final = {
     "report": "Write the pages of the shipped recordings and of your own runs.",
     "build": "Compile kernels and show their registers, spills and shared memory.",
     "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks.",
-    "tune": "Find a kernel's best parameters for this GPU and size.",
     "completion": "Print a script for completion in bash, zsh or fish.",
 }
 #: Characters of an error that are shown.
@@ -62,6 +57,11 @@ _OUTPUT: Final = re.compile("-[qv]*o|--output|--log-file")
 #: Raised by click, from 8.2 on, where a group is called without a command; its message is the whole
 #: help.
 _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
+def _known() -> dict[str, str]:
+    """Commands and their lines of help, those of guests last."""
+    return {**COMMANDS, **{name: text for name, (_, text) in guests.commands().items()}}
 
 
 class Commands(click.Group):
@@ -81,12 +81,15 @@ class Commands(click.Group):
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS]  # not list(): the command module of that name lies in this package
+        return [*_known()]  # not list(): the command module of that name lies in this package
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:  # one that another package has added
+        place = f"ncu_toolkit.cli.{cmd_name}"
+        if cmd_name not in COMMANDS:
+            place = guests.commands().get(cmd_name, ("", ""))[0]
+        if not place:  # one that another package may have added
             return super().get_command(ctx, cmd_name)
-        command = importlib.import_module(f"ncu_toolkit.cli.{cmd_name}").command
+        command = importlib.import_module(place).command
         assert isinstance(command, click.Command)
         return command
 
@@ -97,21 +100,21 @@ class Commands(click.Group):
 
         return [
             CompletionItem(name, help=text)
-            for name, text in COMMANDS.items()
+            for name, text in _known().items()
             if name.startswith(incomplete)
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([*COMMANDS.items()])
+            formatter.write_dl([*_known().items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(COMMANDS)}"
+            near = difflib.get_close_matches(name, _known(), n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(_known())}"
             raise click.UsageError(f"no command '{name}'; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -119,7 +122,7 @@ class Commands(click.Group):
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked:
         return
-    from ncu_toolkit.gpu.doctor import versions
+    from ncu_toolkit.program.doctor import versions
 
     click.echo(f"ncu-toolkit {__version__}")
     for name, version in versions().items():

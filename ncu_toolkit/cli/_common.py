@@ -10,19 +10,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from ncu_toolkit.base.core.errors import EnvironmentProblem, extra
+from ncu_toolkit.base.core.files import write_atomic
+from ncu_toolkit.base.core.guests import guest
+from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.cli import _log
-from ncu_toolkit.core.errors import EnvironmentProblem, extra
-from ncu_toolkit.core.files import write_atomic
-from ncu_toolkit.core.safe import visible
 
 if TYPE_CHECKING:
-    from ncu_toolkit.document.views import Answer
+    from ncu_toolkit.base.document.views import Answer
+    from ncu_toolkit.base.model import Profile
+    from ncu_toolkit.base.model.run import Run
+    from ncu_toolkit.program.model import ProgramTrial
 
 #: Columns of an answer that goes to a file or a pipe.
 WIDTH: Final = 100
@@ -81,7 +85,7 @@ def grid(
 
 def here() -> tuple[str, int | None]:
     """This machine's architecture and SM count, or the default where it has no GPU."""
-    from ncu_toolkit.gpu import cuda
+    from ncu_toolkit.kernel.gpu import cuda
 
     try:
         device = cuda.device()
@@ -98,10 +102,10 @@ def colours() -> Literal["auto"] | None:
 def shown_as(found: Answer, form: str) -> Any:
     """An answer in a format: a string, or for text a rich renderable."""
     if form in ("markdown", "brief"):
-        from ncu_toolkit.render import markdown
+        from ncu_toolkit.base.render import markdown
 
         return markdown.brief(found) if form == "brief" else markdown.markdown(found)
-    from ncu_toolkit.render.text import AnswerText
+    from ncu_toolkit.base.render.text import AnswerText
 
     return AnswerText(found)
 
@@ -242,3 +246,26 @@ class Progress:
     def _print(self, text: str) -> None:
         if not _log.Verbosity.quiet:
             self._console.print(text)
+
+
+class History:
+    """What the history, where that guest is installed, keeps of a run. It is made before the run,
+    since it notes the commit that is profiled. A failure to keep is a note."""
+
+    def __init__(self, gpu_uuid: str) -> None:
+        intake = guest("history.intake")
+        self._at = intake.here(gpu_uuid) if intake else None
+
+    def keep(self, run: Run, folder: Path) -> None:
+        if history := guest("history.command"):
+            history.keep(run, folder, self._at)
+
+    def keep_trial(self, trial: ProgramTrial, folder: Path) -> None:
+        """As `keep`, for a program whose step was timed with switches."""
+        if history := guest("history.command"):
+            history.keep_trial(trial, folder, self._at)
+
+    def keep_read(self, folder: Path, profiles: Sequence[Profile]) -> None:
+        """As `keep`, for known profiles, by another process."""
+        if history := guest("history.command"):
+            history.keep_read(folder, profiles, self._at)

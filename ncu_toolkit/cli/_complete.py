@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from ncu_toolkit.core.errors import ToolkitError
+from ncu_toolkit.base.core.errors import ToolkitError
 
 
 def kernels(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Rungs by name, or family/name once there is a slash; the last of a comma-separated list."""
-    from ncu_toolkit.ladder.catalogue import load_families
+    from ncu_toolkit.kernel.ladder.catalogue import load_families
 
     try:
         rungs = [rung for family in load_families().values() for rung in family.rungs]
@@ -29,14 +29,14 @@ def kernel_or_file(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 
 def families(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ladders by name; the last of a list separated by commas."""
-    from ncu_toolkit.ladder.problems import families as known
+    from ncu_toolkit.kernel.ladder.problems import families as known
 
     return _matching(incomplete, ((name, "") for name in known()))
 
 
 def runs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Unfinished runs in the folder of reports."""
-    from ncu_toolkit.gpu.runner import unfinished_runs
+    from ncu_toolkit.kernel.gpu.runner import unfinished_runs
 
     try:
         found = unfinished_runs(Path(ctx.params.get("reports") or "reports"))

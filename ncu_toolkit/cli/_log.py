@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from ncu_toolkit import __version__
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem, refused
-from ncu_toolkit.core.files import refuse_loss
-from ncu_toolkit.core.safe import visible
+from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem, refused
+from ncu_toolkit.base.core.files import refuse_loss
+from ncu_toolkit.base.core.safe import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("ncu_toolkit")
@@ -120,7 +120,7 @@ def _log_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None
             if name in _VARIABLES or name.startswith("NCU_TOOLKIT_")
         },
     )
-    from ncu_toolkit.gpu.doctor import versions
+    from ncu_toolkit.program.doctor import versions
 
     logger.info(
         "versions: %s", ", ".join(f"{name} {version}" for name, version in versions().items())

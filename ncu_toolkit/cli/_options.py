@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.base.core.files import REPORT_SUFFIXES
+from ncu_toolkit.base.core.guests import guest
 from ncu_toolkit.cli import _complete, _log, _program
 from ncu_toolkit.cli._common import WIDTH, Progress, emit, shown_as
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.core.files import REPORT_SUFFIXES
 
 if TYPE_CHECKING:
-    from ncu_toolkit.diagnosis.needs import Needs
-    from ncu_toolkit.document.views import Answer
-    from ncu_toolkit.gpu.executor import Executor
-    from ncu_toolkit.gpu.selection import Cases
-    from ncu_toolkit.ladder.problems import Problem
+    from ncu_toolkit.base.document.views import Answer
+    from ncu_toolkit.kernel.diagnosis.needs import Needs
+    from ncu_toolkit.kernel.gpu.executor import Executor
+    from ncu_toolkit.kernel.gpu.selection import Cases
+    from ncu_toolkit.kernel.ladder.problems import Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 Settings = dict[str, Any]
@@ -96,7 +97,7 @@ def formats(names: Sequence[str], help: str = "") -> Settings:
 
 
 def _needs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[Needs, ...]:
-    from ncu_toolkit.diagnosis.needs import parse
+    from ncu_toolkit.kernel.diagnosis.needs import parse
 
     return tuple(map(parse, texts))
 
@@ -132,7 +133,7 @@ class Chosen:
 
     def cases(self, sizes: Callable[[Problem], Sequence[str]], predecessors: bool = False) -> Cases:
         """The cases, with `sizes` of a family where none is given; raises as `selection.select`."""
-        from ncu_toolkit.gpu import selection
+        from ncu_toolkit.kernel.gpu import selection
 
         return selection.select(
             self.names,
@@ -155,13 +156,19 @@ class Cluster:
 
     def opened(self) -> contextlib.AbstractContextManager[Executor]:
         """The executor, this process without --cluster; raises as `schedulers.opened`."""
-        from ncu_toolkit.gpu import executor, schedulers
+        from ncu_toolkit.kernel.gpu import executor
 
         if self.cluster is None:
             if self.slow_boards:
                 raise UsageProblem("--slow-boards needs --cluster", "Leave it out")
             return contextlib.nullcontext(executor.HERE)
-        return schedulers.opened(self.cluster, Progress().note, self.slow_boards)
+        schedulers = guest("cluster.schedulers")
+        if schedulers is None:
+            raise EnvironmentProblem("--cluster needs the guest 'cluster'", "Reinstall ncu-toolkit")
+        opened: contextlib.AbstractContextManager[Executor] = schedulers.opened(
+            self.cluster, Progress().note, self.slow_boards
+        )
+        return opened
 
 
 @dataclass(frozen=True)
@@ -177,14 +184,14 @@ class Output:
 
     def plain(self, document: Any) -> None:
         """Write a document as JSON."""
-        from ncu_toolkit.pages import json
+        from ncu_toolkit.kernel.pages import json
 
         self.text(json.written(document))
 
     def answer(self, shown: Answer, title: str = "", page: str = "") -> None:
         """Write an answer; of html say which page to open: `page` where --output names none."""
         if self.form == "html":
-            from ncu_toolkit.pages.html import write_answer
+            from ncu_toolkit.kernel.pages.html import write_answer
 
             click.echo(f"Open {write_answer(shown, title, self.output or Path(page))}")
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ncu_toolkit.core.errors import UsageProblem
+from ncu_toolkit.base.core.errors import UsageProblem
 
 #: Short options that mean another thing here than in ncu: -f (a ladder), -s (a size).
 _FORCE, _SKIP, _NVTX = "-f", "-s", "--nvtx"
@@ -124,7 +124,7 @@ class ProgramCommand(click.Command):
 
 def _is_flag_of_ncu(following: str) -> bool:
     """Whether -f, before this word, is ncu's, which overwrites, and not a ladder's, which has a name."""
-    from ncu_toolkit.ladder.problems import families
+    from ncu_toolkit.kernel.ladder.problems import families
 
     named = set(following.split(",")) <= set(families())
     return not named and (following.startswith("-") or shutil.which(following) is not None)

@@ -13,27 +13,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, analyze, find_reports
-from ncu_toolkit.cli._common import WIDTH, Progress, complain, emit, shown_as
-from ncu_toolkit.cli._options import formats, given, option, options
-from ncu_toolkit.core.errors import (
+from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
     EXIT_OK,
     EnvironmentProblem,
     UsageProblem,
 )
-from ncu_toolkit.core.files import make_folder, may_be_trace, named_like_traces
-from ncu_toolkit.core.safe import slug
-from ncu_toolkit.diagnosis.rules.unknown import ALONE
-from ncu_toolkit.model import NOT_MEASURED
-from ncu_toolkit.report.reader import partly
+from ncu_toolkit.base.core.files import make_folder, may_be_trace, named_like_traces
+from ncu_toolkit.base.core.guests import guest, known
+from ncu_toolkit.base.core.safe import slug
+from ncu_toolkit.base.model import NOT_MEASURED
+from ncu_toolkit.cli._common import WIDTH, Progress, complain, emit, shown_as
+from ncu_toolkit.cli._options import formats, given, option, options
+from ncu_toolkit.kernel.analysis.analyze import (
+    DEFAULT_TIMEOUT,
+    Analysis,
+    Options,
+    analyze,
+    find_reports,
+)
+from ncu_toolkit.kernel.diagnosis.rules.unknown import ALONE
+from ncu_toolkit.kernel.report.reader import partly
 
 if TYPE_CHECKING:
-    from ncu_toolkit.analysis.program import Programs
-    from ncu_toolkit.diagnosis.needs import Needs
+    from ncu_toolkit.kernel.diagnosis.needs import Needs
+    from ncu_toolkit.program.analysis.program import Programs
 
-FORMATS: Final = ("text", "markdown", "json", "csv", "html", "brief", "sarif")
+FORMATS: Final = ("text", "markdown", "json", "csv", "html", "brief", *known("sarif"))
 STANDALONE: Final = "ncu-report.html"
 
 
@@ -85,7 +92,7 @@ def command(
         )
     traces: Sequence[Path] = ()
     if any(map(may_be_trace, paths)):
-        from ncu_toolkit.analysis.program import traces_among
+        from ncu_toolkit.program.analysis.program import traces_among
 
         if traces := traces_among(paths):
             refuse_for_traces(form, kernel, needs, redacted, alone=len(traces) == len(paths))
@@ -94,7 +101,9 @@ def command(
         return _programs(paths, form, asked, top, output, jobs, timeout)
     asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
     with _reading(lambda: len(find_reports(paths)[0])) as tell:
-        views = "ncu_toolkit.pages.html" if form == "html" else "ncu_toolkit.render.text"
+        views = (
+            "ncu_toolkit.kernel.pages.html" if form == "html" else "ncu_toolkit.base.render.text"
+        )
         analysis = analyze(
             paths,
             asked,
@@ -114,7 +123,7 @@ def _traces_inside(paths: tuple[Path, ...]) -> list[Path]:
     folders = [path for path in paths if os.path.isdir(path)]
     if not any(map(named_like_traces, folders)):
         return []
-    from ncu_toolkit.analysis.program import traces_inside
+    from ncu_toolkit.program.analysis.program import traces_inside
 
     return traces_inside(folders)
 
@@ -159,13 +168,13 @@ def _programs(
     jobs: int | None, timeout: float,
 ) -> int:  # fmt: skip
     """Answer for traces, and the reports beside them."""
-    from ncu_toolkit.analysis.answers import digest, of_analysis
-    from ncu_toolkit.analysis.program import analyze_programs, answers_of
+    from ncu_toolkit.kernel.analysis.answers import digest, of_analysis
+    from ncu_toolkit.program.analysis.program import analyze_programs, answers_of
 
     with _reading(lambda: len(paths)) as tell:
         programs = analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
     if form in ("json", "csv"):
-        from ncu_toolkit.pages import json
+        from ncu_toolkit.kernel.pages import json
 
         write = json.program_csv if form == "csv" else json.program_document
         emit(write(programs, top), output)
@@ -184,7 +193,7 @@ def _programs(
                 digest(programs.alone, top) if form == "brief" else of_analysis(programs.alone, top)
             )
         if form == "text":
-            from ncu_toolkit.render.text import AnswersText
+            from ncu_toolkit.base.render.text import AnswersText
 
             emit(AnswersText(answers), output, WIDTH)
         else:
@@ -206,8 +215,8 @@ def _show(
 
 def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
     """Write a page for each trace: the file `output`, or one in that folder."""
-    from ncu_toolkit.document.views import told_apart
-    from ncu_toolkit.pages.program_view import write_program_page
+    from ncu_toolkit.base.document.views import told_apart
+    from ncu_toolkit.program.pages.program_view import write_program_page
 
     if len(programs.found) == 1 and (output is None or output.suffix.lower() in (".html", ".htm")):
         ((each, found),) = programs.found
@@ -263,7 +272,7 @@ def lacking(analysis: Analysis) -> list[str]:
     """One line for each missing part of the input that --allow-partial does not accept."""
     lines = [f"unreadable: {file.error}" for file in analysis.unreadable]
     if not analysis.launches and not lines:
-        from ncu_toolkit.analysis.answers import unmatched
+        from ncu_toolkit.kernel.analysis.answers import unmatched
 
         kernel = analysis.options.kernel
         other = f"no launch matches --kernel '{kernel}'" if kernel else "no launch could be read"
@@ -290,14 +299,14 @@ def lacking(analysis: Analysis) -> list[str]:
 
 def render(analysis: Analysis, form: str, top: int | None) -> Any:
     """The analysis in a format: a string, or for text a rich renderable."""
-    from ncu_toolkit.analysis import answers
+    from ncu_toolkit.kernel.analysis import answers
 
     if form in ("json", "csv", "sarif"):
-        from ncu_toolkit.pages import json, sarif
+        from ncu_toolkit.kernel.pages import json
 
         chosen, left_out = limited(analysis, top)
         if form == "sarif":
-            return sarif.analysis_document(chosen)
+            return str(guest("sarif.sarif").analysis_document(chosen))
         return json.csv(chosen) if form == "csv" else json.analysis_document(chosen, left_out)
     found = answers.digest if form == "brief" else answers.of_analysis
     return shown_as(found(analysis, top), form)
@@ -324,7 +333,7 @@ def write_pages(
     redacted: bool = False,
 ) -> Path | None:
     """Write the analysis as pages; None where there is nothing to show."""
-    from ncu_toolkit.pages.html import write_analysis, write_analysis_folder
+    from ncu_toolkit.kernel.pages.html import write_analysis, write_analysis_folder
 
     if not analysis.launches:
         return None

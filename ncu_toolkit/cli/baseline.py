@@ -5,13 +5,13 @@ from pathlib import Path
 
 import click
 
+from ncu_toolkit.base.core.errors import InputProblem, ToolkitError
+from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.units import counted
+from ncu_toolkit.base.model.codec import document
+from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.cli._options import argument, formats, options
-from ncu_toolkit.core.errors import InputProblem, ToolkitError
-from ncu_toolkit.core.safe import visible
-from ncu_toolkit.core.units import counted
-from ncu_toolkit.model.codec import document
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.runs import baselines
+from ncu_toolkit.kernel.runs import baselines
 
 
 @click.group("baseline")

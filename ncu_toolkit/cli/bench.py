@@ -4,18 +4,17 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import console, grid
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.base.core.shares import grouped
+from ncu_toolkit.base.model import Timing
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.cli._common import History, console, grid
 from ncu_toolkit.cli._options import Chosen, Cluster, formats, option, options
-from ncu_toolkit.cli.history import keep
 from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
-from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.core.shares import grouped
-from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.model import Timing
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.runs import intake, store
+from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.runs import store
 
 
 @click.command("bench")
@@ -41,17 +40,17 @@ def command(
             "Choose a family such as gemm_tensor, or leave it out",
         )
     with where.opened() as executor:
-        at = intake.here(executor.uuid())
+        at = History(executor.uuid())
         job = LadderJob(
             title_of(chosen.names, cases), cases, None, reports, tuned, executor=executor, cache=cache, against=against or ""
         )  # fmt: skip
         run_ladder(job, lambda session: _finish(session, reports, form, at))
 
 
-def _finish(session: Session, reports: Path, form: str, at: intake.Here) -> None:
+def _finish(session: Session, reports: Path, form: str, at: History) -> None:
     """Print a run's timings, write its files and pages, and raise its failure."""
-    from ncu_toolkit.analysis import frames
-    from ncu_toolkit.pages.publish import publish_run
+    from ncu_toolkit.kernel.analysis import frames
+    from ncu_toolkit.kernel.pages.publish import publish_run
 
     folder = session.folder
     csv = frames.timings_frame(session.run.timings).to_csv(index=False)
@@ -62,7 +61,7 @@ def _finish(session: Session, reports: Path, form: str, at: intake.Here) -> None
         click.echo((folder / store.TIMINGS).read_text(encoding="utf-8"), nl=False)
     else:
         _show(session.run, folder)
-    keep(publish_run(folder, reports), folder, at)
+    at.keep(publish_run(folder, reports), folder)
     session.raise_failure()
 
 

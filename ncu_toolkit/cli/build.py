@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import click
 
-from ncu_toolkit.build.nvcc import BuildOutcome, BuildRequest, build_many, parse_arch
+from ncu_toolkit.base.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.cli._common import Progress, console, grid, here
 from ncu_toolkit.cli._options import option, options, parse_params, split
-from ncu_toolkit.core.errors import InputProblem, UsageProblem
-from ncu_toolkit.ladder.catalogue import find_family, find_rung, load_families
-from ncu_toolkit.ladder.problems import Problem, problem_for
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.kernel.build.nvcc import BuildOutcome, BuildRequest, build_many, parse_arch
+from ncu_toolkit.kernel.ladder.catalogue import find_family, find_rung, load_families
+from ncu_toolkit.kernel.ladder.problems import Problem, problem_for
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 
 @click.command("build")

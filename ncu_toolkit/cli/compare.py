@@ -6,16 +6,18 @@ from typing import Final
 
 import click
 
-from ncu_toolkit.analysis import answers, gate, trial
-from ncu_toolkit.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
+from ncu_toolkit.base.core.errors import GateFailed, InputProblem, UsageProblem
+from ncu_toolkit.base.core.guests import guest, known
+from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.units import counted
 from ncu_toolkit.cli._common import shown_as
 from ncu_toolkit.cli._options import Output, argument, formats, option, options
-from ncu_toolkit.core.errors import GateFailed, InputProblem, UsageProblem
-from ncu_toolkit.core.safe import visible
-from ncu_toolkit.core.units import counted
-from ncu_toolkit.runs import baselines
+from ncu_toolkit.kernel.analysis import answers, gate
+from ncu_toolkit.kernel.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, find_reports
+from ncu_toolkit.kernel.runs import baselines
+from ncu_toolkit.program.analysis import trial
 
-FORMATS: Final = ("text", "markdown", "comment", "json", "sarif", "html")
+FORMATS: Final = ("text", "markdown", "comment", "json", *known("sarif"), "html")
 PAGE: Final = "ncu-comparison.html"
 #: First line of a comment, by which the next run finds it and replaces it.
 COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
@@ -113,9 +115,9 @@ def _names(text: str) -> tuple[str, str]:
 def write(found: gate.Comparison, out: Output, title: str) -> None:
     """Print a comparison in a format, or write it to a file."""
     if out.form in ("json", "sarif"):
-        from ncu_toolkit.pages import json, sarif
+        from ncu_toolkit.kernel.pages import json
 
-        out.text((json if out.form == "json" else sarif).comparison_document(found))
+        out.text((json if out.form == "json" else guest("sarif.sarif")).comparison_document(found))
     elif out.form == "comment":
         out.text(COMMENT + shown_as(answers.comment(found), "markdown"))
     else:

@@ -4,12 +4,12 @@ import json
 
 import click
 
+from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT
+from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.model.codec import to_plain
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.cli._options import formats, options
-from ncu_toolkit.core.errors import EXIT_ENVIRONMENT
-from ncu_toolkit.core.safe import visible
-from ncu_toolkit.gpu import doctor
-from ncu_toolkit.model.codec import to_plain
+from ncu_toolkit.program import doctor
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO", "red")}
 

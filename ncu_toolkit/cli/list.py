@@ -7,9 +7,9 @@ import click
 
 from ncu_toolkit.cli._common import console, grid
 from ncu_toolkit.cli._options import formats, options, split, switch
-from ncu_toolkit.ladder.catalogue import Family, find_family, load_families
-from ncu_toolkit.ladder.rung import Rung
-from ncu_toolkit.runs.store import pending_rungs
+from ncu_toolkit.kernel.ladder.catalogue import Family, find_family, load_families
+from ncu_toolkit.kernel.ladder.rung import Rung
+from ncu_toolkit.kernel.runs.store import pending_rungs
 
 #: What JSON has of a rung as it is.
 _SHOWN = ("name", "order", "kind", "title", "idea", "compared_with", "removes")

@@ -4,13 +4,18 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.text import Text
 
+from ncu_toolkit.base.core import patterns
+from ncu_toolkit.base.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
+from ncu_toolkit.base.core.guests import guest
+from ncu_toolkit.base.metrics.registry import SET_NAME
+from ncu_toolkit.base.model.run import LadderOptions
 from ncu_toolkit.cli import _complete
-from ncu_toolkit.cli._common import Progress, console, one_line
+from ncu_toolkit.cli._common import History, Progress, console, one_line
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
     KERNEL,
@@ -25,17 +30,13 @@ from ncu_toolkit.cli._options import (
     switch,
 )
 from ncu_toolkit.cli._program import ProgramCommand
-from ncu_toolkit.cli.history import keep
-from ncu_toolkit.core import patterns
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError, UsageProblem
-from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.gpu import collect, cuda, program_run, runner, selection
-from ncu_toolkit.gpu.executor import HERE, Executor
-from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.gpu.selection import Cases
-from ncu_toolkit.metrics.registry import SET_NAME
-from ncu_toolkit.model.run import LadderOptions
-from ncu_toolkit.runs import intake, store
+from ncu_toolkit.kernel.diagnosis.needs import Needs
+from ncu_toolkit.kernel.gpu import collect, cuda, runner, selection
+from ncu_toolkit.kernel.gpu.executor import HERE, Executor
+from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.gpu.selection import Cases
+from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.program.recording import program_run
 
 
 @click.command("profile", cls=ProgramCommand)
@@ -90,7 +91,7 @@ def command(
         _refuse_others()
         with where.opened() as executor:
             folder = runner.find(resumed, reports)
-            at = intake.here(executor.uuid())
+            at = History(executor.uuid())
             job = LadderJob("", (), asked, folder.parent, timeout=timeout, executor=executor)
             _go_on(folder, job, lambda made: finish(made, folder.parent, at))
         return
@@ -131,7 +132,7 @@ def command(
         )
     cases = chosen.cases(lambda problem: problem.record_sizes, predecessors=not alone)
     with where.opened() as executor:
-        at, title = intake.here(executor.uuid()), title_of(chosen.names, cases)
+        at, title = History(executor.uuid()), title_of(chosen.names, cases)
         job = LadderJob(title, cases, asked, reports, tuned, timeout, executor, probed)
         run_ladder(job, lambda made: finish(made, reports, at, chosen.names))
 
@@ -193,7 +194,7 @@ def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
                     session, progress, executor, job.timeout, lock, job.cache, job.against
                 )
                 if job.probed and not session.context_lost:
-                    from ncu_toolkit.gpu.probe import press_all
+                    press_all = _probe("probe.probe").press_all
 
                     try:
                         press_all(session, progress)
@@ -253,12 +254,12 @@ def _profile_program(
     needs: tuple[Needs, ...],
     probed: bool,
 ) -> None:
-    from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_view import run_text
+    from ncu_toolkit.kernel.pages.publish import publish_run
+    from ncu_toolkit.kernel.pages.run_view import run_text
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
-    at = intake.here(cuda.gpu_uuid())
+    at = History(cuda.gpu_uuid())
     screen.print(
         f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder"
     )
@@ -278,9 +279,9 @@ def _profile_program(
     )
     # what was skipped is told as notes and as the error
     screen.print(run_text(replace(run, profiles=tuple(placed), skipped=())))
-    keep(run, folder, at)
+    at.keep(run, folder)
     if probed:
-        from ncu_toolkit.cli.probe import confirmations
+        confirmations = _probe("probe.command").confirmations
 
         try:
             for line in confirmations(run.profiles, request.command):
@@ -310,14 +311,14 @@ def _profile_step(
 ) -> None:
     """Record a program, profile its step's kernels and answer for the step. Where it cannot be
     recorded here, its first launches are profiled."""
-    from ncu_toolkit.analysis.program import answer_of
-    from ncu_toolkit.gpu import recorder, step_run
-    from ncu_toolkit.pages.step_page import publish_step
-    from ncu_toolkit.render.text import AnswersText
+    from ncu_toolkit.base.render.text import AnswersText
+    from ncu_toolkit.program.analysis.program import answer_of
+    from ncu_toolkit.program.pages.step_page import publish_step
+    from ncu_toolkit.program.recording import recorder, step_run
 
     screen = console()
     program_run.check(request.command, "")
-    at = intake.here(cuda.gpu_uuid())
+    at = History(cuda.gpu_uuid())
     try:
         with one_line() as watch:
             done = step_run.profile_step(
@@ -334,7 +335,7 @@ def _profile_step(
     with step_run.keeping(done.folder):
         made = publish_step(done, reports, needs)
     if made.run is not None:
-        keep(made.run, done.folder, at)
+        at.keep(made.run, done.folder)
     shown = answer_of(made.result, page=False)
     screen.print(AnswersText([replace(shown, verdict="")]))
     screen.print(f"Page: {made.page}")
@@ -350,6 +351,13 @@ def _profile_step(
         done.session.raise_failure()
 
 
+def _probe(module: str) -> Any:
+    """A module of the guest that `--probe` needs."""
+    if (found := guest(module)) is None:
+        raise EnvironmentProblem("--probe needs the guest 'probe'", "Reinstall ncu-toolkit")
+    return found
+
+
 def title_of(names: tuple[str, ...], cases: Cases) -> str:
     """A short name for a run: its kernel and sizes, or its families."""
     if len(names) == 1:
@@ -357,15 +365,15 @@ def title_of(names: tuple[str, ...], cases: Cases) -> str:
     return " ".join(dict.fromkeys(case.family for case in cases))
 
 
-def finish(session: Session, reports: Path, at: intake.Here, names: tuple[str, ...] = ()) -> None:
+def finish(session: Session, reports: Path, at: History, names: tuple[str, ...] = ()) -> None:
     """Write a run's pages, print its summary and the cards of `names`, and keep it."""
-    from ncu_toolkit.pages.publish import publish_run
-    from ncu_toolkit.pages.run_view import run_text
+    from ncu_toolkit.kernel.pages.publish import publish_run
+    from ncu_toolkit.kernel.pages.run_view import run_text
 
     screen = console()
     run = publish_run(session.folder, reports)
     screen.print(run_text(run, names))
-    keep(run, session.folder, at)
+    at.keep(run, session.folder)
     screen.print(f"Report: {reports / 'index.html'}")
     left = sum(case.open for case in session.run.cases)
     if left:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
+from ncu_toolkit.base.core.units import counted
 from ncu_toolkit.cli._options import PathName, argument, option, options
-from ncu_toolkit.core.units import counted
-from ncu_toolkit.report.redact import redact
+from ncu_toolkit.kernel.report.redact import redact
 
 
 @click.command("redact")

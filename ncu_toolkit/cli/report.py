@@ -4,15 +4,15 @@ from pathlib import Path
 
 import click
 
+from ncu_toolkit.base.core.cache import without_collector
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.base.core.files import make_folder
+from ncu_toolkit.base.core.units import counted
 from ncu_toolkit.cli._common import Progress, console
 from ncu_toolkit.cli._options import options
-from ncu_toolkit.core.cache import without_collector
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.core.files import make_folder
-from ncu_toolkit.core.units import counted
-from ncu_toolkit.gpu import cuda
-from ncu_toolkit.pages.publish import publish_recordings, rebuild_index
-from ncu_toolkit.runs.store import recordings
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.kernel.pages.publish import publish_recordings, rebuild_index
+from ncu_toolkit.kernel.runs.store import recordings
 
 
 @click.command("report")

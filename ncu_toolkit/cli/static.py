@@ -5,15 +5,15 @@ from typing import Final
 
 import click
 
-from ncu_toolkit.build.nvcc import parse_arch
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.base.core.files import REPORT_SUFFIXES
 from ncu_toolkit.cli import _complete
 from ncu_toolkit.cli._common import DEFAULT_ARCH, here
 from ncu_toolkit.cli._options import COUNT, Output, argument, formats, option, options, parse_params
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.core.files import REPORT_SUFFIXES
-from ncu_toolkit.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
-from ncu_toolkit.explain.code import of_code
-from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.build.nvcc import parse_arch
+from ncu_toolkit.kernel.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
+from ncu_toolkit.kernel.explain.code import of_code
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
 
 FORMATS: Final = ("text", "markdown", "json", "html")
 PAGE: Final = "ncu-static.html"

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import click
 
-from ncu_toolkit.cli._common import console
+from ncu_toolkit.base.core import patterns
+from ncu_toolkit.base.core.errors import UsageProblem, did_you_mean
+from ncu_toolkit.base.core.safe import shell_word
+from ncu_toolkit.cli._common import History, console
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
     Output,
@@ -17,14 +20,10 @@ from ncu_toolkit.cli._options import (
     options,
 )
 from ncu_toolkit.cli._program import ProgramCommand
-from ncu_toolkit.cli.history import keep_trial
-from ncu_toolkit.core import patterns
-from ncu_toolkit.core.errors import UsageProblem, did_you_mean
-from ncu_toolkit.core.safe import shell_word
-from ncu_toolkit.diagnosis.switches import switches
-from ncu_toolkit.explain.trial import list_answer, trial_answer
-from ncu_toolkit.gpu import cuda, trying
-from ncu_toolkit.runs import intake
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.program.explain.trial import list_answer, trial_answer
+from ncu_toolkit.program.recording import trying
+from ncu_toolkit.program.switches import switches
 
 FORMATS = ("text", "markdown", "json", "html")
 
@@ -84,10 +83,10 @@ def command(
     screen = console(stderr=True)
     job = trying.TryJob(program, tuple(shlex.split(build)), kernel, timeout, seconds or 0.0)
     trial, trace = trying.try_program(job, names, reports, runs=runs, tell=screen.print)
-    keep_trial(trial, trace.parent, intake.here(cuda.gpu_uuid()))
+    History(cuda.gpu_uuid()).keep_trial(trial, trace.parent)
     answer = trial_answer(trial, trace=f"ncu-toolkit analyze {shell_word(str(trace))}")
     if out.form == "json":
-        from ncu_toolkit.pages import json
+        from ncu_toolkit.kernel.pages import json
 
         out.text(json.trial_document(trial))
     else:

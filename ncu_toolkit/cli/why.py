@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_OK, InputProblem, refused
+from ncu_toolkit.base.core.files import read_bytes
+from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.cli._common import emit
 from ncu_toolkit.cli._options import argument, formats, options
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, InputProblem, refused
-from ncu_toolkit.core.files import read_bytes
-from ncu_toolkit.core.safe import visible
-from ncu_toolkit.gpu import failures
+from ncu_toolkit.kernel.gpu import failures
 
 
 @click.command("why")

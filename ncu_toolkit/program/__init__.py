@@ -1,1 +1,1 @@
-"""Traces of programs: reading them, and finding the step, its account and the launches that matter."""
+"""The second product: a program or its trace, to an answer; may use `kernel`."""

@@ -13,11 +13,11 @@ import program_traces
 import pytest
 import report_files
 
-from ncu_toolkit.agents import digest, tools
-from ncu_toolkit.agents.reports import Reports
-from ncu_toolkit.agents.root import Root
-from ncu_toolkit.core.errors import InputProblem, UsageProblem
-from ncu_toolkit.program.files import write_trace
+from ncu_toolkit.base.core.errors import InputProblem, UsageProblem
+from ncu_toolkit.guests.mcp import digest, tools
+from ncu_toolkit.guests.mcp.reports import Reports
+from ncu_toolkit.guests.mcp.root import Root
+from ncu_toolkit.program.traces.files import write_trace
 
 
 @dataclass

@@ -11,15 +11,15 @@ import planted
 import pytest
 import recorded
 
-from ncu_toolkit.agents import digest
-from ncu_toolkit.agents.digest import Digest, LaunchIds, encoded, lay_out
-from ncu_toolkit.agents.reports import ServedReport
-from ncu_toolkit.agents.tools import analysed
-from ncu_toolkit.analysis import answers
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.document.tables import Cell, Column, Table
-from ncu_toolkit.document.views import Answer, Listing
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.base.document.tables import Cell, Column, Table
+from ncu_toolkit.base.document.views import Answer, Listing
+from ncu_toolkit.guests.mcp import digest
+from ncu_toolkit.guests.mcp.digest import Digest, LaunchIds, encoded, lay_out
+from ncu_toolkit.guests.mcp.reports import ServedReport
+from ncu_toolkit.guests.mcp.tools import analysed
+from ncu_toolkit.kernel.analysis import answers
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
 
 BUDGETS = (digest.LEAST, 800, 2000, digest.DEFAULT, digest.MOST)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.agents import root as module
-from ncu_toolkit.agents.root import Root
-from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.base.core import files
+from ncu_toolkit.base.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.guests.mcp import root as module
+from ncu_toolkit.guests.mcp.root import Root
 
 SECRET = b"secret"
 

@@ -15,17 +15,17 @@ import msgspec
 import pytest
 
 import ncu_toolkit
-from ncu_toolkit.analysis import answers
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, judge
-from ncu_toolkit.analysis.program import Programs, answer_of, judged
-from ncu_toolkit.document.views import Answer
-from ncu_toolkit.model import Frame, Presence, Profile, Reading
-from ncu_toolkit.model.program import Trace
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.program.files import read_trace
-from ncu_toolkit.render.html import fragment
-from ncu_toolkit.render.markdown import brief, markdown
-from ncu_toolkit.render.text import plain_text
+from ncu_toolkit.base.document.views import Answer
+from ncu_toolkit.base.model import Frame, Presence, Profile, Reading
+from ncu_toolkit.base.render.html import fragment
+from ncu_toolkit.base.render.markdown import brief, markdown
+from ncu_toolkit.base.render.text import plain_text
+from ncu_toolkit.kernel.analysis import answers
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options, judge
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.program.analysis.program import Programs, answer_of, judged
+from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.traces.files import read_trace
 
 TESTS = Path(__file__).resolve().parents[1]
 SHARED = TESTS.parents[1] / "shared"

@@ -31,12 +31,8 @@ import render_fixture
 import report_files
 from click.testing import CliRunner
 
-from ncu_toolkit.analysis import analyze, answers
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Group, LaunchResult, Options
-from ncu_toolkit.cli import analyze as analyze_command
-from ncu_toolkit.cli import main
-from ncu_toolkit.core import shares, workers
-from ncu_toolkit.core.errors import (
+from ncu_toolkit.base.core import shares, workers
+from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
     EXIT_USAGE,
@@ -44,14 +40,18 @@ from ncu_toolkit.core.errors import (
     InputProblem,
     UsageProblem,
 )
-from ncu_toolkit.diagnosis import rules
-from ncu_toolkit.diagnosis.needs import Needs
-from ncu_toolkit.document.tables import Table
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.model import Diagnosis, Finding
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.render.text import AnswerText
-from ncu_toolkit.report import framing
+from ncu_toolkit.base.document.tables import Table
+from ncu_toolkit.base.model import Diagnosis, Finding
+from ncu_toolkit.base.render.text import AnswerText
+from ncu_toolkit.cli import analyze as analyze_command
+from ncu_toolkit.cli import main
+from ncu_toolkit.kernel.analysis import analyze, answers
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Group, LaunchResult, Options
+from ncu_toolkit.kernel.diagnosis import rules
+from ncu_toolkit.kernel.diagnosis.needs import Needs
+from ncu_toolkit.kernel.explain.verdict import card
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.kernel.report import framing
 
 CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
 
@@ -675,7 +675,7 @@ def test_a_crash_or_a_hang_costs_one_task() -> None:
 
 def test_the_error_of_a_worker_keeps_its_remedy() -> None:
     (done,) = workers.run(
-        "ncu_toolkit.analysis.analyze:read_packed",
+        "ncu_toolkit.kernel.analysis.analyze:read_packed",
         [("/no/such", Options())],
         jobs=1,
         timeout=60,

@@ -14,18 +14,18 @@ import render_fixture
 from rich.console import Console
 
 import ncu_toolkit
-from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, analyze
-from ncu_toolkit.analysis.gate import Side
+from ncu_toolkit.base.core.errors import EXIT_INPUT, InputProblem
+from ncu_toolkit.base.document.card import cut_apart
+from ncu_toolkit.base.document.tables import plain_table, text
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.base.render.text import Fitted, plain_text
 from ncu_toolkit.cli import main
-from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
-from ncu_toolkit.document.card import cut_apart
-from ncu_toolkit.document.tables import plain_table, text
-from ncu_toolkit.explain import differences
-from ncu_toolkit.model import Profile
-from ncu_toolkit.pages import html
-from ncu_toolkit.render.text import Fitted, plain_text
-from ncu_toolkit.report.reader import partly
+from ncu_toolkit.kernel.analysis import answers, gate
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options, analyze
+from ncu_toolkit.kernel.analysis.gate import Side
+from ncu_toolkit.kernel.explain import differences
+from ncu_toolkit.kernel.pages import html
+from ncu_toolkit.kernel.report.reader import partly
 
 TRANSPOSE = recorded.ROOT / "ncu_toolkit/data/recordings/h200-transpose/profile.ncu-rep.xz"
 

@@ -8,9 +8,9 @@ import math
 import pytest
 import recorded
 
-from ncu_toolkit.analysis import frames
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model.run import Run
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.kernel.analysis import frames
 
 
 @pytest.fixture(scope="module")

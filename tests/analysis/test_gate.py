@@ -20,10 +20,7 @@ import pytest
 import render_fixture
 import report_files
 
-from ncu_toolkit.analysis import analyze, answers, gate
-from ncu_toolkit.analysis.gate import Side
-from ncu_toolkit.cli import main
-from ncu_toolkit.core.errors import (
+from ncu_toolkit.base.core.errors import (
     EXIT_GATE,
     EXIT_INPUT,
     EXIT_USAGE,
@@ -31,10 +28,13 @@ from ncu_toolkit.core.errors import (
     InputProblem,
     UsageProblem,
 )
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.render.text import AnswerText
-from ncu_toolkit.report import framing, integrity
-from ncu_toolkit.runs import baselines, store
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.base.render.text import AnswerText
+from ncu_toolkit.cli import main
+from ncu_toolkit.kernel.analysis import analyze, answers, gate
+from ncu_toolkit.kernel.analysis.gate import Side
+from ncu_toolkit.kernel.report import framing, integrity
+from ncu_toolkit.kernel.runs import baselines, store
 
 
 def side(name: str, *times: float, device: str = "GPU", status: str = "complete") -> Side:
@@ -319,7 +319,7 @@ def slower(data: bytes, factor: float) -> bytes:
     """Every launch's duration times `factor`, in all the roll-ups that hold it."""
     import struct
 
-    from ncu_toolkit.report import framing, messages
+    from ncu_toolkit.kernel.report import framing, messages
 
     frame = framing.parse(data)
     names = messages.metric_names(frame)
@@ -652,7 +652,7 @@ def test_a_baseline_of_incomplete_launches_is_refused(
 
 
 def test_the_median_stands_for_the_repeats(reports: tuple[Path, Path]) -> None:
-    from ncu_toolkit.analysis.analyze import Options, analyze
+    from ncu_toolkit.kernel.analysis.analyze import Options, analyze
 
     found = gate.sides_of(analyze([reports[0]], Options(profiles=True)))
     (only,) = found.values()
@@ -730,7 +730,7 @@ def test_a_baseline_stays_until_the_new_one_is_there(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("ncu_toolkit.core.files.exchange", full)
+        broken.setattr("ncu_toolkit.base.core.files.exchange", full)
         with pytest.raises(EnvironmentProblem, match="No space left"):
             baselines.save("main", [reports[1]], replace=True)
     assert saved_files() == ("old.ncu-rep",)

@@ -15,14 +15,15 @@ import pytest
 from program_traces import function_of, sgemm
 
 import ncu_toolkit
-from ncu_toolkit.analysis import answers, reported
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
-from ncu_toolkit.analysis.reported import ReportedLaunch
-from ncu_toolkit.model import Frame, Launch, Origin
-from ncu_toolkit.model.program import Trace
-from ncu_toolkit.pages import html
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.render import markdown
+from ncu_toolkit.base.model import Frame, Launch, Origin
+from ncu_toolkit.base.render import markdown
+from ncu_toolkit.kernel.analysis import answers
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
+from ncu_toolkit.kernel.pages import html
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.program.analysis import reported
+from ncu_toolkit.program.analysis.reported import ReportedLaunch
+from ncu_toolkit.program.model import Trace
 
 
 @lru_cache(maxsize=4)

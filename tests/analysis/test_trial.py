@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.analysis.trial import (
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.program.analysis.trial import (
     TryRun,
     compare_printed,
     judged,
@@ -14,8 +15,7 @@ from ncu_toolkit.analysis.trial import (
     save_trial,
     trial_path,
 )
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.model.program import ProgramTrial, Tried
+from ncu_toolkit.program.model import ProgramTrial, Tried
 
 
 def runs(

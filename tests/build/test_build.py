@@ -12,11 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.build import nvcc, toolchain
-from ncu_toolkit.core import cache
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.base.core.errors import (
+    EnvironmentProblem,
+    KernelProblem,
+    ToolkitError,
+    UsageProblem,
+)
+from ncu_toolkit.kernel.build import nvcc, toolchain
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 
 def have(tool: str) -> bool:
@@ -259,7 +264,7 @@ class TestCompile:
     def test_two_processes_at_once(self, root: Path) -> None:
         rung_in(root)
         script = (
-            "import sys; from pathlib import Path; from ncu_toolkit.build import nvcc as build; from ncu_toolkit.ladder import catalogue as ladder\n"
+            "import sys; from pathlib import Path; from ncu_toolkit.kernel.build import nvcc as build; from ncu_toolkit.kernel.ladder import catalogue as ladder\n"
             "c = build.compile_rung(ladder.find_rung('a', Path(sys.argv[1])), 'sm_80'); print(c.path, c.entries['a'].registers)"
         )
         runs = [

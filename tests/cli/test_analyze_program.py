@@ -16,13 +16,13 @@ import pytest
 import report_files
 
 import ncu_toolkit
-from ncu_toolkit.analysis import program
+from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE, InputProblem
+from ncu_toolkit.base.model import Launch
 from ncu_toolkit.cli import main
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE, InputProblem
-from ncu_toolkit.model import Launch
-from ncu_toolkit.model.program import Trace
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.program.files import write_trace
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.program.analysis import program
+from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.traces.files import write_trace
 
 
 @dataclass(frozen=True)

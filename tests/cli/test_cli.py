@@ -21,9 +21,7 @@ import report_files
 from fake_gpu import FakeCupy
 
 import benchmarks.record  # noqa: F401 (adds the command)
-from ncu_toolkit.build import toolchain
-from ncu_toolkit.cli import COMMANDS, main
-from ncu_toolkit.core.errors import (
+from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_GATE,
     EXIT_INPUT,
@@ -32,12 +30,14 @@ from ncu_toolkit.core.errors import (
     EXIT_USAGE,
     EnvironmentProblem,
 )
-from ncu_toolkit.gpu import collect, cuda
-from ncu_toolkit.gpu.selection import Cases
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.model.run import LadderOptions
-from ncu_toolkit.model.run import Run as RunValue
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.model.run import LadderOptions
+from ncu_toolkit.base.model.run import Run as RunValue
+from ncu_toolkit.cli import COMMANDS, main
+from ncu_toolkit.kernel.build import toolchain
+from ncu_toolkit.kernel.gpu import collect, cuda
+from ncu_toolkit.kernel.gpu.selection import Cases
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.runs import store
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def test_no_nvcc(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_problem_that_does_not_fit_in_memory(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ncu_toolkit.gpu import runner, timing
+    from ncu_toolkit.kernel.gpu import runner, timing
 
     monkeypatch.setattr(runner, "build_all", lambda *arguments: None)
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
@@ -287,7 +287,7 @@ def test_a_problem_that_does_not_fit_in_memory(
 def test_a_wrong_kernel_ends_with_its_own_code(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ncu_toolkit.gpu import runner, timing
+    from ncu_toolkit.kernel.gpu import runner, timing
 
     monkeypatch.setattr(runner, "build_all", lambda *arguments: None)
     monkeypatch.setattr(timing, "measure_ceilings", lambda: timing.Ceilings())
@@ -369,7 +369,7 @@ def test_a_recording_has_a_curve_of_the_library_and_the_fastest_rungs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from benchmarks import record
-    from ncu_toolkit.gpu.runner import Session
+    from ncu_toolkit.kernel.gpu.runner import Session
 
     assert recorded.FP32 is not None
     manifest, timings = store.load_manifest(recorded.FP32), store.load_timings(recorded.FP32)
@@ -444,7 +444,7 @@ def test_the_list_as_json(run: Run) -> None:
 
 
 def test_the_list_as_text_names_every_rung(run: Run) -> None:
-    from ncu_toolkit.ladder.catalogue import load_families
+    from ncu_toolkit.kernel.ladder.catalogue import load_families
 
     ended = run("list", "--ideas")
     assert ended.code == EXIT_OK
@@ -460,7 +460,7 @@ def test_the_list_as_text_names_every_rung(run: Run) -> None:
 def test_an_interrupt_is_one_line_too(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ncu_toolkit.gpu import runner
+    from ncu_toolkit.kernel.gpu import runner
 
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
@@ -718,7 +718,7 @@ def test_versions_of_all_components(run: Run) -> None:
 
 
 def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncu_toolkit.gpu import runner, timing
+    from ncu_toolkit.kernel.gpu import runner, timing
 
     monkeypatch.setattr(
         runner,
@@ -752,7 +752,7 @@ def test_verbose_shows_what_is_run(run: Run) -> None:
 def test_the_log_for_a_bug_report(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from ncu_toolkit.ladder import catalogue
+    from ncu_toolkit.kernel.ladder import catalogue
 
     def defect() -> None:
         subprocess.run([sys.executable, "-c", "pass"], check=True)
@@ -862,7 +862,7 @@ def test_out_of_memory_and_out_of_disk_are_one_line(
 def test_a_refused_bench_leaves_no_folder(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ncu_toolkit.gpu import runner
+    from ncu_toolkit.kernel.gpu import runner
 
     monkeypatch.setattr(runner, "build_all", lambda *arguments: None)
     cupy.free = 1000
@@ -875,7 +875,7 @@ def test_a_refused_bench_leaves_no_folder(
 def test_a_run_that_cannot_begin_leaves_no_folder(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, command: str, error: BaseException
 ) -> None:
-    from ncu_toolkit.gpu import runner
+    from ncu_toolkit.kernel.gpu import runner
 
     def start(*_: object, **__: object) -> None:
         raise error
@@ -904,14 +904,14 @@ def test_what_probe_lacks_costs_the_profile_nothing(
     run: Run, one_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ncu_toolkit.cli import profile
-    from ncu_toolkit.gpu import program_run
-    from ncu_toolkit.gpu.runner import Session
+    from ncu_toolkit.kernel.gpu.runner import Session
+    from ncu_toolkit.program.recording import program_run
 
     def refuse(*_: object) -> None:
         raise EnvironmentProblem("cupti-python is not installed")
 
     made = Session(store.load_run(one_recording, live=True), one_recording, notes=["none after 20"])
-    monkeypatch.setattr("ncu_toolkit.cli.probe.confirmations", refuse)
+    monkeypatch.setattr("ncu_toolkit.guests.probe.command.confirmations", refuse)
     monkeypatch.setattr(cuda, "gpu_uuid", lambda: "")
     monkeypatch.setattr(program_run, "profile", lambda *_, **__: made)
     monkeypatch.setattr(profile, "keep", lambda *_: None)

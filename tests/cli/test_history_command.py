@@ -20,13 +20,14 @@ import report_files
 from history_rows import PLAIN, day
 from rich.console import Console
 
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.base.render.text import AnswerText
 from ncu_toolkit.cli import main
-from ncu_toolkit.cli.history import command, keep
-from ncu_toolkit.core import units
-from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_OK, EXIT_USAGE
-from ncu_toolkit.render.text import AnswerText
-from ncu_toolkit.runs import history, store, trends
-from ncu_toolkit.runs.intake import Here
+from ncu_toolkit.guests.history import history, trends
+from ncu_toolkit.guests.history.command import command, keep
+from ncu_toolkit.guests.history.intake import Here
+from ncu_toolkit.kernel.runs import store
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from ncu_toolkit.base.model import Device
+from ncu_toolkit.base.model.profile import Launch
+from ncu_toolkit.base.model.trace import KernelTimes, KernelTrace
 from ncu_toolkit.cli import COMMANDS, _options, cli, main
-from ncu_toolkit.cli import probe as probe_command
 from ncu_toolkit.cli import profile as profile_command
-from ncu_toolkit.gpu import collect, trace
-from ncu_toolkit.model import Device
-from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.trace import KernelTimes, KernelTrace
+from ncu_toolkit.guests.probe import command as probe_command
+from ncu_toolkit.guests.probe import trace
+from ncu_toolkit.kernel.gpu import collect
 
 
 def test_every_command_says_the_same() -> None:
@@ -87,7 +88,7 @@ def test_probe_takes_it_for_a_program(
 
 
 def test_the_header_of_probe_counts_every_kernel() -> None:
-    from ncu_toolkit.explain.probed import answer_of
+    from ncu_toolkit.guests.probe.probed import answer_of
 
     kernels = tuple(
         KernelTrace(

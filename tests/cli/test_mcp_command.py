@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import recorded
 
+from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from ncu_toolkit.cli import main
-from ncu_toolkit.cli import mcp as command
-from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
+from ncu_toolkit.guests.mcp import command as command
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from ncu_toolkit.cli import COMMANDS, _program, cli
-from ncu_toolkit.cli import probe as probe_command
 from ncu_toolkit.cli import profile as profile_command
-from ncu_toolkit.gpu import collect
+from ncu_toolkit.guests.probe import command as probe_command
+from ncu_toolkit.kernel.gpu import collect
 
 WORDS = ["python", "train.py", "--steps", "100", "--help", "-k", "x", "--", "-q"]
 #: What comes before the program, by command.

@@ -10,9 +10,9 @@ import pytest
 from ladder_runs import Ncu, Quiet, case_in, chosen, session_in
 
 from benchmarks import record
-from ncu_toolkit.gpu import runner
-from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.runs import store
+from ncu_toolkit.kernel.gpu import runner
+from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.runs import store
 
 RUNGS = ("naive", "coalesced")
 

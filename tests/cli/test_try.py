@@ -14,15 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 from program_found import small
 
-from ncu_toolkit.analysis.trial import save_trial, trial_path
+from ncu_toolkit.base.core.errors import GateFailed, InputProblem
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core.errors import GateFailed, InputProblem
-from ncu_toolkit.gpu import trying
-from ncu_toolkit.model.program import ProgramTrial, Results, Tried, TryOutcome
-from ncu_toolkit.pages import json as json_pages
-from ncu_toolkit.program.files import write_trace
-from ncu_toolkit.runs import history
-from ncu_toolkit.runs.intake import rows_of_trial
+from ncu_toolkit.guests.history import history
+from ncu_toolkit.guests.history.intake import rows_of_trial
+from ncu_toolkit.kernel.pages import json as json_pages
+from ncu_toolkit.program.analysis.trial import save_trial, trial_path
+from ncu_toolkit.program.model import ProgramTrial, Results, Tried, TryOutcome
+from ncu_toolkit.program.recording import trying
+from ncu_toolkit.program.traces.files import write_trace
 
 TRIED = Tried(
     switches=("tf32",), title="TF32", outcome="faster", said="46.6 ms → 17.9 ms, 2.60× as fast.",

@@ -18,9 +18,10 @@ import recorded
 import report_files
 from click.testing import CliRunner
 
-from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.cli import cli, view
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.cli import cli
+from ncu_toolkit.guests.view import command as view
+from ncu_toolkit.kernel.analysis.analyze import Options, analyze
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 import recorded
 
 from ncu_toolkit.cli import COMMANDS, cli
-from ncu_toolkit.ladder.catalogue import split
+from ncu_toolkit.kernel.ladder.catalogue import split
 
 PACKAGE = recorded.ROOT / "ncu_toolkit"
 DOCUMENTS = (

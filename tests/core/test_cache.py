@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.core import cache
-from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.gpu import recorder
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.program.recording import recorder
 
 OTHER = 54321
 

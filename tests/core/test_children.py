@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from ncu_toolkit.core.children import Child
+from ncu_toolkit.base.core.children import Child
 
 WORDS = (sys.executable, "-c", "import time; time.sleep(99)")
 

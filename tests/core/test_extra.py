@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.core import errors
+from ncu_toolkit.base.core import errors
 
 
 def test_from_a_clone() -> None:

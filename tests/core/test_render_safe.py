@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.core import safe
+from ncu_toolkit.base.core import safe
 
 
 def test_control_and_direction_marks_are_spelled_out() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ncu_toolkit.core import units
-from ncu_toolkit.metrics import registry
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.metrics import registry
 
 NAN, INF = math.nan, math.inf
 

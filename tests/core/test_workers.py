@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.core import cache, workers
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.base.core import cache, workers
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
 THREADS = workers._threads
 
@@ -56,7 +56,7 @@ def test_threads_of_numpy_do_not_count() -> None:
     """A fork ends those of its OpenBLAS; any other thread stays."""
     code = (
         "import threading, numpy\n"
-        "from ncu_toolkit.core.workers import _threads\n"
+        "from ncu_toolkit.base.core.workers import _threads\n"
         "print(_threads())\n"
         "stop = threading.Event(); threading.Thread(target=stop.wait).start()\n"
         "print(_threads()); stop.set()\n"
@@ -247,7 +247,7 @@ def test_what_the_machine_lacks_is_no_fault_of_the_file() -> None:
 _MAKER = """
 import sys, threading
 sys.path[:0] = [{tests!r}, {root!r}]
-from ncu_toolkit.core import cache, workers
+from ncu_toolkit.base.core import cache, workers
 with workers.WorkerPool("test_workers:whoami", 600, str) as made:
     if {fork}:
         made.fork(1)

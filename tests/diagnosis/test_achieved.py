@@ -7,12 +7,12 @@ import random
 import program_traces
 import pytest
 
-from ncu_toolkit.diagnosis import achieved
-from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.diagnosis.rules import load_rules, step_rules
-from ncu_toolkit.model.program import ProgramDiagnosis, Trace
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.kernel.diagnosis import achieved
+from ncu_toolkit.kernel.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.program.diagnosis import diagnose_program
+from ncu_toolkit.program.model import ProgramDiagnosis, Trace
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.step import find_step
 
 
 def _found(trace: Trace) -> ProgramDiagnosis:

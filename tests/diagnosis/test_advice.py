@@ -9,12 +9,12 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis.engine import diagnose, nearest
-from ncu_toolkit.diagnosis.kernel import TOOLKIT, Kernel, language
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._launch import loads_in_flight
-from ncu_toolkit.diagnosis.rules.shared_instruction_pressure import patch_side
-from ncu_toolkit.model import Finding, Instruction
+from ncu_toolkit.base.model import Finding, Instruction
+from ncu_toolkit.kernel.diagnosis.engine import diagnose, nearest
+from ncu_toolkit.kernel.diagnosis.kernel import TOOLKIT, Kernel, language
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.diagnosis.rules._launch import loads_in_flight
+from ncu_toolkit.kernel.diagnosis.rules.shared_instruction_pressure import patch_side
 
 QUEUE = {"selected": 1.0, "mio_throttle": 4.0, "short_scoreboard": 2.0, "wait": 1.0}
 

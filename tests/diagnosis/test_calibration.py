@@ -14,9 +14,9 @@ from heldout import fit
 
 from benchmarks import calibrate
 from benchmarks.calibrate import Accuracy, Calibration, CalibrationGoals
-from ncu_toolkit.diagnosis.calibrate import Estimate, Judged
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.runs import store
+from ncu_toolkit.kernel.diagnosis.calibrate import Estimate, Judged
+from ncu_toolkit.kernel.ladder.catalogue import load_families
+from ncu_toolkit.kernel.runs import store
 
 pytestmark = pytest.mark.skipif(not recorded.FOLDERS, reason="no recording is shipped")
 

@@ -9,11 +9,11 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis import time_model
-from ncu_toolkit.diagnosis.engine import diagnose, ranked
-from ncu_toolkit.diagnosis.rules import barrier_imbalance
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Evidence, Finding
+from ncu_toolkit.base.model import Evidence, Finding
+from ncu_toolkit.kernel.diagnosis import time_model
+from ncu_toolkit.kernel.diagnosis.engine import diagnose, ranked
+from ncu_toolkit.kernel.diagnosis.rules import barrier_imbalance
+from ncu_toolkit.kernel.diagnosis.time_model import Removal
 
 QUIET = {
     name: 0.01

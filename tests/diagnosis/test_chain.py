@@ -10,15 +10,15 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.analysis import answers
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, judge
-from ncu_toolkit.diagnosis import chain
-from ncu_toolkit.diagnosis.chain import ChainLink, chains, link
-from ncu_toolkit.diagnosis.rules.launch_overhead import BETWEEN_US
-from ncu_toolkit.diagnosis.time_model import FLOOR_US
-from ncu_toolkit.model import Origin
-from ncu_toolkit.pages import html
-from ncu_toolkit.pages import json as writer
+from ncu_toolkit.base.model import Origin
+from ncu_toolkit.kernel.analysis import answers
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options, judge
+from ncu_toolkit.kernel.diagnosis import chain
+from ncu_toolkit.kernel.diagnosis.chain import ChainLink, chains, link
+from ncu_toolkit.kernel.diagnosis.rules.launch_overhead import BETWEEN_US
+from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
+from ncu_toolkit.kernel.pages import html
+from ncu_toolkit.kernel.pages import json as writer
 
 #: A pass over 100 MB, and over the same with an input of its own; a product; 3 µs of nearly nothing.
 PASS = ChainLink("pass", ("range",), 60.0, 1e8, 1e8, 55.0, 2.0)

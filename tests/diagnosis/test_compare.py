@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.diagnosis.compare import attribute, comparability
-from ncu_toolkit.model import Profile
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.kernel.diagnosis.compare import attribute, comparability
 
 POSITIVE = st.floats(0.1, 100.0)
 

@@ -15,11 +15,11 @@ from heldout import score
 from test_thin_reports import basic
 
 from benchmarks import readings
-from ncu_toolkit.diagnosis import time_model
-from ncu_toolkit.diagnosis.engine import diagnose, outcome_of
-from ncu_toolkit.diagnosis.kernel import Kernel
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.model import Finding, Profile
+from ncu_toolkit.base.model import Finding, Profile
+from ncu_toolkit.kernel.diagnosis import time_model
+from ncu_toolkit.kernel.diagnosis.engine import diagnose, outcome_of
+from ncu_toolkit.kernel.diagnosis.kernel import Kernel
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 
 SHARED = recorded.ROOT.parent / "shared"
 #: Below this a share or a pipe's load rounds to nothing where it is shown.

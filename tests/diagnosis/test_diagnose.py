@@ -10,11 +10,11 @@ import pytest
 import recorded
 
 from benchmarks import calibrate
-from ncu_toolkit.diagnosis.engine import IMPOSSIBLE, diagnose
-from ncu_toolkit.diagnosis.kernel import COLLECT
-from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.ladder.catalogue import load_rung, rung_files
-from ncu_toolkit.model import RuleMessage
+from ncu_toolkit.base.model import RuleMessage
+from ncu_toolkit.kernel.diagnosis.engine import IMPOSSIBLE, diagnose
+from ncu_toolkit.kernel.diagnosis.kernel import COLLECT
+from ncu_toolkit.kernel.diagnosis.time_model import NOISE
+from ncu_toolkit.kernel.ladder.catalogue import load_rung, rung_files
 
 
 def test_incomplete_launch_says_what_to_do() -> None:

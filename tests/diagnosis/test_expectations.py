@@ -9,10 +9,7 @@ import pytest
 import recorded
 from msgspec import structs
 
-from ncu_toolkit.diagnosis.compare import Launches
-from ncu_toolkit.diagnosis.expectations import check, checks_of
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.model import (
+from ncu_toolkit.base.model import (
     Context,
     Device,
     InstructionMix,
@@ -24,9 +21,12 @@ from ncu_toolkit.model import (
     StallStack,
     Timing,
 )
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.page_view import outcomes
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.kernel.diagnosis.compare import Launches
+from ncu_toolkit.kernel.diagnosis.expectations import check, checks_of
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.page_view import outcomes
 
 
 def launch(

@@ -11,12 +11,12 @@ import diagnosis_cases as cases
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis import figures, time_model
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.explain.sections import gain_cell
-from ncu_toolkit.hardware.specs import occupancy, what_if_registers
-from ncu_toolkit.model import Finding
-from ncu_toolkit.sass import attribution
+from ncu_toolkit.base.hardware.specs import occupancy, what_if_registers
+from ncu_toolkit.base.model import Finding
+from ncu_toolkit.kernel.diagnosis import figures, time_model
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.explain.sections import gain_cell
+from ncu_toolkit.kernel.sass import attribution
 
 
 def found(bottleneck: str, case: dict[str, Any]) -> Finding:

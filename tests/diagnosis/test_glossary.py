@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import render_fixture
 
-from ncu_toolkit.diagnosis import figures, glossary, time_model
-from ncu_toolkit.diagnosis.rules import bottleneck_ids
-from ncu_toolkit.explain import verdict
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.columns import COLUMNS
-from ncu_toolkit.pages.html import write_run, write_standalone
-from ncu_toolkit.sass import attribution
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.kernel.diagnosis import figures, glossary, time_model
+from ncu_toolkit.kernel.diagnosis.rules import bottleneck_ids
+from ncu_toolkit.kernel.explain import verdict
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.columns import COLUMNS
+from ncu_toolkit.kernel.pages.html import write_run, write_standalone
+from ncu_toolkit.kernel.sass import attribution
 
 WORDS = glossary.words()
 STALLS, METRICS, UNITS, KINDS = (WORDS[name] for name in ("stalls", "metrics", "units", "kinds"))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import golden
 import pytest
 
-from ncu_toolkit.metrics import registry
+from ncu_toolkit.base.metrics import registry
 
 
 @pytest.mark.parametrize("name", sorted(golden.goldens()))

@@ -8,8 +8,8 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis.kernel import Kernel
-from ncu_toolkit.diagnosis.rules._launch import is_widening, widened
+from ncu_toolkit.kernel.diagnosis.kernel import Kernel
+from ncu_toolkit.kernel.diagnosis.rules._launch import is_widening, widened
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from heldout import fit, score
 from heldout.score import RECORDINGS, SLOW, Case, Recording, Truth
 
 from benchmarks import calibrate
-from ncu_toolkit.diagnosis.calibrate import Score
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.report import integrity
+from ncu_toolkit.kernel.diagnosis.calibrate import Score
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.ladder.catalogue import load_families
+from ncu_toolkit.kernel.report import integrity
 
 FOLDERS = sorted({recording.folder for recording in RECORDINGS})
 SETS = pytest.mark.parametrize("folder", FOLDERS)

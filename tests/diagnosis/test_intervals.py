@@ -11,10 +11,10 @@ from heldout import fit, residuals
 from heldout.residuals import Residual
 
 from benchmarks.field import scoring
-from ncu_toolkit.diagnosis import time_model
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.time_model import Band, Intervals
-from ncu_toolkit.model import Finding, codec
+from ncu_toolkit.base.model import Finding, codec
+from ncu_toolkit.kernel.diagnosis import time_model
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.diagnosis.time_model import Band, Intervals
 
 CASES = fit.read()
 

@@ -8,10 +8,10 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis import figures, time_model
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.time_model import Removal
-from ncu_toolkit.model import Finding
+from ncu_toolkit.base.model import Finding
+from ncu_toolkit.kernel.diagnosis import figures, time_model
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.time_model import Removal
 
 QUIET = {
     name: 0.01

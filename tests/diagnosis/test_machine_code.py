@@ -9,10 +9,10 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.model import Finding, MachineCode, Profile
-from ncu_toolkit.report.messages import SourceMessage
-from ncu_toolkit.sass import words
+from ncu_toolkit.base.model import Finding, MachineCode, Profile
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.report.messages import SourceMessage
+from ncu_toolkit.kernel.sass import words
 
 THIN: dict[str, Any] = {"stalls": {}, "opcodes": {}}
 DEBUG = MachineCode(122, {"MOV": 80, "R2UR": 2, "ERRBAR": 1})

@@ -17,15 +17,15 @@ import report_files
 from click.testing import CliRunner
 
 from ncu_toolkit import api
-from ncu_toolkit.analysis.analyze import Options, analyze
+from ncu_toolkit.base.core import workers
+from ncu_toolkit.base.core.errors import EXIT_USAGE, InputProblem, UsageProblem
+from ncu_toolkit.base.model import Context, Profile
+from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core import workers
-from ncu_toolkit.core.errors import EXIT_USAGE, InputProblem, UsageProblem
-from ncu_toolkit.diagnosis import figures, needs
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.model import Context, Profile
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.runs import store
+from ncu_toolkit.kernel.analysis.analyze import Options, analyze
+from ncu_toolkit.kernel.diagnosis import figures, needs
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.runs import store
 
 MOVED = 4.2e9
 ASSUMED = "are needed; --needs "

@@ -8,9 +8,9 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules.double_precision import LITERAL_MOVE
-from ncu_toolkit.model import Finding
+from ncu_toolkit.base.model import Finding
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.rules.double_precision import LITERAL_MOVE
 
 
 def outcome(bottleneck: str, case: dict[str, Any]) -> Any:

@@ -9,11 +9,11 @@ import msgspec
 import program_traces as programs
 import pytest
 
-from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.model import Evidence
-from ncu_toolkit.model.program import ProgramDiagnosis, StepFinding, Trace
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.base.model import Evidence
+from ncu_toolkit.program.diagnosis import diagnose_program
+from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding, Trace
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.step import find_step
 
 
 def diagnosed(trace: Trace) -> ProgramDiagnosis:

@@ -15,16 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit.diagnosis import rules
-from ncu_toolkit.diagnosis.kernel import authored
-from ncu_toolkit.diagnosis.program import SURE, diagnose_program, for_caller, together
-from ncu_toolkit.diagnosis.program_rules import _operations
-from ncu_toolkit.diagnosis.program_rules._facts import WORTH, StepFacts
-from ncu_toolkit.diagnosis.program_rules.fp32_matmul import rates
-from ncu_toolkit.diagnosis.rules import reference, step_rules
-from ncu_toolkit.diagnosis.thresholds import Threshold
-from ncu_toolkit.model import Device, Diagnosis, Evidence, Finding, Launch, NoFinding, Profile
-from ncu_toolkit.model.program import (
+from ncu_toolkit.base.model import Device, Diagnosis, Evidence, Finding, Launch, NoFinding, Profile
+from ncu_toolkit.kernel.diagnosis import rules
+from ncu_toolkit.kernel.diagnosis.kernel import authored
+from ncu_toolkit.kernel.diagnosis.rules import reference, step_rules
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.diagnosis import SURE, diagnose_program, for_caller, together
+from ncu_toolkit.program.model import (
     Account,
     Call,
     IdleGap,
@@ -36,8 +33,11 @@ from ncu_toolkit.model.program import (
     Trace,
     Window,
 )
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.program.rules import _operations
+from ncu_toolkit.program.rules._facts import WORTH, StepFacts
+from ncu_toolkit.program.rules.fp32_matmul import rates
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.step import find_step
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "ncu_toolkit" / "diagnosis" / "program_rules"

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import recorded
 
+from ncu_toolkit.base.document.views import Kind, answer
+from ncu_toolkit.base.model import Device
+from ncu_toolkit.base.model.profile import Launch
+from ncu_toolkit.base.model.trace import KINDS, KernelTimes, KernelTrace
 from ncu_toolkit.cli._common import shown_as
-from ncu_toolkit.cli.probe import confirmations
-from ncu_toolkit.diagnosis import regime
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.document.views import Kind, answer
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.gpu import trace
-from ncu_toolkit.model import Device
-from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.trace import KINDS, KernelTimes, KernelTrace
-from ncu_toolkit.runs.store import recordings_root
+from ncu_toolkit.guests.probe import trace
+from ncu_toolkit.guests.probe.command import confirmations
+from ncu_toolkit.kernel.diagnosis import regime
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.explain.verdict import card
+from ncu_toolkit.kernel.runs.store import recordings_root
 
 DATA = recorded.ROOT / "docs" / "data" / "probe.json"
 H200 = Device("NVIDIA H200", (9, 0), sm_count=132)

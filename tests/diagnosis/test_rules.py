@@ -13,17 +13,17 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis import figures, time_model
-from ncu_toolkit.diagnosis.engine import diagnose, outcome_of
-from ncu_toolkit.diagnosis.rules import (
+from ncu_toolkit.base.hardware import specs
+from ncu_toolkit.base.model import Finding, NoFinding
+from ncu_toolkit.kernel.diagnosis import figures, time_model
+from ncu_toolkit.kernel.diagnosis.engine import diagnose, outcome_of
+from ncu_toolkit.kernel.diagnosis.rules import (
     bottleneck_ids,
     instruction_cache,
     load_rules,
     reference,
     title,
 )
-from ncu_toolkit.hardware import specs
-from ncu_toolkit.model import Finding, NoFinding
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -152,8 +152,8 @@ def test_a_page_has_the_figures_of_the_code(name: str, figures_of_the_code: list
 
 
 def test_ids_without_importing_the_rules() -> None:
-    loaded = "[m for m in sys.modules if m.startswith('ncu_toolkit.diagnosis.rules.')]"
-    code = f"import sys; from ncu_toolkit.diagnosis.rules import bottleneck_ids; assert len(bottleneck_ids()) >= 30; print({loaded})"
+    loaded = "[m for m in sys.modules if m.startswith('ncu_toolkit.kernel.diagnosis.rules.')]"
+    code = f"import sys; from ncu_toolkit.kernel.diagnosis.rules import bottleneck_ids; assert len(bottleneck_ids()) >= 30; print({loaded})"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )

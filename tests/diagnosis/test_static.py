@@ -11,24 +11,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit.build import nvcc, toolchain
-from ncu_toolkit.build.nvcc import Resources
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.base.hardware import specs
+from ncu_toolkit.base.hardware.specs import SPECS
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core import cache
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.diagnosis.engine import diagnose_code, unknowns
-from ncu_toolkit.diagnosis.rules import KernelFacts, Rule, load_rules
-from ncu_toolkit.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
-from ncu_toolkit.hardware import specs
-from ncu_toolkit.hardware.specs import SPECS
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.sass.cost import (
-    MEMORY_BYTES,
-    dependency_cycles,
-    regions_of,
-    unit_cycles,
-)
-from ncu_toolkit.sass.opcodes import Function, SassInstruction
+from ncu_toolkit.kernel.build import nvcc, toolchain
+from ncu_toolkit.kernel.build.nvcc import Resources
+from ncu_toolkit.kernel.diagnosis.engine import diagnose_code, unknowns
+from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, Rule, load_rules
+from ncu_toolkit.kernel.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.sass.cost import MEMORY_BYTES, dependency_cycles, regions_of, unit_cycles
+from ncu_toolkit.kernel.sass.opcodes import Function, SassInstruction
 
 
 def have(tool: str) -> bool:

@@ -9,11 +9,11 @@ import pytest
 import recorded
 import render_fixture
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.static import LONGEST, checked, code_of
-from ncu_toolkit.explain.code import static_parts
-from ncu_toolkit.model import Diagnosis, Finding, NoFinding, Profile
-from ncu_toolkit.sass import branches
+from ncu_toolkit.base.model import Diagnosis, Finding, NoFinding, Profile
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.static import LONGEST, checked, code_of
+from ncu_toolkit.kernel.explain.code import static_parts
+from ncu_toolkit.kernel.sass import branches
 
 needs_recording = pytest.mark.skipif(
     recorded.FP32 is None, reason="no recording of the FP32 ladder in the package"

@@ -11,11 +11,11 @@ import diagnosis_cases as cases
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis.compare import Launches
-from ncu_toolkit.diagnosis.steps import StepExplanation
-from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
-from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.step_view import explained, step_fold
+from ncu_toolkit.base.model import Diagnosis, Finding, Profile, Timing
+from ncu_toolkit.kernel.diagnosis.compare import Launches
+from ncu_toolkit.kernel.diagnosis.steps import StepExplanation
+from ncu_toolkit.kernel.pages.book import Book, open_book
+from ncu_toolkit.kernel.pages.step_view import explained, step_fold
 
 
 def found(bottleneck: str, speedup: float, *, good: bool = False) -> Finding:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.model.profile import matches_opcode
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.page_view import outcomes
+from ncu_toolkit.base.model.profile import matches_opcode
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.page_view import outcomes
 
 
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)

@@ -8,10 +8,10 @@ from functools import lru_cache
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis import kernel, time_model
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.model import Diagnosis, Profile
-from ncu_toolkit.report.reader import load_profiles
+from ncu_toolkit.base.model import Diagnosis, Profile
+from ncu_toolkit.kernel.diagnosis import kernel, time_model
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.report.reader import load_profiles
 
 SHARED = recorded.ROOT.parent / "shared"
 pytestmark = [

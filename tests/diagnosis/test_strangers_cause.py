@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.model import Profile
-from ncu_toolkit.report.reader import load_profiles
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.report.reader import load_profiles
 
 FOLDER = recorded.ROOT.parent / "shared" / "strangers2"
 pytestmark = [

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.diagnosis.rules import load_rules, step_rules
-from ncu_toolkit.diagnosis.switches import Switch, switches, switches_for
-from ncu_toolkit.program.classes import CLASSES
+from ncu_toolkit.kernel.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.program.switches import Switch, switches, switches_for
+from ncu_toolkit.program.traces.classes import CLASSES
 
 
 @pytest.fixture(params=sorted(switches()))

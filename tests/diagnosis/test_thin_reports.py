@@ -13,13 +13,13 @@ import pytest
 import recorded
 from heldout import score
 
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.engine import diagnose, rivals
-from ncu_toolkit.diagnosis.kernel import COLLECT, Kernel
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.diagnosis.rules._launch import warp_latency
-from ncu_toolkit.model import Diagnosis, Finding, InstructionMix, Presence, Profile
-from ncu_toolkit.report.reader import load_profiles
+from ncu_toolkit.base.model import Diagnosis, Finding, InstructionMix, Presence, Profile
+from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis.engine import diagnose, rivals
+from ncu_toolkit.kernel.diagnosis.kernel import COLLECT, Kernel
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.diagnosis.rules._launch import warp_latency
+from ncu_toolkit.kernel.report.reader import load_profiles
 
 STRANGERS = recorded.ROOT.parent / "shared" / "strangers2"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.diagnosis import time_model
-from ncu_toolkit.diagnosis.time_model import Removal, queue_share
-from ncu_toolkit.model import Profile
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.kernel.diagnosis import time_model
+from ncu_toolkit.kernel.diagnosis.time_model import Removal, queue_share
 
 FRACTIONS = st.floats(0.0, 1.0)
 

@@ -18,15 +18,15 @@ import diagnosis_cases as cases
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis import figures, time_model
-from ncu_toolkit.diagnosis.engine import _headroom, diagnose
-from ncu_toolkit.diagnosis.rules import fp32_pipe, load_rules, tensor_pipe
-from ncu_toolkit.diagnosis.time_model import BEYOND_FIX, BEYOND_ROOF
-from ncu_toolkit.explain.sections import gain_cell
-from ncu_toolkit.explain.verdict import WORDS, card
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Diagnosis, Finding, Profile
-from ncu_toolkit.pages.json import diagnosis as as_json
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model import Diagnosis, Finding, Profile
+from ncu_toolkit.kernel.diagnosis import figures, time_model
+from ncu_toolkit.kernel.diagnosis.engine import _headroom, diagnose
+from ncu_toolkit.kernel.diagnosis.rules import fp32_pipe, load_rules, tensor_pipe
+from ncu_toolkit.kernel.diagnosis.time_model import BEYOND_FIX, BEYOND_ROOF
+from ncu_toolkit.kernel.explain.sections import gain_cell
+from ncu_toolkit.kernel.explain.verdict import WORDS, card
+from ncu_toolkit.kernel.pages.json import diagnosis as as_json
 
 FOLDER = cases.CASES / "verdicts"
 FILES = sorted(FOLDER.glob("*.json"))

@@ -14,15 +14,15 @@ import pytest
 from click.testing import CliRunner
 from program_found import small
 
-from ncu_toolkit.agents import digest, tools
-from ncu_toolkit.agents.reports import Reports
-from ncu_toolkit.agents.root import Root
-from ncu_toolkit.analysis.program import analyze_programs
-from ncu_toolkit.analysis.trial import save_trial, trial_path
 from ncu_toolkit.cli import cli
-from ncu_toolkit.diagnosis.program import with_trial
-from ncu_toolkit.model.program import ProgramDiagnosis, ProgramTrial, Tried
-from ncu_toolkit.program.files import write_trace
+from ncu_toolkit.guests.mcp import digest, tools
+from ncu_toolkit.guests.mcp.reports import Reports
+from ncu_toolkit.guests.mcp.root import Root
+from ncu_toolkit.program.analysis.program import analyze_programs
+from ncu_toolkit.program.analysis.trial import save_trial, trial_path
+from ncu_toolkit.program.diagnosis import with_trial
+from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial, Tried
+from ncu_toolkit.program.traces.files import write_trace
 
 
 def tried(name: str, left: float = 0.5, **more: Any) -> Tried:

@@ -12,19 +12,19 @@ import pytest
 import recorded
 import render_fixture
 
-from ncu_toolkit.core.errors import ToolkitError
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.document.card import CLOSE, Card, UnitBar
-from ncu_toolkit.document.views import Kind, answer
-from ncu_toolkit.explain import sections
-from ncu_toolkit.explain.sections import Use, uses
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.model import Diagnosis, Finding, Presence, Profile, Reading
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.pages.unit_folds import memory_view, traffic_table
-from ncu_toolkit.render import html, markdown
-from ncu_toolkit.render.text import lines, plain_text
+from ncu_toolkit.base.core.errors import ToolkitError
+from ncu_toolkit.base.document.card import CLOSE, Card, UnitBar
+from ncu_toolkit.base.document.views import Kind, answer
+from ncu_toolkit.base.model import Diagnosis, Finding, Presence, Profile, Reading
+from ncu_toolkit.base.render import html, markdown
+from ncu_toolkit.base.render.text import lines, plain_text
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
+from ncu_toolkit.kernel.explain import sections
+from ncu_toolkit.kernel.explain.sections import Use, uses
+from ncu_toolkit.kernel.explain.verdict import card
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.kernel.pages.unit_folds import memory_view, traffic_table
 
 SHARED = recorded.ROOT.parent / "shared"
 REPORTS = [

@@ -21,12 +21,7 @@ from render_hostile import EVIL
 from rich.console import Console
 
 import ncu_toolkit
-from ncu_toolkit.cli._common import emit
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.diagnosis.kernel import COLLECT
-from ncu_toolkit.diagnosis.time_model import RESOURCES
-from ncu_toolkit.document.card import (
+from ncu_toolkit.base.document.card import (
     NAME,
     Card,
     UnitBar,
@@ -35,10 +30,8 @@ from ncu_toolkit.document.card import (
     kernel_name,
     short_name,
 )
-from ncu_toolkit.document.views import Kind, answer
-from ncu_toolkit.explain import verdict
-from ncu_toolkit.explain.verdict import BARS, WORDS, card, sentences
-from ncu_toolkit.model import (
+from ncu_toolkit.base.document.views import Kind, answer
+from ncu_toolkit.base.model import (
     Diagnosis,
     Finding,
     Headroom,
@@ -48,11 +41,18 @@ from ncu_toolkit.model import (
     Profile,
     Reading,
 )
-from ncu_toolkit.model.profile import Advice
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.render import html as pages
-from ncu_toolkit.render import markdown
-from ncu_toolkit.render.text import AnswerText, card_lines, plain_text
+from ncu_toolkit.base.model.profile import Advice
+from ncu_toolkit.base.render import html as pages
+from ncu_toolkit.base.render import markdown
+from ncu_toolkit.base.render.text import AnswerText, card_lines, plain_text
+from ncu_toolkit.cli._common import emit
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.glossary import definitions
+from ncu_toolkit.kernel.diagnosis.kernel import COLLECT
+from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
+from ncu_toolkit.kernel.explain import verdict
+from ncu_toolkit.kernel.explain.verdict import BARS, WORDS, card, sentences
+from ncu_toolkit.kernel.pages import json as documents
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
 WIDTHS = (40, 60, 80, 100, 140)

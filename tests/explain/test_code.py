@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit.build.toolchain import find_tool
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.base.document.views import BarChart, StepChart
+from ncu_toolkit.base.render.html import answer_page
+from ncu_toolkit.base.render.markdown import markdown
+from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.diagnosis.static import StaticAnalysis, analyse_source
-from ncu_toolkit.document.views import BarChart, StepChart
-from ncu_toolkit.explain.code import of_code
-from ncu_toolkit.render.html import answer_page
-from ncu_toolkit.render.markdown import markdown
-from ncu_toolkit.render.text import plain_text
+from ncu_toolkit.kernel.build.toolchain import find_tool
+from ncu_toolkit.kernel.diagnosis.glossary import definitions
+from ncu_toolkit.kernel.diagnosis.static import StaticAnalysis, analyse_source
+from ncu_toolkit.kernel.explain.code import of_code
 
 SOURCE = """extern "C" __global__ void dots(const float* a, const float* b, float* c, int n) {
     float sum = 0.f;

@@ -13,19 +13,19 @@ import render_fixture
 from browser import Browser, require_chromium
 from rich.console import Console
 
-from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.core import units
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.document.tables import Table
-from ncu_toolkit.document.views import Answer
-from ncu_toolkit.explain import differences, sections
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.model import Profile
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.pages.html import write_answer
-from ncu_toolkit.render import html, markdown
-from ncu_toolkit.render.text import AnswerText, Fitted, plain_text
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.document.tables import Table
+from ncu_toolkit.base.document.views import Answer
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.base.render import html, markdown
+from ncu_toolkit.base.render.text import AnswerText, Fitted, plain_text
+from ncu_toolkit.kernel.analysis import answers, gate
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.glossary import definitions
+from ncu_toolkit.kernel.explain import differences, sections
+from ncu_toolkit.kernel.explain.verdict import card
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.kernel.pages.html import write_answer
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import render_fixture
 
-from ncu_toolkit.explain.sections import over_time
-from ncu_toolkit.model import Series
+from ncu_toolkit.base.model import Series
+from ncu_toolkit.kernel.explain.sections import over_time
 
 
 def test_loads_lie_on_one_axis_of_time() -> None:

@@ -11,12 +11,14 @@ import program_traces
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.document.views import Answer
-from ncu_toolkit.explain import program as explain
-from ncu_toolkit.model import Diagnosis, Finding, Launch, NoFinding
-from ncu_toolkit.model.profile import Advice
-from ncu_toolkit.model.program import (
+from ncu_toolkit.base.document.views import Answer
+from ncu_toolkit.base.model import Diagnosis, Finding, Launch, NoFinding
+from ncu_toolkit.base.model.profile import Advice
+from ncu_toolkit.base.render import html, markdown
+from ncu_toolkit.base.render.text import plain_text
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.program.explain import program as explain
+from ncu_toolkit.program.model import (
     Account,
     AccountPart,
     Call,
@@ -29,10 +31,8 @@ from ncu_toolkit.model.program import (
     Trace,
     Window,
 )
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.choice import LaunchGroup
-from ncu_toolkit.render import html, markdown
-from ncu_toolkit.render.text import plain_text
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.choice import LaunchGroup
 
 #: Kernels of the step with their times in microseconds; then 2.8 ms of idle time, 46.6 ms in all.
 KERNELS = {

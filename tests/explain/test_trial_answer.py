@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from ncu_toolkit.explain.trial import list_answer, measured, told, trial_answer
-from ncu_toolkit.model.program import ProgramTrial, Tried
-from ncu_toolkit.render.markdown import markdown
-from ncu_toolkit.render.text import plain_text
+from ncu_toolkit.base.render.markdown import markdown
+from ncu_toolkit.base.render.text import plain_text
+from ncu_toolkit.program.explain.trial import list_answer, measured, told, trial_answer
+from ncu_toolkit.program.model import ProgramTrial, Tried
 
 TF32 = Tried(
     switches=("tf32",), title="TF32 for FP32 products and convolutions", outcome="faster",

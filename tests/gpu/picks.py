@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 #: The best of the settings with these values are tried.
 PICKS: tuple[dict[str, tuple[int, ...]], ...] = (

@@ -20,15 +20,15 @@ from pathlib import Path
 
 from picks import best, picks_of
 
-from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
-from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.runner import TARGET
-from ncu_toolkit.gpu.selection import case_of
-from ncu_toolkit.gpu.target import Plan, read_progress, write_plan
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.ladder.problems import Case, Problem, Size, problem_for
-from ncu_toolkit.ladder.rung import Rung
-from ncu_toolkit.model.run import RunCase
+from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_KERNEL, EXIT_OK, EXIT_USAGE
+from ncu_toolkit.base.model.run import RunCase
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.kernel.gpu.runner import TARGET
+from ncu_toolkit.kernel.gpu.selection import case_of
+from ncu_toolkit.kernel.gpu.target import Plan, read_progress, write_plan
+from ncu_toolkit.kernel.ladder.catalogue import load_families
+from ncu_toolkit.kernel.ladder.problems import Case, Problem, Size, problem_for
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "ladder"))
 from family_sizes import further_sizes, verified_sizes

@@ -12,9 +12,10 @@ import fake_programs
 import pytest
 from click.testing import CliRunner, Result
 
+from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu import cuda, recorder
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.program.recording import recorder
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 Profiled = Callable[..., Result]

@@ -30,8 +30,8 @@ from cluster_scaling import simulated
 from ladder_runs import Ncu, Quiet
 
 import benchmarks.record  # noqa: F401 (adds the command)
-from ncu_toolkit.core import cache
-from ncu_toolkit.core.errors import (
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_OK,
     EXIT_USAGE,
@@ -40,11 +40,13 @@ from ncu_toolkit.core.errors import (
     UsageProblem,
     extra,
 )
-from ncu_toolkit.gpu import cluster, executor, halving, schedulers, selection, tune
-from ncu_toolkit.gpu.cluster import Board, slowness
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.runs import store
+from ncu_toolkit.guests.cluster import cluster, schedulers
+from ncu_toolkit.guests.cluster.cluster import Board, slowness
+from ncu_toolkit.guests.tune import halving, tune
+from ncu_toolkit.kernel.gpu import executor, selection
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.runs import store
 
 pytestmark = pytest.mark.slow
 
@@ -646,7 +648,7 @@ def test_another_service_is_one_line_at_once(here: Path, first: bytes | None) ->
 
         threading.Thread(target=serve, daemon=True).start()
         words = [sys.executable, "-c", f"""
-from ncu_toolkit.gpu import cluster
+from ncu_toolkit.kernel.gpu import cluster
 cluster.CONNECT_SECONDS = 1.0
 from ncu_toolkit.cli import main
 main([*{TUNE!r}, "--cluster", "tcp://127.0.0.1:{server.getsockname()[1]}"])"""]  # fmt: skip

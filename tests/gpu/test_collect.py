@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.gpu import collect, failures
-from ncu_toolkit.gpu.collect import Ncu, Request, argv, classify, find_ncu, run
-from ncu_toolkit.gpu.failures import KnownFailure
-from ncu_toolkit.report import framing
+from ncu_toolkit.base.core import files
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.kernel.gpu import collect, failures
+from ncu_toolkit.kernel.gpu.collect import Ncu, Request, argv, classify, find_ncu, run
+from ncu_toolkit.kernel.gpu.failures import KnownFailure
+from ncu_toolkit.kernel.report import framing
 
 Fake = Callable[[str], Path]
 NCU = Ncu("ncu", "2025.3.1.0")
 PLAIN = Request(
     Path("out/profile"),
-    ("python3", "-m", "ncu_toolkit.gpu.target", "plan.json"),
+    ("python3", "-m", "ncu_toolkit.kernel.gpu.target", "plan.json"),
     (Path("sections"),),
     ranges_only=True,
 )
@@ -30,7 +30,7 @@ PLAIN = Request(
 def test_the_command_line_of_a_ladder() -> None:
     assert " ".join(argv(NCU, PLAIN)) == (
         "ncu --set ladder --section-folder sections --clock-control none --cache-control all --nvtx --target-processes all --import-source yes "
-        "--profile-from-start off --export out/profile.ncu-rep python3 -m ncu_toolkit.gpu.target plan.json"
+        "--profile-from-start off --export out/profile.ncu-rep python3 -m ncu_toolkit.kernel.gpu.target plan.json"
     )
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit.build import toolchain
+from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EnvironmentProblem
 from ncu_toolkit.cli.doctor import command
-from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EnvironmentProblem
-from ncu_toolkit.gpu import collect, doctor
-from ncu_toolkit.report import ncu_action
+from ncu_toolkit.kernel.build import toolchain
+from ncu_toolkit.kernel.gpu import collect
+from ncu_toolkit.kernel.report import ncu_action
+from ncu_toolkit.program import doctor
 
 
 def by_name(checks: tuple[doctor.MachineCheck, ...]) -> dict[str, doctor.MachineCheck]:

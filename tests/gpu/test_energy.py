@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ncu_toolkit.gpu import cuda, timing
+from ncu_toolkit.kernel.gpu import cuda, timing
 
 
 class Machine:

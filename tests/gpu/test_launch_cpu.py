@@ -11,11 +11,17 @@ import pytest
 from fake_gpu import FakeCupy
 from msgspec import structs
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu.launch import Runnable, Workspace, _holder, architecture_for, bind_verified
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.model import Device
+from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
+from ncu_toolkit.base.model import Device
+from ncu_toolkit.kernel.gpu.launch import (
+    Runnable,
+    Workspace,
+    _holder,
+    architecture_for,
+    bind_verified,
+)
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.ladder.problems import problem_for
 
 PROBLEM = problem_for("gemm_fp32")
 

@@ -16,8 +16,8 @@ import pytest
 import report_files
 
 from benchmarks import loop
-from ncu_toolkit.gpu import cuda, timing
-from ncu_toolkit.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.gpu import cuda, timing
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
 
 
 class Drawn:

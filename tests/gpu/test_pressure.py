@@ -16,21 +16,22 @@ import pytest
 import recorded
 from click.testing import CliRunner
 
-from ncu_toolkit.build.nvcc import Resources
+from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.base.hardware.specs import occupancy
+from ncu_toolkit.base.model import Device
+from ncu_toolkit.base.model.profile import Launch
+from ncu_toolkit.base.model.trace import KINDS, KernelTrace
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
-from ncu_toolkit.gpu import cuda, pressure, probe
-from ncu_toolkit.gpu.launch import Runnable
-from ncu_toolkit.gpu.pressure import Pressure, _Control
-from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.hardware.specs import occupancy
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.ladder.rung import LaunchGeometry
-from ncu_toolkit.model import Device
-from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.model.trace import KINDS, KernelTrace
-from ncu_toolkit.runs import store
-from ncu_toolkit.runs.store import recordings_root
+from ncu_toolkit.guests.probe import pressure, probe
+from ncu_toolkit.guests.probe.pressure import Pressure, _Control
+from ncu_toolkit.kernel.build.nvcc import Resources
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.kernel.gpu.launch import Runnable
+from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.ladder.rung import LaunchGeometry
+from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.kernel.runs.store import recordings_root
 
 SMS = 132
 

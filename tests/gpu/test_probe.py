@@ -12,13 +12,15 @@ import numpy
 import pytest
 from click.testing import CliRunner
 
+from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.regime import profile_of
-from ncu_toolkit.explain.probed import Probed, answer_of
-from ncu_toolkit.gpu import cuda, recorder, trace
-from ncu_toolkit.gpu.recorder import FIELDS, KERNEL
+from ncu_toolkit.guests.probe import trace
+from ncu_toolkit.guests.probe.probed import Probed, answer_of
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.regime import profile_of
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.program.recording import recorder
+from ncu_toolkit.program.recording.recorder import FIELDS, KERNEL
 
 #: A kernel's record of CUDA 13.0, with what is read of it.
 LAYOUT = numpy.dtype(

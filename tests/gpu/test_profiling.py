@@ -11,13 +11,13 @@ import pytest
 from fake_gpu import FakeCupy
 from ladder_runs import Ncu, Quiet, case_in, chosen, session_in
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, ToolkitError
-from ncu_toolkit.gpu import collect, runner
-from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.gpu.target import read_plan
-from ncu_toolkit.model.run import LadderOptions
-from ncu_toolkit.report import framing
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem, ToolkitError
+from ncu_toolkit.base.model.run import LadderOptions
+from ncu_toolkit.kernel.gpu import collect, runner
+from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.gpu.target import read_plan
+from ncu_toolkit.kernel.report import framing
+from ncu_toolkit.kernel.runs import store
 
 RUNGS = ("naive", "coalesced", "b_transposed", "flat_index")
 #: Longer than the stand-in takes for all of them, and shorter than for two.

@@ -14,10 +14,11 @@ from pathlib import Path
 import fake_programs
 import pytest
 
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.gpu import cuda, recorder
-from ncu_toolkit.gpu.recorder import FIELDS, RecordOptions, read_recording, record
-from ncu_toolkit.model.program import Trace
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.recording import recorder
+from ncu_toolkit.program.recording.recorder import FIELDS, RecordOptions, read_recording, record
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 #: What the fake makes in a step: launches, and host calls by kind.

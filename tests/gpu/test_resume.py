@@ -16,18 +16,18 @@ import ladder_runs
 import pytest
 from ladder_runs import Ncu, Quiet, chosen, marker, session_in
 
-from ncu_toolkit.core.errors import (
+from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_KERNEL,
     EXIT_USAGE,
     EnvironmentProblem,
     UsageProblem,
 )
-from ncu_toolkit.gpu import runner
-from ncu_toolkit.gpu.selection import settled
-from ncu_toolkit.model.run import LadderOptions, Run
-from ncu_toolkit.report import integrity
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.model.run import LadderOptions, Run
+from ncu_toolkit.kernel.gpu import runner
+from ncu_toolkit.kernel.gpu.selection import settled
+from ncu_toolkit.kernel.report import integrity
+from ncu_toolkit.kernel.runs import store
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ import pytest
 from family_sizes import further_sizes, verified_sizes
 from picks import best, picks_of
 
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.gpu import cuda
-from ncu_toolkit.gpu.launch import Runnable, Workspace
-from ncu_toolkit.ladder.catalogue import find_rung, load_families
-from ncu_toolkit.ladder.problems import families, problem_for
+from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.kernel.gpu.launch import Runnable, Workspace
+from ncu_toolkit.kernel.ladder.catalogue import find_rung, load_families
+from ncu_toolkit.kernel.ladder.problems import families, problem_for
 
 pytestmark = pytest.mark.gpu
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sanitize import _cases
 
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.ladder.problems import problem_for
 
 SM_COUNT = 132
 

@@ -14,13 +14,13 @@ import pytest
 from fake_gpu import FakeCupy
 from ladder_runs import Quiet, case_in, chosen, session_in
 
-from ncu_toolkit.build import nvcc
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu import collect, cuda, runner
-from ncu_toolkit.gpu.selection import parse_sizes, runnable_here, select
-from ncu_toolkit.ladder.catalogue import find_family, find_rung
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem, UsageProblem
+from ncu_toolkit.kernel.build import nvcc
+from ncu_toolkit.kernel.gpu import collect, cuda, runner
+from ncu_toolkit.kernel.gpu.selection import parse_sizes, runnable_here, select
+from ncu_toolkit.kernel.ladder.catalogue import find_family, find_rung
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.runs import store
 
 PROBLEM = problem_for("gemm_fp32")
 

@@ -20,14 +20,14 @@ import recorded
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 #: Functions that hang in the phases in which no program runs.
 HANGS = {
-    "choosing": "ncu_toolkit.gpu.step_run:picks",
-    "reading": "ncu_toolkit.pages.step_page:analyze",
-    "pages": "ncu_toolkit.pages.step_page:write_program_page",
+    "choosing": "ncu_toolkit.program.recording.step_run:picks",
+    "reading": "ncu_toolkit.program.pages.step_page:analyze",
+    "pages": "ncu_toolkit.program.pages.step_page:write_program_page",
 }
 MAIN = """
 import importlib, pathlib, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # not if ours is ignored
-from ncu_toolkit.gpu import cuda, recorder
+from ncu_toolkit.kernel.gpu import cuda, recorder
 recorder.cupti_libraries = lambda command: (LIBRARY,)
 cuda.gpu_uuid, cuda.driver_version = lambda: "", lambda: "580"
 def hang(*_, **__):

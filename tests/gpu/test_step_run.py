@@ -21,14 +21,15 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import ncu_toolkit
+from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.cli import _common, _log, cli, profile
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.gpu import collect, cuda, program_run, recorder, step_run
-from ncu_toolkit.gpu.step_run import picks, seconds_for, selection
-from ncu_toolkit.model.program import Step, Trace
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.step import find_step
-from ncu_toolkit.report import slim
+from ncu_toolkit.kernel.gpu import collect, cuda
+from ncu_toolkit.kernel.report import slim
+from ncu_toolkit.program.model import Step, Trace
+from ncu_toolkit.program.recording import program_run, recorder, step_run
+from ncu_toolkit.program.recording.step_run import picks, seconds_for, selection
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.step import find_step
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ncu_toolkit.diagnosis.switches import switches
-from ncu_toolkit.gpu import recorder
+from ncu_toolkit.program.recording import recorder
+from ncu_toolkit.program.switches import switches
 
 START = Path(recorder.__file__).parent / "inside" / "start"
 TORCH = """

@@ -13,9 +13,10 @@ import fake_gpu
 import pytest
 from fake_gpu import FakeCupy
 
-from ncu_toolkit.core.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, KernelProblem
-from ncu_toolkit.gpu import cuda, runner, target
-from ncu_toolkit.gpu.target import (
+from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, KernelProblem
+from ncu_toolkit.base.model.run import RunCase
+from ncu_toolkit.kernel.gpu import cuda, runner, target
+from ncu_toolkit.kernel.gpu.target import (
     CaseStep,
     Plan,
     add_step,
@@ -26,7 +27,6 @@ from ncu_toolkit.gpu.target import (
     stop_path,
     write_plan,
 )
-from ncu_toolkit.model.run import RunCase
 
 
 def case(rung: str, size: str = "8", overrides: dict[str, int] | None = None) -> RunCase:
@@ -195,7 +195,7 @@ def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert target.main([str(tmp_path / "plan.json")]) == EXIT_INPUT
     assert capsys.readouterr().err.startswith("error: ")
     ended = subprocess.run(
-        [sys.executable, "-m", "ncu_toolkit.gpu.target"],
+        [sys.executable, "-m", "ncu_toolkit.kernel.gpu.target"],
         capture_output=True,
         text=True,
         check=False,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ncu_toolkit.gpu import cuda, timing
-from ncu_toolkit.ladder.problems import problem_for
+from ncu_toolkit.kernel.gpu import cuda, timing
+from ncu_toolkit.kernel.ladder.problems import problem_for
 
 
 class Watch:

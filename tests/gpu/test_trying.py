@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from program_found import small
 
-from ncu_toolkit.analysis.trial import TryRun, load_trial
-from ncu_toolkit.core.errors import EXIT_INTERRUPTED, UsageProblem
-from ncu_toolkit.diagnosis.switches import switches
-from ncu_toolkit.gpu import cuda, recorder, trying
-from ncu_toolkit.gpu.trying import (
+from ncu_toolkit.base.core.errors import EXIT_INTERRUPTED, UsageProblem
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.program.analysis.trial import TryRun, load_trial
+from ncu_toolkit.program.recording import recorder, trying
+from ncu_toolkit.program.recording.trying import (
     ProgramRunner,
     TryJob,
     TryVariant,
@@ -36,8 +36,9 @@ from ncu_toolkit.gpu.trying import (
     winners,
     with_ceiling,
 )
-from ncu_toolkit.program.files import read_trace
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.program.switches import switches
+from ncu_toolkit.program.traces.files import read_trace
+from ncu_toolkit.program.traces.step import find_step
 
 TESTS = Path(__file__).parents[1]
 TORCH = frozenset({"torch"})
@@ -435,7 +436,7 @@ def test_ctrl_c_on_the_command_line(made: Path, tmp_path: Path) -> None:
     )
     main = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # not if ours is ignored
-        "from ncu_toolkit.gpu import recorder, trying; from ncu_toolkit.__main__ import run\n"
+        "from ncu_toolkit.kernel.gpu import recorder, trying; from ncu_toolkit.__main__ import run\n"
         f"recorder.cupti_libraries = lambda command: ({str(library)!r},)\n"
         "trying.cuda.available = lambda: False; run()"
     )

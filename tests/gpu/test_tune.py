@@ -15,13 +15,19 @@ import fake_gpu
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit.build import nvcc, toolchain
-from ncu_toolkit.build.nvcc import Resources
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.base.core.errors import (
+    EnvironmentProblem,
+    InputProblem,
+    KernelProblem,
+    UsageProblem,
+)
+from ncu_toolkit.base.model import Device
+from ncu_toolkit.base.model.codec import document
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core import cache
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu import cuda, halving, tune, tuned
-from ncu_toolkit.gpu.halving import (
+from ncu_toolkit.guests.tune import halving, tune
+from ncu_toolkit.guests.tune import view as tune_view
+from ncu_toolkit.guests.tune.halving import (
     FINALISTS,
     FIRST_REPEATS,
     LAST_REPEATS,
@@ -31,13 +37,13 @@ from ncu_toolkit.gpu.halving import (
     Searcher,
     Trial,
 )
-from ncu_toolkit.gpu.selection import case_of, select, settled
-from ncu_toolkit.ladder.catalogue import find_rung
-from ncu_toolkit.ladder.problems import Size, problem_for
-from ncu_toolkit.ladder.rung import LaunchGeometry, Rung
-from ncu_toolkit.model import Device
-from ncu_toolkit.model.codec import document
-from ncu_toolkit.pages import tune_view
+from ncu_toolkit.kernel.build import nvcc, toolchain
+from ncu_toolkit.kernel.build.nvcc import Resources
+from ncu_toolkit.kernel.gpu import cuda, tuned
+from ncu_toolkit.kernel.gpu.selection import case_of, select, settled
+from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.ladder.problems import Size, problem_for
+from ncu_toolkit.kernel.ladder.rung import LaunchGeometry, Rung
 
 GPU = "NVIDIA H200 under test"
 
@@ -287,7 +293,7 @@ def test_an_entry_that_the_kernel_no_longer_takes_is_not_used() -> None:
 def test_an_entry_of_another_source_is_not_used_and_said_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
     tuned.store(
         GPU,
         [
@@ -319,7 +325,9 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(
 def test_a_rung_with_a_model_runs_as_that_chooses_where_no_search_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
+    monkeypatch.setattr(
+        "ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132)
+    )
     rung = find_rung("gemm_tensor/wgmma_fitted")
     problem = problem_for("gemm_tensor")
     cases = tuple(case_of(rung, problem.parse_size(size), "bfloat16") for size in ("3000", "3072"))
@@ -383,7 +391,7 @@ def test_shipped_tables_are_whole() -> None:
 def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """--param reaches its kernel, also where the rung before it is added; the other one, and both
     without it, run as tuned."""
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
     rung = autotuned()
     tuned.store(GPU, [entry()])
     for overrides, wanted in (({"BM": 32}, {"BM": 32}), ({}, entry().parameters)):
@@ -440,7 +448,7 @@ def test_requests_that_cannot_be_carried_out(monkeypatch: pytest.MonkeyPatch) ->
     def no_gpu() -> None:
         raise EnvironmentProblem("no usable GPU")
 
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", no_gpu)
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", no_gpu)
     assert isinstance(
         CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "1024"]).exception,
         EnvironmentProblem,
@@ -478,8 +486,10 @@ def have(tool: str) -> bool:
 def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real settings, really compiled and pruned; interrupted by its time limit, taken up again,
     kept, and shown again without measuring."""
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
+    monkeypatch.setattr(
+        "ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132)
+    )
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", lambda: None)
     asked: list[Parameters] = []
 
     class Bench:
@@ -539,8 +549,10 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
 ) -> None:
     """Compiling takes half of the time that is left; what is ready by then is timed and the best of
     it kept; the next call does the rest."""
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
+    monkeypatch.setattr(
+        "ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132)
+    )
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", lambda: None)
     clock = itertools.count()
     monkeypatch.setattr(tune.time, "monotonic", lambda: float(next(clock)))
     compiled: list[int] = []
@@ -584,8 +596,10 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
 
 
 def test_a_call_too_short_to_run_anything_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132))
-    monkeypatch.setattr("ncu_toolkit.gpu.cuda.cupy", lambda: None)
+    monkeypatch.setattr(
+        "ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132)
+    )
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", lambda: None)
 
     def build_many(requests: list[nvcc.BuildRequest], *_: object) -> list[nvcc.BuildOutcome]:
         return [

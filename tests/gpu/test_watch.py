@@ -20,13 +20,13 @@ import pytest
 import report_files
 from ladder_runs import Ncu
 
-from ncu_toolkit.build import nvcc
+from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from ncu_toolkit.cli import main
-from ncu_toolkit.cli import watch as command
-from ncu_toolkit.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
-from ncu_toolkit.gpu import watch
-from ncu_toolkit.gpu.watch import Watched
-from ncu_toolkit.runs import history
+from ncu_toolkit.guests.history import history
+from ncu_toolkit.guests.watch import command as command
+from ncu_toolkit.guests.watch import watch
+from ncu_toolkit.guests.watch.watch import Watched
+from ncu_toolkit.kernel.build import nvcc
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.hardware.specs import (
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.base.hardware.specs import (
     REGISTERS,
     SPECS,
     limits_of,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ncu_toolkit.report import framing, messages
+from ncu_toolkit.kernel.report import framing, messages
 
 # fields: the length of a block's payload in its header; in a result the description of a section,
 # and in that the section's body

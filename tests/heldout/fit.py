@@ -25,11 +25,11 @@ from heldout import residuals, score
 from heldout.residuals import Coverage, Residual
 
 from benchmarks.field import RECORDINGS, scoring
-from ncu_toolkit.diagnosis import calibrate
-from ncu_toolkit.diagnosis.calibrate import Judged
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.model import Diagnosis
+from ncu_toolkit.base.model import Diagnosis
+from ncu_toolkit.kernel.diagnosis import calibrate
+from ncu_toolkit.kernel.diagnosis.calibrate import Judged
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.ladder.catalogue import load_families
 
 CASES: Final = recorded.ROOT / "docs" / "data" / "residuals.csv"
 FITTED: Final = recorded.ROOT / "ncu_toolkit" / "data" / "intervals.json"

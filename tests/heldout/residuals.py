@@ -1,5 +1,5 @@
 """Residuals of predicted gains, the quantiles fitted to them, and how well intervals cover the
-cases that were left out (ncu_toolkit/diagnosis/time_model.py uses what is fitted)."""
+cases that were left out (ncu_toolkit/kernel/diagnosis/time_model.py uses what is fitted)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ncu_toolkit.diagnosis.time_model import Band, Intervals
+from ncu_toolkit.kernel.diagnosis.time_model import Band, Intervals
 
 #: The part of the cases that an interval is to cover, evenly cut at both ends.
 LEVEL: Final = 0.8
@@ -42,7 +42,7 @@ class Residual:
 
     @property
     def value(self) -> float:
-        """The residual on the scale of ncu_toolkit/diagnosis/time_model.py."""
+        """The residual on the scale of ncu_toolkit/kernel/diagnosis/time_model.py."""
         predicted = math.log(self.predicted)
         return (math.log(self.achieved) - predicted) / (1 + predicted)
 

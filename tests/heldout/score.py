@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import calibrate
-from ncu_toolkit.analysis.analyze import LaunchResult, Options, analyze
-from ncu_toolkit.diagnosis.calibrate import Score
-from ncu_toolkit.diagnosis.time_model import NOISE
-from ncu_toolkit.model import RuleMessage
+from ncu_toolkit.base.model import RuleMessage
+from ncu_toolkit.kernel.analysis.analyze import LaunchResult, Options, analyze
+from ncu_toolkit.kernel.diagnosis.calibrate import Score
+from ncu_toolkit.kernel.diagnosis.time_model import NOISE
 
 HERE: Final = Path(__file__).resolve().parent
 #: Part of the time that a twin saves at least; below it the case is void.

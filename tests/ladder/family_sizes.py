@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ncu_toolkit.ladder.problems import Problem
+from ncu_toolkit.kernel.ladder.problems import Problem
 
 #: By family.
 _SIZES: dict[str, tuple[str, ...]] = {

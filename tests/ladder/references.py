@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from ncu_toolkit.core.errors import InputProblem, ToolkitError, UsageProblem
-from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.base.core.errors import InputProblem, ToolkitError, UsageProblem
+from ncu_toolkit.kernel.ladder import catalogue
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 
 def check_ladders(

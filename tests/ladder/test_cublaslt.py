@@ -9,9 +9,9 @@ from typing import Any
 import numpy
 import pytest
 
-from ncu_toolkit.core.errors import EnvironmentProblem, KernelProblem
-from ncu_toolkit.ladder.problems import _cublaslt
-from ncu_toolkit.ladder.problems._cublaslt import Operand, fastest
+from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.kernel.ladder.problems import _cublaslt
+from ncu_toolkit.kernel.ladder.problems._cublaslt import Operand, fastest
 
 FLOAT32 = 0
 

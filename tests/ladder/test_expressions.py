@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.ladder.expressions import check_syntax, evaluate, evaluate_int
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.kernel.ladder.expressions import check_syntax, evaluate, evaluate_int
 
 NAMES = {"M": 1000, "N": 517, "K": 2049, "BM": 64, "BN": 48, "TM": 4, "sm_count": 132}
 

@@ -10,12 +10,19 @@ import numpy
 import pytest
 from family_sizes import verified_sizes
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.ladder.problems import Case, compare, families, problem_for
-from ncu_toolkit.ladder.problems.base import ITEMSIZE, Array, Expected, Options, Problem, Size
-from ncu_toolkit.ladder.problems.gemm_fp32 import GemmFp32
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.kernel.ladder.catalogue import load_families
+from ncu_toolkit.kernel.ladder.problems import Case, compare, families, problem_for
+from ncu_toolkit.kernel.ladder.problems.base import (
+    ITEMSIZE,
+    Array,
+    Expected,
+    Options,
+    Problem,
+    Size,
+)
+from ncu_toolkit.kernel.ladder.problems.gemm_fp32 import GemmFp32
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 
 def small_size(problem: Problem) -> Size:

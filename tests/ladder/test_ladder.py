@@ -10,12 +10,12 @@ import pytest
 from family_sizes import verified_sizes
 from references import check_ladders
 
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.catalogue import CHECK_FUNCTIONS
-from ncu_toolkit.ladder.expressions import check_syntax
-from ncu_toolkit.ladder.problems import Case, families, problem_for
-from ncu_toolkit.ladder.rung import SassExpectation, Scratch
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.kernel.ladder import catalogue
+from ncu_toolkit.kernel.ladder.catalogue import CHECK_FUNCTIONS
+from ncu_toolkit.kernel.ladder.expressions import check_syntax
+from ncu_toolkit.kernel.ladder.problems import Case, families, problem_for
+from ncu_toolkit.kernel.ladder.rung import SassExpectation, Scratch
 
 HEADER = """\
 title = "A step"

@@ -8,14 +8,14 @@ import subprocess
 
 import pytest
 
-from ncu_toolkit.build import nvcc, toolchain
-from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.ladder.catalogue import load_families
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.ladder.rung import Rung
-from ncu_toolkit.model import Instruction
-from ncu_toolkit.sass import branches, disassembly
-from ncu_toolkit.sass.opcodes import Function, registers
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.base.model import Instruction
+from ncu_toolkit.kernel.build import nvcc, toolchain
+from ncu_toolkit.kernel.ladder.catalogue import load_families
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.ladder.rung import Rung
+from ncu_toolkit.kernel.sass import branches, disassembly
+from ncu_toolkit.kernel.sass.opcodes import Function, registers
 
 
 def span(first: int, count: int) -> set[int]:

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from family_sizes import verified_sizes
 
-from ncu_toolkit.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.gpu import runner
-from ncu_toolkit.gpu.selection import case_of, size_of
-from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import Case, Size, compare, problem_for
-from ncu_toolkit.ladder.problems.attention import PROBLEM, batch, heads
-from ncu_toolkit.ladder.problems.base import from_bits, to_bits
-from ncu_toolkit.model.run import Run
+from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.kernel.gpu import runner
+from ncu_toolkit.kernel.gpu.selection import case_of, size_of
+from ncu_toolkit.kernel.ladder import catalogue
+from ncu_toolkit.kernel.ladder.problems import Case, Size, compare, problem_for
+from ncu_toolkit.kernel.ladder.problems.attention import PROBLEM, batch, heads
+from ncu_toolkit.kernel.ladder.problems.base import from_bits, to_bits
 
 DTYPE = "bfloat16"
 

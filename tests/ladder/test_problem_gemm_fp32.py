@@ -14,10 +14,10 @@ from family_sizes import verified_sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder.problems import Case, compare, problem_for
-from ncu_toolkit.ladder.problems.base import Expected, Verified
-from ncu_toolkit.ladder.problems.gemm_fp32 import PROBLEM
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.kernel.ladder.problems import Case, compare, problem_for
+from ncu_toolkit.kernel.ladder.problems.base import Expected, Verified
+from ncu_toolkit.kernel.ladder.problems.gemm_fp32 import PROBLEM
 
 
 def made(size_text: str, seed: int = 1) -> tuple[np.ndarray, np.ndarray, Expected]:

@@ -12,10 +12,14 @@ from family_sizes import verified_sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder.problems import Case, Size, compare, problem_for
-from ncu_toolkit.ladder.problems.base import UNIT, from_bits, to_bits
-from ncu_toolkit.ladder.problems.gemm_tensor import PROBLEM, accumulation_bound, partial_sum_bound
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.kernel.ladder.problems import Case, Size, compare, problem_for
+from ncu_toolkit.kernel.ladder.problems.base import UNIT, from_bits, to_bits
+from ncu_toolkit.kernel.ladder.problems.gemm_tensor import (
+    PROBLEM,
+    accumulation_bound,
+    partial_sum_bound,
+)
 
 DTYPES = ("bfloat16", "float16")
 

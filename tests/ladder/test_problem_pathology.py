@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from family_sizes import verified_sizes
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import ArraySpec, Case, Expected, compare, problem_for
-from ncu_toolkit.ladder.problems._operations import OPERATIONS
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.kernel.ladder import catalogue
+from ncu_toolkit.kernel.ladder.problems import ArraySpec, Case, Expected, compare, problem_for
+from ncu_toolkit.kernel.ladder.problems._operations import OPERATIONS
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 PROBLEM = problem_for("pathology")
 RUNGS = catalogue.find_family("pathology").rungs

@@ -9,11 +9,11 @@ from family_sizes import verified_sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import Case, compare, problem_for
-from ncu_toolkit.ladder.problems.reduction import rounding_bound
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.kernel.ladder import catalogue
+from ncu_toolkit.kernel.ladder.problems import Case, compare, problem_for
+from ncu_toolkit.kernel.ladder.problems.reduction import rounding_bound
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 PROBLEM = problem_for("reduction")
 H200_SMS = 132

@@ -8,10 +8,10 @@ from family_sizes import verified_sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import Case, compare, problem_for
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.kernel.ladder import catalogue
+from ncu_toolkit.kernel.ladder.problems import Case, compare, problem_for
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 PROBLEM = problem_for("scan")
 RUNGS = [rung for rung in catalogue.find_family("scan").rungs if not rung.library]

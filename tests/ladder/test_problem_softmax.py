@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from family_sizes import verified_sizes
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import Case, compare, problem_for
-from ncu_toolkit.ladder.problems.base import Size
-from ncu_toolkit.ladder.problems.softmax import relative_bound
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.kernel.ladder import catalogue
+from ncu_toolkit.kernel.ladder.problems import Case, compare, problem_for
+from ncu_toolkit.kernel.ladder.problems.base import Size
+from ncu_toolkit.kernel.ladder.problems.softmax import relative_bound
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 PROBLEM = problem_for("softmax")
 RUNGS = [rung for rung in catalogue.find_family("softmax").rungs if not rung.library]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from family_sizes import verified_sizes
 
-from ncu_toolkit.core.errors import UsageProblem
-from ncu_toolkit.ladder import catalogue
-from ncu_toolkit.ladder.problems import Case, compare, problem_for
-from ncu_toolkit.ladder.rung import Rung
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.kernel.ladder import catalogue
+from ncu_toolkit.kernel.ladder.problems import Case, compare, problem_for
+from ncu_toolkit.kernel.ladder.rung import Rung
 
 PROBLEM = problem_for("transpose")
 COPY = {"op": "copy"}

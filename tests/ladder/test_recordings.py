@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.ladder.catalogue import find_family
-from ncu_toolkit.model import Profile
-from ncu_toolkit.report import framing
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.kernel.ladder.catalogue import find_family
+from ncu_toolkit.kernel.report import framing
+from ncu_toolkit.kernel.runs import store
 
 FOLDERS = pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
 #: Most replay passes a launch may take with our sections.

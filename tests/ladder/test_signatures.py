@@ -25,13 +25,13 @@ import msgspec
 import pytest
 from sass_signature import Code, check_register_pool, check_signature, signature
 
-from ncu_toolkit.build import nvcc, toolchain
-from ncu_toolkit.core.errors import EnvironmentProblem, ToolkitError
-from ncu_toolkit.ladder.catalogue import load_rung, rung_files
-from ncu_toolkit.ladder.problems import problem_for
-from ncu_toolkit.ladder.rung import Rung
-from ncu_toolkit.model import matches_opcode
-from ncu_toolkit.sass.disassembly import disassemble
+from ncu_toolkit.base.core.errors import EnvironmentProblem, ToolkitError
+from ncu_toolkit.base.model import matches_opcode
+from ncu_toolkit.kernel.build import nvcc, toolchain
+from ncu_toolkit.kernel.ladder.catalogue import load_rung, rung_files
+from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.ladder.rung import Rung
+from ncu_toolkit.kernel.sass.disassembly import disassemble
 
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
 SIGNATURES = Path(__file__).with_name("signatures.json")

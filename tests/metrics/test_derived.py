@@ -6,9 +6,9 @@ from __future__ import annotations
 import diagnosis_cases as cases
 import pytest
 
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.sass import attribution
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.sass import attribution
 
 
 @pytest.mark.parametrize("name", sorted(figures.DERIVED))

@@ -11,7 +11,7 @@ import nvperf
 import pytest
 import section_files as sections
 
-from ncu_toolkit.metrics import registry
+from ncu_toolkit.base.metrics import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = ROOT.parent / "shared" / "metrics"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import (
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model import (
     SCHEMA_VERSION,
     Context,
     Device,
@@ -27,8 +27,8 @@ from ncu_toolkit.model import (
     StallStack,
     Timing,
 )
-from ncu_toolkit.model.codec import document, from_plain, open_document, plain_json, to_plain
-from ncu_toolkit.model.run import Run
+from ncu_toolkit.base.model.codec import document, from_plain, open_document, plain_json, to_plain
+from ncu_toolkit.base.model.run import Run
 
 names = st.text(max_size=12)
 whole = st.integers(0, 2**53)

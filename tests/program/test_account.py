@@ -9,10 +9,10 @@ import program_traces as programs
 import pytest
 from program_traces import Machine
 
-from ncu_toolkit.model import Device, Launch
-from ncu_toolkit.model.program import Account, Call, Op, Step, Trace, Window
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.base.model import Device, Launch
+from ncu_toolkit.program.model import Account, Call, Op, Step, Trace, Window
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.step import find_step
 
 
 def whole(trace: Trace) -> Step:

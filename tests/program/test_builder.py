@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ncu_toolkit.program.builder import (
+from ncu_toolkit.program.traces.builder import (
     TraceBuilder,
     call_kind,
     call_name,

@@ -7,10 +7,10 @@ import program_traces as programs
 import pytest
 from program_traces import Machine
 
-from ncu_toolkit.model.program import Step
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.choice import ChosenLaunch, choose, groups
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.program.model import Step
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.choice import ChosenLaunch, choose, groups
+from ncu_toolkit.program.traces.step import find_step
 
 
 def chosen(step: Step, **more: float) -> tuple[ChosenLaunch, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import program_traces
 import pytest
 
-from ncu_toolkit.model.profile import Launch
-from ncu_toolkit.program.classes import CLASSES, arithmetic, kernel_class
+from ncu_toolkit.base.model.profile import Launch
+from ncu_toolkit.program.traces.classes import CLASSES, arithmetic, kernel_class
 
 ROWS = program_traces.kernel_names()
 

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from program import kineto_files
 
-from ncu_toolkit.core import files as core_files
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.model.profile import Device, Frame, Launch
-from ncu_toolkit.model.program import Call, Mark, Op, Trace
-from ncu_toolkit.program import files
-from ncu_toolkit.program.files import is_trace, read_trace, write_trace
+from ncu_toolkit.base.core import files as core_files
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.base.model.profile import Device, Frame, Launch
+from ncu_toolkit.program.model import Call, Mark, Op, Trace
+from ncu_toolkit.program.traces import files
+from ncu_toolkit.program.traces.files import is_trace, read_trace, write_trace
 
 DEVICE = Device("NVIDIA H100", (9, 0), 132, max_sm_hz=1.98e9)
 SHAPE = Launch(

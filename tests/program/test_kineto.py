@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from program.kineto_files import H100, event, launch, trace, write
 
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.files import is_trace, read_trace
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.traces.files import is_trace, read_trace
 
 
 def read(path: Path, events: list[Any], **more: Any) -> Trace:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from program.nsys_files import ACTIVITY, CALL, COPY, GPU, KERNEL, PID, RANGE, tables, write
 
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.files import is_trace, read_trace
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.traces.files import is_trace, read_trace
 
 
 def read(path: Path, **more: Any) -> Trace:
@@ -305,7 +305,7 @@ def test_damage_never_ends_in_a_traceback(tmp_path: Path) -> None:
 def test_pages_that_are_read_twice_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ncu_toolkit.program.nsight_systems._LEAST_ROW", 1 << 20)
+    monkeypatch.setattr("ncu_toolkit.program.traces.nsight_systems._LEAST_ROW", 1 << 20)
     with pytest.raises(InputProblem, match="more rows than its size allows"):
         read(tmp_path)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.model.program import Trace
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.files import is_trace, read_trace, write_trace
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.program.diagnosis import diagnose_program
+from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.files import is_trace, read_trace, write_trace
+from ncu_toolkit.program.traces.step import find_step
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 #: Launches, other work, calls, work with a call, work with a line, steps, marks, the first GPU.

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.analysis.program import analyze_programs
-from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.model.program import Step
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.files import read_trace
-from ncu_toolkit.program.step import find_step
+from ncu_toolkit.program.analysis.program import analyze_programs
+from ncu_toolkit.program.diagnosis import diagnose_program
+from ncu_toolkit.program.model import Step
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.files import read_trace
+from ncu_toolkit.program.traces.step import find_step
 
 HERE = Path(__file__).parent / "recorded"
 #: How the step was found, its launches, and the steps seen, by what the program does.

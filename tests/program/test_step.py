@@ -11,9 +11,9 @@ import program_traces as programs
 import pytest
 from program_traces import Machine
 
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.model.program import Op, Step, Trace
-from ncu_toolkit.program.step import find_step, range_name
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.program.model import Op, Step, Trace
+from ncu_toolkit.program.traces.step import find_step, range_name
 
 
 def check(step: Step) -> Step:

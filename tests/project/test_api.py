@@ -24,13 +24,19 @@ import report_files
 
 import ncu_toolkit
 from ncu_toolkit import api
-from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, KernelProblem, UsageProblem
-from ncu_toolkit.gpu import collect, program_run
-from ncu_toolkit.gpu.runner import Session
-from ncu_toolkit.program.files import write_trace
-from ncu_toolkit.report import redact
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.core import files
+from ncu_toolkit.base.core.errors import (
+    EnvironmentProblem,
+    InputProblem,
+    KernelProblem,
+    UsageProblem,
+)
+from ncu_toolkit.kernel.gpu import collect
+from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.report import redact
+from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.program.recording import program_run
+from ncu_toolkit.program.traces.files import write_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "python-api.md"
@@ -450,7 +456,7 @@ def test_arguments_and_host_names_are_not_kept(
 ) -> None:
     """A token on the command line and the name of the machine, however short and in any case, are in
     no file of a redacted run: not in its log, its manifest or its pages."""
-    from ncu_toolkit.pages.publish import publish_run
+    from ncu_toolkit.kernel.pages.publish import publish_run
 
     monkeypatch.setattr(socket, "gethostname", lambda: "q7")
     monkeypatch.setattr(socket, "getfqdn", lambda: "q7.lab.example.org")

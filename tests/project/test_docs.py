@@ -16,11 +16,11 @@ import recorded
 from packaging.requirements import Requirement
 
 from ncu_toolkit import __version__
+from ncu_toolkit.base.model import Timing
+from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.cli import COMMANDS
-from ncu_toolkit.diagnosis.rules import bottleneck_ids
-from ncu_toolkit.ladder.catalogue import find_family
-from ncu_toolkit.model import Timing
-from ncu_toolkit.model.run import Run
+from ncu_toolkit.kernel.diagnosis.rules import bottleneck_ids
+from ncu_toolkit.kernel.ladder.catalogue import find_family
 
 ROOT = recorded.ROOT
 PACKAGE = ROOT / "ncu_toolkit"

@@ -16,10 +16,10 @@ import pytest
 from benchmarks import field
 from benchmarks.field import __main__ as command
 from benchmarks.field import running, scoring
-from ncu_toolkit.core.errors import EXIT_OK, EXIT_USAGE, EnvironmentProblem, KernelProblem
-from ncu_toolkit.diagnosis import rules
-from ncu_toolkit.diagnosis.chain import Chain
-from ncu_toolkit.gpu.executor import Executor
+from ncu_toolkit.base.core.errors import EXIT_OK, EXIT_USAGE, EnvironmentProblem, KernelProblem
+from ncu_toolkit.kernel.diagnosis import rules
+from ncu_toolkit.kernel.diagnosis.chain import Chain
+from ncu_toolkit.kernel.gpu.executor import Executor
 
 LABELS = field.labels()
 IDS = set(rules.bottleneck_ids())

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import field
 from benchmarks.field.programs import sums_agree
-from ncu_toolkit.diagnosis import rules
+from ncu_toolkit.kernel.diagnosis import rules
 
 FOUND = [field.find(name) for name in field.names() if field.language(name) in field.EXTERNAL]
 OWN = tuple(pair for pair in FOUND if isinstance(pair, field.ExternalPair))

@@ -13,8 +13,8 @@ import pytest
 from benchmarks import field
 from benchmarks.field import __main__ as command
 from benchmarks.field import public, running
-from ncu_toolkit.core import cache
-from ncu_toolkit.core.errors import (
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
     EXIT_OK,

@@ -9,8 +9,8 @@ import program_traces
 import pytest
 
 from benchmarks.programs import savings, score
-from ncu_toolkit.analysis.analyze import Analysis
-from ncu_toolkit.analysis.program import judged
+from ncu_toolkit.kernel.analysis.analyze import Analysis
+from ncu_toolkit.program.analysis.program import judged
 
 
 def recorded(name: str, cause: str, after: float) -> score.RecordedProgram:

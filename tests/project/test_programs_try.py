@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.programs import short, try_all
-from ncu_toolkit.diagnosis.switches import switches
-from ncu_toolkit.gpu import recorder
-from ncu_toolkit.gpu.trying import TryJob, TryVariant, variants
+from ncu_toolkit.program.recording import recorder
+from ncu_toolkit.program.recording.trying import TryJob, TryVariant, variants
+from ncu_toolkit.program.switches import switches
 
 
 @pytest.mark.parametrize("name", try_all.PROGRAMS)

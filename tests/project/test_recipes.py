@@ -19,8 +19,8 @@ import nvperf
 import pytest
 import recorded
 
-from ncu_toolkit.build import toolchain
-from ncu_toolkit.core.errors import EnvironmentProblem
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.kernel.build import toolchain
 
 RECIPES = (recorded.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
@@ -157,8 +157,8 @@ def test_a_kernel_is_one_file(copy: Path) -> None:
         copy,
         """
         import generate, references
-        from ncu_toolkit.gpu import selection
-        from ncu_toolkit.ladder import catalogue as ladder
+        from ncu_toolkit.kernel.gpu import selection
+        from ncu_toolkit.kernel.ladder import catalogue as ladder
         assert not references.check_ladders(), references.check_ladders()
         rung = ladder.find_rung("recipe_kernel")
         (launch,) = rung.launch_geometry({"M": 100, "N": 40, "K": 7}, {}, 132)
@@ -181,8 +181,8 @@ def test_a_kernel_without_a_recording_is_pending(copy: Path) -> None:
         copy,
         """
         import generate, recorded
-        from ncu_toolkit.pages import book, family_view
-        from ncu_toolkit.runs import store
+        from ncu_toolkit.kernel.pages import book, family_view
+        from ncu_toolkit.kernel.runs import store
         run = recorded.run_of(recorded.FP32)
         made = book.open_book(run, recorded.diagnosed)
         note = "Not recorded yet: recipe_kernel."
@@ -206,8 +206,8 @@ def test_the_kernel_of_the_recipe_compiles(copy: Path) -> None:
     python(
         copy,
         """
-        from ncu_toolkit.build import nvcc as build
-        from ncu_toolkit.ladder import catalogue as ladder
+        from ncu_toolkit.kernel.build import nvcc as build
+        from ncu_toolkit.kernel.ladder import catalogue as ladder
         cubin = build.compile_rung(ladder.find_rung("recipe_kernel"), "sm_90")
         assert set(cubin.entries) == {"recipe_kernel"}, cubin.entries
         """,
@@ -232,14 +232,14 @@ def test_a_metric_is_one_entry(copy: Path) -> None:
         copy,
         f"""
         import diagnosis_cases, generate, section_files as sections
-        from ncu_toolkit.analysis import frames
-        from ncu_toolkit.diagnosis import figures as derived
+        from ncu_toolkit.kernel.analysis import frames
+        from ncu_toolkit.kernel.diagnosis import figures as derived
         assert 'Name: "{raw}"' in sections.section_text("memory")
         assert "| `{name}` | L2 misses" in generate.metric_table()
         profile = diagnosis_cases.build({{"metrics": {{"{name}": 12.0}}}})
         assert derived.value(profile, "{name}") == 12.0
         assert frames.launches_frame([profile])["{name}"][0] == 12.0
-        from ncu_toolkit.runs import store
+        from ncu_toolkit.kernel.runs import store
         for folder in store.recordings():
             run = store.load_manifest(folder)
             launches = store.load_parsed(folder, run)
@@ -297,7 +297,7 @@ This test.
 
 def add_bottleneck(copy: Path) -> None:
     """The rule and the case that CONTRIBUTING.md shows, with a reference page."""
-    rule = copy / "ncu_toolkit" / "diagnosis" / "rules" / "fence_waits.py"
+    rule = copy / "ncu_toolkit" / "kernel" / "diagnosis" / "rules" / "fence_waits.py"
     text = REFERENCE.lstrip() + shown("a bottleneck", "python")
     rule.write_text(text, encoding="utf-8")
     case = copy / "tests" / "cases" / "fence-waits.json"
@@ -310,8 +310,8 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
         copy,
         """
         import bottleneck_pages, diagnosis_cases
-        from ncu_toolkit.diagnosis import rules
-        from ncu_toolkit.diagnosis.engine import diagnose
+        from ncu_toolkit.kernel.diagnosis import rules
+        from ncu_toolkit.kernel.diagnosis.engine import diagnose
         assert "fence-waits" in rules.bottleneck_ids()
         assert rules.title("fence-waits") == "Waiting at memory fences"
         pages = bottleneck_pages.documents({}, "")
@@ -335,7 +335,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ncu_toolkit.ladder.problems.base import Array, ArraySpec, Case, Expected, Problem
+from ncu_toolkit.kernel.ladder.problems.base import Array, ArraySpec, Case, Expected, Problem
 
 
 class Scale(Problem):
@@ -393,9 +393,9 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
         copy,
         """
         import numpy, references
-        from ncu_toolkit.gpu import selection
-        from ncu_toolkit.ladder import catalogue as ladder
-        from ncu_toolkit.ladder.problems import compare, families, problem_for
+        from ncu_toolkit.kernel.gpu import selection
+        from ncu_toolkit.kernel.ladder import catalogue as ladder
+        from ncu_toolkit.kernel.ladder.problems import compare, families, problem_for
         assert "scale" in families() and "scale" in ladder.load_families()
         assert not references.check_ladders()
         cases = selection.select([], ["scale"], False, None, None, default_sizes=lambda problem: problem.record_sizes)
@@ -433,17 +433,17 @@ def test_documents_that_follow_from_a_recipe(copy: Path, recipe: str) -> None:
 def test_a_section_is_one_entry(copy: Path) -> None:
     path = copy / "ncu_toolkit" / "pages" / "page_view.py"
     text = path.read_text(encoding="utf-8")
-    before, imported = "    yield _considered(diagnosis)\n", "from ncu_toolkit.explain.code"
+    before, imported = "    yield _considered(diagnosis)\n", "from ncu_toolkit.kernel.explain.code"
     assert text.count(before) == text.count(imported) == 1
     text = text.replace(before, before + textwrap.indent(shown("a section", "python"), "    "))
-    needed = "from ncu_toolkit.explain.sections import by_fact\n"
+    needed = "from ncu_toolkit.kernel.explain.sections import by_fact\n"
     path.write_text(text.replace(imported, needed + imported), encoding="utf-8")
     columns = python(
         copy,
         """
         import render_fixture
-        from ncu_toolkit.pages.book import open_book
-        from ncu_toolkit.pages.page_view import page_view
+        from ncu_toolkit.kernel.pages.book import open_book
+        from ncu_toolkit.kernel.pages.page_view import page_view
         run = render_fixture.run()
         page = page_view(open_book(run, render_fixture.diagnosis), run.profiles[0])
         (fold,) = [fold for fold in page.folds if fold.id == "l2-section"]

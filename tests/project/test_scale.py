@@ -18,14 +18,14 @@ import recorded
 import report_files
 from browser import Browser
 
-from ncu_toolkit.analysis import answers
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, LaunchResult, Options
+from ncu_toolkit.base.render import markdown
+from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.cli.analyze import write_pages
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.pages import run_view
-from ncu_toolkit.render import markdown
-from ncu_toolkit.render.text import plain_text
-from ncu_toolkit.report import framing, integrity, messages
+from ncu_toolkit.kernel.analysis import answers
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult, Options
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.kernel.pages import run_view
+from ncu_toolkit.kernel.report import framing, integrity, messages
 
 pytestmark = [
     pytest.mark.slow,

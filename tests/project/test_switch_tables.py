@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ncu_toolkit.model.program import ProgramTrial, Tried
+from ncu_toolkit.program.model import ProgramTrial, Tried
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
 import switch_tables

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.ladder.catalogue import rung_files
-from ncu_toolkit.runs import store
+from ncu_toolkit.kernel.ladder.catalogue import rung_files
+from ncu_toolkit.kernel.runs import store
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +125,7 @@ def test_it_reports_from_its_recordings(installed: Path, tmp_path: Path) -> None
 
 
 def test_its_sections_are_found(installed: Path, tmp_path: Path) -> None:
-    script = "from ncu_toolkit.gpu.collect import section_folder; print(len(list(section_folder().glob('*.section'))), section_folder())"
+    script = "from ncu_toolkit.kernel.gpu.collect import section_folder; print(len(list(section_folder().glob('*.section'))), section_folder())"
     found = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,

@@ -15,10 +15,10 @@ import pytest
 import render_fixture
 from browser import Browser, require_chromium
 
-from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.pages import tune_view
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_answer, write_run
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.guests.tune import view as tune_view
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.html import write_answer, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -204,7 +204,7 @@ def test_trends_of_the_history_are_its_times(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("duckdb")
-    from ncu_toolkit.runs import history, trends
+    from ncu_toolkit.guests.history import history, trends
 
     monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))
     times = (300.0, 180.0, 240.0, 150.0)
@@ -252,9 +252,9 @@ def test_a_landscape_is_its_table(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_costs_and_registers_of_code_are_their_tables(browser: Browser, tmp_path: Path) -> None:
-    from ncu_toolkit.build.toolchain import find_tool
-    from ncu_toolkit.diagnosis.static import analyse_source
-    from ncu_toolkit.explain.code import of_code
+    from ncu_toolkit.kernel.build.toolchain import find_tool
+    from ncu_toolkit.kernel.diagnosis.static import analyse_source
+    from ncu_toolkit.kernel.explain.code import of_code
 
     try:
         found = [find_tool(name) for name in ("nvcc", "nvdisasm")]
@@ -295,7 +295,7 @@ def test_costs_and_registers_of_code_are_their_tables(browser: Browser, tmp_path
 def test_the_account_of_a_step_is_its_table(browser: Browser, tmp_path: Path) -> None:
     from program_found import small
 
-    from ncu_toolkit.pages.program_view import write_program_page
+    from ncu_toolkit.program.pages.program_view import write_program_page
 
     shown(browser, write_program_page(small(), tmp_path / "step.html"))
     browser.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")

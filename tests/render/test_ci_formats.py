@@ -19,16 +19,16 @@ import recorded
 import report_files
 from program_found import small
 
-from ncu_toolkit.agents.reports import ServedReport
-from ncu_toolkit.agents.tools import analysed
-from ncu_toolkit.analysis import analyze, answers, gate
+from ncu_toolkit.base.core.errors import EXIT_GATE, EXIT_USAGE
+from ncu_toolkit.base.render import markdown
+from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.cli import analyze as command
 from ncu_toolkit.cli import main
-from ncu_toolkit.core.errors import EXIT_GATE, EXIT_USAGE
-from ncu_toolkit.explain.program import program_answer
-from ncu_toolkit.pages import sarif
-from ncu_toolkit.render import markdown
-from ncu_toolkit.render.text import plain_text
+from ncu_toolkit.guests.mcp.reports import ServedReport
+from ncu_toolkit.guests.mcp.tools import analysed
+from ncu_toolkit.guests.sarif import sarif
+from ncu_toolkit.kernel.analysis import analyze, answers, gate
+from ncu_toolkit.program.explain.program import program_answer
 
 #: The part of the SARIF 2.1.0 schema that code hosts read; unknown properties are refused, as there.
 SARIF: Mapping[str, Any] = {

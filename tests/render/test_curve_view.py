@@ -9,12 +9,12 @@ import pytest
 import recorded
 import render_fixture
 
-from ncu_toolkit.model import Timing
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.charts import apart, size_axis
-from ncu_toolkit.pages.curve_view import _decades, library_curve
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.model import Timing
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.kernel.pages.book import Book, open_book
+from ncu_toolkit.kernel.pages.charts import apart, size_axis
+from ncu_toolkit.kernel.pages.curve_view import _decades, library_curve
+from ncu_toolkit.kernel.runs import store
 
 SIZES = ("256", "1024", "4096", "16384")
 

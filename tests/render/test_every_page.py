@@ -17,17 +17,17 @@ import render_fixture
 from browser import Browser, require_chromium
 from program_found import small
 
-from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.build.toolchain import find_tool
-from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.diagnosis.static import analyse_source
-from ncu_toolkit.explain.code import of_code
-from ncu_toolkit.pages import tune_view
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_analysis, write_answer, write_run, write_standalone
-from ncu_toolkit.pages.program_view import write_program_page
-from ncu_toolkit.render.html import fragment
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.base.render.html import fragment
+from ncu_toolkit.guests.tune import view as tune_view
+from ncu_toolkit.kernel.analysis import answers, gate
+from ncu_toolkit.kernel.analysis.analyze import Options, analyze
+from ncu_toolkit.kernel.build.toolchain import find_tool
+from ncu_toolkit.kernel.diagnosis.static import analyse_source
+from ncu_toolkit.kernel.explain.code import of_code
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.html import write_analysis, write_answer, write_run, write_standalone
+from ncu_toolkit.program.pages.program_view import write_program_page
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -85,7 +85,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def _history(root: Path):  # type: ignore[no-untyped-def]
     pytest.importorskip("duckdb")
-    from ncu_toolkit.runs import history, trends
+    from ncu_toolkit.guests.history import history, trends
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NCU_TOOLKIT_HISTORY", str(root / "history"))

@@ -19,16 +19,16 @@ import report_files
 from render_hostile import EVIL, hostile_run
 from rich.console import Console
 
-from ncu_toolkit.analysis import analyze, answers, gate
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.base.render import html, markdown
+from ncu_toolkit.base.render.text import AnswerText
 from ncu_toolkit.cli import main
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.pages.html import as_run
-from ncu_toolkit.render import html, markdown
-from ncu_toolkit.render.text import AnswerText
-from ncu_toolkit.report import reader
+from ncu_toolkit.kernel.analysis import analyze, answers, gate
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options
+from ncu_toolkit.kernel.diagnosis.glossary import definitions
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.kernel.pages.html import as_run
+from ncu_toolkit.kernel.report import reader
 
 NAMES = (
     EVIL,
@@ -152,7 +152,7 @@ def test_comparison(analysis: Analysis) -> None:
 
 
 def test_no_path_in_a_report_is_followed(analysis: Analysis, tmp_path: Path) -> None:
-    from ncu_toolkit.pages.html import write_run
+    from ncu_toolkit.kernel.pages.html import write_run
 
     outside = sorted(path for path in tmp_path.iterdir())
     assert not outside

@@ -8,10 +8,10 @@ import pytest
 import recorded
 import render_fixture
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.document.card import CodeLine
-from ncu_toolkit.model import Finding, Instruction, Location
-from ncu_toolkit.pages.code_folds import hot_spots
+from ncu_toolkit.base.document.card import CodeLine
+from ncu_toolkit.base.model import Finding, Instruction, Location
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.pages.code_folds import hot_spots
 
 
 def finding(address: int) -> Finding:

@@ -15,14 +15,14 @@ import recorded
 import render_fixture
 from browser import Browser, require_chromium
 
-from ncu_toolkit.analysis import answers, gate
-from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.core import units
-from ncu_toolkit.document.card import short_gain
-from ncu_toolkit.document.tables import plain_table, text
-from ncu_toolkit.document.views import Answer, Chart
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_analysis, write_answer, write_run
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.document.card import short_gain
+from ncu_toolkit.base.document.tables import plain_table, text
+from ncu_toolkit.base.document.views import Answer, Chart
+from ncu_toolkit.kernel.analysis import answers, gate
+from ncu_toolkit.kernel.analysis.analyze import Options, analyze
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.html import write_analysis, write_answer, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -352,7 +352,7 @@ def test_the_history_is_drawn_and_sorted_by_keyboard(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("duckdb")
-    from ncu_toolkit.runs import history, trends
+    from ncu_toolkit.guests.history import history, trends
 
     monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))
     times = {

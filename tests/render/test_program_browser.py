@@ -10,10 +10,10 @@ import pytest
 from browser import Browser, require_chromium
 from program_found import found, machine, small
 
-from ncu_toolkit.core import units
-from ncu_toolkit.explain.program import headline, program_answer, saving
-from ncu_toolkit.model.program import ProgramDiagnosis
-from ncu_toolkit.pages.program_view import program_view, write_program_page
+from ncu_toolkit.base.core import units
+from ncu_toolkit.program.explain.program import headline, program_answer, saving
+from ncu_toolkit.program.model import ProgramDiagnosis
+from ncu_toolkit.program.pages.program_view import program_view, write_program_page
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 

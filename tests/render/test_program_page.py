@@ -13,15 +13,15 @@ from msgspec import structs
 from program_found import found, machine, small
 from render_hostile import EVIL
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.program import diagnose_program
-from ncu_toolkit.document.card import Tile
-from ncu_toolkit.explain.program import program_answer, saving
-from ncu_toolkit.model.program import ProgramDiagnosis
-from ncu_toolkit.pages.program_view import COLOURS, program_view, write_program_page
-from ncu_toolkit.program.account import account_of
-from ncu_toolkit.program.step import find_step
-from ncu_toolkit.render.html import content
+from ncu_toolkit.base.document.card import Tile
+from ncu_toolkit.base.render.html import content
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.program.diagnosis import diagnose_program
+from ncu_toolkit.program.explain.program import program_answer, saving
+from ncu_toolkit.program.model import ProgramDiagnosis
+from ncu_toolkit.program.pages.program_view import COLOURS, program_view, write_program_page
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.step import find_step
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import recorded
 
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.pages import publish
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.kernel.pages import publish
+from ncu_toolkit.kernel.runs import store
 
 
 @pytest.fixture(scope="module")

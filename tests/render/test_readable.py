@@ -12,23 +12,23 @@ from urllib.parse import unquote
 import pytest
 import render_fixture
 
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.glossary import definitions
-from ncu_toolkit.document.card import UnitBar
-from ncu_toolkit.document.tables import Table
-from ncu_toolkit.explain.sections import Use, gain_cell
-from ncu_toolkit.hardware.specs import occupancy, what_if_block, what_if_registers
-from ncu_toolkit.model import Evidence, Presence, Reading
-from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.code_folds import stall_table
-from ncu_toolkit.pages.columns import COLUMNS
-from ncu_toolkit.pages.family_view import _cached, family_view
-from ncu_toolkit.pages.html import write_run
-from ncu_toolkit.pages.page_view import _bounds, commands, evidence_table, opening
-from ncu_toolkit.pages.roofline import Spot, _crosses, roofline, roofs
-from ncu_toolkit.pages.run_view import run_view
-from ncu_toolkit.pages.unit_folds import (
+from ncu_toolkit.base.document.card import UnitBar
+from ncu_toolkit.base.document.tables import Table
+from ncu_toolkit.base.hardware.specs import occupancy, what_if_block, what_if_registers
+from ncu_toolkit.base.model import Evidence, Presence, Reading
+from ncu_toolkit.base.model.run import Ceilings
+from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis.glossary import definitions
+from ncu_toolkit.kernel.explain.sections import Use, gain_cell
+from ncu_toolkit.kernel.pages.book import Book, open_book
+from ncu_toolkit.kernel.pages.code_folds import stall_table
+from ncu_toolkit.kernel.pages.columns import COLUMNS
+from ncu_toolkit.kernel.pages.family_view import _cached, family_view
+from ncu_toolkit.kernel.pages.html import write_run
+from ncu_toolkit.kernel.pages.page_view import _bounds, commands, evidence_table, opening
+from ncu_toolkit.kernel.pages.roofline import Spot, _crosses, roofline, roofs
+from ncu_toolkit.kernel.pages.run_view import run_view
+from ncu_toolkit.kernel.pages.unit_folds import (
     _all_fit,
     _what_if,
     memory_view,
@@ -343,7 +343,7 @@ def test_every_ladder_has_a_card_that_links_its_page(tmp_path: Path) -> None:
 def test_commands_can_be_typed(book: Book) -> None:
     """Two section folders are told apart, no file is named that is not there, and a packed report
     is unpacked before it is opened."""
-    recorded = "ncu --section-folder sections --section-folder sections --export p python3 -m ncu_toolkit.gpu.target profile-plan.json"
+    recorded = "ncu --section-folder sections --section-folder sections --export p python3 -m ncu_toolkit.kernel.gpu.target profile-plan.json"
     run = replace(
         book.run,
         commands=(recorded,),
@@ -355,7 +355,7 @@ def test_commands_can_be_typed(book: Book) -> None:
         "--section-folder $NCU_TOOLKIT/sections --section-folder $NSIGHT_COMPUTE/sections"
         in typed.text
     )
-    assert typed.text.endswith("ncu_toolkit.gpu.target $PLAN")
+    assert typed.text.endswith("ncu_toolkit.kernel.gpu.target $PLAN")
     assert all(name in typed.what for name in ("$NCU_TOOLKIT", "$NSIGHT_COMPUTE", "$PLAN"))
     assert commands(replace(run, live=True))[0].text == recorded
     assert [command.text for command in opening(run, "p.ncu-rep.xz")] == [

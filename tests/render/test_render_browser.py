@@ -16,10 +16,10 @@ import render_fixture
 from browser import Browser, require_chromium
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
-from ncu_toolkit.analysis.analyze import Options, analyze
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_analysis, write_run, write_standalone
-from ncu_toolkit.render import html
+from ncu_toolkit.base.render import html
+from ncu_toolkit.kernel.analysis.analyze import Options, analyze
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.html import write_analysis, write_run, write_standalone
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 

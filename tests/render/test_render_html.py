@@ -17,16 +17,16 @@ import pytest
 import render_fixture
 from render_hostile import MARKER, hostile_diagnosis, hostile_run
 
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.pages.book import open_book
-from ncu_toolkit.pages.html import write_run, write_standalone
-from ncu_toolkit.render.html import packed
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.base.render.html import packed
+from ncu_toolkit.kernel.pages.book import open_book
+from ncu_toolkit.kernel.pages.html import write_run, write_standalone
 
 VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 
 
 #: The icon lies in the page itself.
-_BASE = resources.files("ncu_toolkit.render").joinpath("templates", "base.html").read_text()
+_BASE = resources.files("ncu_toolkit.base.render").joinpath("templates", "base.html").read_text()
 ICON = _BASE.partition('rel="icon" href="')[2].partition('"')[0]
 
 

@@ -9,19 +9,19 @@ import pytest
 import recorded
 from render_fixture import page_facts
 
-from ncu_toolkit.core import units
-from ncu_toolkit.core.safe import slug
-from ncu_toolkit.diagnosis import calibrate
-from ncu_toolkit.document.views import BarChart
-from ncu_toolkit.model import Diagnosis, Finding, Profile, Timing
-from ncu_toolkit.pages.book import Book, Entry, open_book
-from ncu_toolkit.pages.calibration import calibration
-from ncu_toolkit.pages.columns import ladder_table
-from ncu_toolkit.pages.family_sentence import _of_roof
-from ncu_toolkit.pages.family_view import family_view
-from ncu_toolkit.pages.index_view import index_part
-from ncu_toolkit.pages.page_view import page_view
-from ncu_toolkit.pages.roofline import DeviceRoof
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.safe import slug
+from ncu_toolkit.base.document.views import BarChart
+from ncu_toolkit.base.model import Diagnosis, Finding, Profile, Timing
+from ncu_toolkit.kernel.diagnosis import calibrate
+from ncu_toolkit.kernel.pages.book import Book, Entry, open_book
+from ncu_toolkit.kernel.pages.calibration import calibration
+from ncu_toolkit.kernel.pages.columns import ladder_table
+from ncu_toolkit.kernel.pages.family_sentence import _of_roof
+from ncu_toolkit.kernel.pages.family_view import family_view
+from ncu_toolkit.kernel.pages.index_view import index_part
+from ncu_toolkit.kernel.pages.page_view import page_view
+from ncu_toolkit.kernel.pages.roofline import DeviceRoof
 
 
 def verdict(profile: Profile) -> Diagnosis:

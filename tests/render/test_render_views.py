@@ -14,19 +14,19 @@ import render_fixture
 from msgspec import structs
 from rich.console import Console
 
-from ncu_toolkit.diagnosis.figures import inputs
-from ncu_toolkit.document.tables import Table
-from ncu_toolkit.document.views import BarChart, Chart, RunView, StepChart
-from ncu_toolkit.ladder.catalogue import find_rung, split
-from ncu_toolkit.model import Presence, Reading
-from ncu_toolkit.model.run import Ceilings
-from ncu_toolkit.pages import json as json_out
-from ncu_toolkit.pages.book import Book, open_book
-from ncu_toolkit.pages.family_view import _cut, _ticks, _traffic_chart
-from ncu_toolkit.pages.roofline import Spot, roofline, roofs
-from ncu_toolkit.pages.run_view import PAGES, page_names, paged, run_summary, run_view
-from ncu_toolkit.render.html import reasons_of, table_csv
-from ncu_toolkit.render.text import RunText
+from ncu_toolkit.base.document.tables import Table
+from ncu_toolkit.base.document.views import BarChart, Chart, RunView, StepChart
+from ncu_toolkit.base.model import Presence, Reading
+from ncu_toolkit.base.model.run import Ceilings
+from ncu_toolkit.base.render.html import reasons_of, table_csv
+from ncu_toolkit.base.render.text import RunText
+from ncu_toolkit.kernel.diagnosis.figures import inputs
+from ncu_toolkit.kernel.ladder.catalogue import find_rung, split
+from ncu_toolkit.kernel.pages import json as json_out
+from ncu_toolkit.kernel.pages.book import Book, open_book
+from ncu_toolkit.kernel.pages.family_view import _cut, _ticks, _traffic_chart
+from ncu_toolkit.kernel.pages.roofline import Spot, roofline, roofs
+from ncu_toolkit.kernel.pages.run_view import PAGES, page_names, paged, run_summary, run_view
 
 
 @pytest.fixture(scope="module")

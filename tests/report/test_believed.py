@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import report_files
 
-from ncu_toolkit.analysis import answers
-from ncu_toolkit.analysis.analyze import Options, analyze
+from ncu_toolkit.base.metrics.registry import REGISTRY
+from ncu_toolkit.base.model import NOT_MEASURED, Profile
 from ncu_toolkit.cli.analyze import exit_code
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.metrics.registry import REGISTRY
-from ncu_toolkit.model import NOT_MEASURED, Profile
-from ncu_toolkit.report import framing, integrity, messages, reader
+from ncu_toolkit.kernel.analysis import answers
+from ncu_toolkit.kernel.analysis.analyze import Options, analyze
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.explain.verdict import card
+from ncu_toolkit.kernel.report import framing, integrity, messages, reader
 
 ROOT = report_files.recorded.ROOT
 FIELD = ROOT / "benchmarks" / "field" / "recordings" / "nvidia-h200"

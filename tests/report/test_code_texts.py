@@ -13,10 +13,10 @@ import report_files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ncu_toolkit.core import cache
-from ncu_toolkit.report import ncu_source, reader
-from ncu_toolkit.report.messages import Code
-from ncu_toolkit.report.ncu_source import CodeTexts
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.kernel.report import ncu_source, reader
+from ncu_toolkit.kernel.report.messages import Code
+from ncu_toolkit.kernel.report.ncu_source import CodeTexts
 
 BASE = 0x7F12_3450_0000
 CODE = Code(b"\x01\x02", BASE, True)

@@ -17,9 +17,9 @@ import report_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem, UsageProblem
-from ncu_toolkit.report import framing, messages, reader, scrub
+from ncu_toolkit.base.core import files
+from ncu_toolkit.base.core.errors import EXIT_INPUT, InputProblem, UsageProblem
+from ncu_toolkit.kernel.report import framing, messages, reader, scrub
 
 ORIGINS = recorded.ROOT / "tests" / "origins" / "reports"
 

@@ -23,13 +23,13 @@ import report_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.diagnosis import figures
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.report import cubin, framing, integrity, messages, reader
-from ncu_toolkit.report.messages import ELF_MAGIC, elf_sections
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.report import cubin, framing, integrity, messages, reader
+from ncu_toolkit.kernel.report.messages import ELF_MAGIC, elf_sections
+from ncu_toolkit.kernel.runs import store
 
 SHARED = report_files.recorded.ROOT.parent / "shared"
 CORPUS, REFUSED = SHARED / "corpus", SHARED / "refused"

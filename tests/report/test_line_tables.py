@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
-from ncu_toolkit.report import cubin, framing, messages, reader
+from ncu_toolkit.base.core.errors import EXIT_INPUT, InputProblem
+from ncu_toolkit.kernel.report import cubin, framing, messages, reader
 
 REPORT = recorded.ROOT / "tests" / "origins" / "reports" / "source-imported.ncu-rep.xz"
 

@@ -13,12 +13,13 @@ import recorded
 import report_files
 from click.testing import CliRunner
 
-from ncu_toolkit.analysis.analyze import Analysis, FileResult, Options, analyze, judge
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.base.model import Profile
 from ncu_toolkit.cli import cli
-from ncu_toolkit.core.errors import EnvironmentProblem
-from ncu_toolkit.gpu import collect, program_run
-from ncu_toolkit.model import Profile
-from ncu_toolkit.report import framing, messages, reader
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options, analyze, judge
+from ncu_toolkit.kernel.gpu import collect
+from ncu_toolkit.kernel.report import framing, messages, reader
+from ncu_toolkit.program.recording import program_run
 
 SHARED = recorded.ROOT.parent / "shared"
 NO_SHARE = "The report does not show their share of the program's GPU time."

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.report import ncu_action, reader
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.kernel.report import ncu_action, reader
 
 SYSTEM_LIBRARY = "libstdc++.so.6"
 
@@ -57,7 +57,7 @@ def test_beside_other_native_code_a_report_is_read_in_a_process_of_its_own(
         f"""
         import sys
         {before}
-        from ncu_toolkit.report import reader as ncu_rep
+        from ncu_toolkit.kernel.report import reader as ncu_rep
         print(len(ncu_rep.load_profiles({str(report)!r})), "ncu_report" in sys.modules)
         """
     )
@@ -70,7 +70,7 @@ def test_what_came_after_the_module_does_not_matter(tmp_path: Path) -> None:
     done = run(
         f"""
         import ctypes
-        from ncu_toolkit.report import ncu_action, reader as ncu_rep
+        from ncu_toolkit.kernel.report import ncu_action, reader as ncu_rep
         ncu_rep.load_profiles({str(report)!r})
         ctypes.CDLL({SYSTEM_LIBRARY!r})
         print(ncu_action.fits_here())
@@ -102,8 +102,8 @@ def test_a_module_that_dies_there_is_an_error_that_names_the_file(tmp_path: Path
         f"""
         import ctypes
         ctypes.CDLL({SYSTEM_LIBRARY!r})
-        from ncu_toolkit.report import reader as ncu_rep
-        from ncu_toolkit.core.errors import InputProblem
+        from ncu_toolkit.kernel.report import reader as ncu_rep
+        from ncu_toolkit.base.core.errors import InputProblem
         try:
             ncu_rep.load_profiles({str(report)!r})
         except InputProblem as error:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.core.errors import EXIT_INPUT, InputProblem
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import Presence, Profile, RuleMessage
-from ncu_toolkit.report import framing, ncu_action, ncu_source, reader
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.core.errors import EXIT_INPUT, InputProblem
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model import Presence, Profile, RuleMessage
+from ncu_toolkit.kernel.report import framing, ncu_action, ncu_source, reader
+from ncu_toolkit.kernel.runs import store
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import recorded
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.report import ncu_action
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.explain.verdict import card
+from ncu_toolkit.kernel.report import ncu_action
 
 FILE = recorded.ROOT / "sections" / "NcuToolkitRule.py"
 pytestmark = pytest.mark.skipif(recorded.FP32 is None, reason="the FP32 recording is not shipped")
@@ -246,10 +246,10 @@ class Refuse:
         return spec
 sys.meta_path.insert(0, Refuse())
 sys.path.insert(0, sys.argv[1])
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.rules import load_rules
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.report.ncu_action import profile_from_action
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.explain.verdict import card
+from ncu_toolkit.kernel.report.ncu_action import profile_from_action
 print(len(load_rules()))
 """
 

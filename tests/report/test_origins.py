@@ -13,11 +13,11 @@ import golden
 import jsonschema
 import pytest
 
-from ncu_toolkit.analysis import analyze
 from ncu_toolkit.cli import main
-from ncu_toolkit.pages import json as documents
-from ncu_toolkit.report import ncu_action
-from ncu_toolkit.report.reader import LoadedReport, load_report
+from ncu_toolkit.kernel.analysis import analyze
+from ncu_toolkit.kernel.pages import json as documents
+from ncu_toolkit.kernel.report import ncu_action
+from ncu_toolkit.kernel.report.reader import LoadedReport, load_report
 
 REPORTS = golden.ORIGINS
 NAMES = sorted(path.name.removesuffix(".ncu-rep.xz") for path in REPORTS.glob("*.ncu-rep.xz"))

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pytest
 import report_files
 
-from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import InputProblem
-from ncu_toolkit.report import cubin, framing, messages, private, reader, redact, scrub
+from ncu_toolkit.base.core import files
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.kernel.report import cubin, framing, messages, private, reader, redact, scrub
 
 #: What is planted, and what of it must be gone.
 SECRETS = [

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import report_files
 
-from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import InputProblem, UsageProblem
-from ncu_toolkit.model import Profile
-from ncu_toolkit.report import framing, reader, redact, scrub
+from ncu_toolkit.base.core import files
+from ncu_toolkit.base.core.errors import InputProblem, UsageProblem
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.kernel.report import framing, reader, redact, scrub
 
 CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.report import framing, messages, reader, scrub
+from ncu_toolkit.kernel.report import framing, messages, reader, scrub
 
 SECRET = (
     b"\x00host workbench-17 at 10.1.2.3 and 127.0.0.1, "

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.diagnosis.kernel import COLLECT
-from ncu_toolkit.explain.verdict import card
-from ncu_toolkit.report.reader import load_profiles
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.kernel import COLLECT
+from ncu_toolkit.kernel.explain.verdict import card
+from ncu_toolkit.kernel.report.reader import load_profiles
 
 FOLDER = Path(__file__).parent / "sections"
 TITLES = {

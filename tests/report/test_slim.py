@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.core import files
-from ncu_toolkit.gpu import program_run
-from ncu_toolkit.report import cubin, framing, messages, reader, slim
-from ncu_toolkit.report.redact import figures
+from ncu_toolkit.base.core import files
+from ncu_toolkit.kernel.report import cubin, framing, messages, reader, slim
+from ncu_toolkit.kernel.report.redact import figures
+from ncu_toolkit.program.recording import program_run
 
 #: 23 kernels in a module, 18 launches.
 REPORT = Path(__file__).parents[1] / "origins" / "reports" / "principles-full-2.ncu-rep.xz"

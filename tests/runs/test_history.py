@@ -22,11 +22,12 @@ import recorded
 import report_files
 from history_rows import PLAIN, day
 
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, UsageProblem
-from ncu_toolkit.diagnosis.engine import diagnose
-from ncu_toolkit.model.run import Run
-from ncu_toolkit.runs import baselines, history, intake, store, trends
-from ncu_toolkit.runs.history import COLUMNS
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
+from ncu_toolkit.base.model.run import Run
+from ncu_toolkit.guests.history import history, intake, trends
+from ncu_toolkit.guests.history.history import COLUMNS
+from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.runs import baselines, store
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +129,7 @@ WRITER = """
 import sys
 from dataclasses import replace
 from history_rows import PLAIN
-from ncu_toolkit.runs import history
+from ncu_toolkit.kernel.runs import history
 history.MANY = 4
 for number in range(int(sys.argv[2])):
     name = f"{sys.argv[1]}-{number:02}"

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.core import files
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem, ToolkitError
-from ncu_toolkit.metrics import registry
-from ncu_toolkit.model import (
+from ncu_toolkit.base.core import files
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, ToolkitError
+from ncu_toolkit.base.metrics import registry
+from ncu_toolkit.base.model import (
     Device,
     InstructionMix,
     Launch,
@@ -32,9 +32,9 @@ from ncu_toolkit.model import (
     RuleMessage,
     Timing,
 )
-from ncu_toolkit.model.codec import from_plain, open_document
-from ncu_toolkit.model.run import LadderOptions, Run, RunCase, Skipped
-from ncu_toolkit.runs import store
+from ncu_toolkit.base.model.codec import from_plain, open_document
+from ncu_toolkit.base.model.run import LadderOptions, Run, RunCase, Skipped
+from ncu_toolkit.kernel.runs import store
 
 CASE = RunCase(
     "gemm_fp32",
@@ -164,7 +164,7 @@ def test_what_is_no_file_is_written_into(tmp_path: Path) -> None:
 def test_our_own_output_is_added_to(tmp_path: Path, sink: str) -> None:
     (tmp_path / "link").symlink_to("kept")
     code = (
-        "import sys; from pathlib import Path; from ncu_toolkit.core.files import write_atomic; "
+        "import sys; from pathlib import Path; from ncu_toolkit.base.core.files import write_atomic; "
         "print('a'); write_atomic(Path('/dev/stdout'), b'b')"
     )
     kept = tmp_path / "kept"

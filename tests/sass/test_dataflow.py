@@ -3,8 +3,8 @@ address arithmetic, waits behind copies."""
 
 from __future__ import annotations
 
-from ncu_toolkit.model import Instruction
-from ncu_toolkit.sass.attribution import Flow, flow_of
+from ncu_toolkit.base.model import Instruction
+from ncu_toolkit.kernel.sass.attribution import Flow, flow_of
 
 BASE = 0x7F00
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from sass_signature import Code, check_signature
 
-from ncu_toolkit.build import nvcc, toolchain
-from ncu_toolkit.core import cache
-from ncu_toolkit.core.errors import EnvironmentProblem, InputProblem
-from ncu_toolkit.ladder.rung import SassExpectation
-from ncu_toolkit.model import matches_opcode
-from ncu_toolkit.sass import branches, disassembly, opcodes
-from ncu_toolkit.sass.cost import loads_in_flight, loops_of, regions_of
-from ncu_toolkit.sass.disassembly import parse_disassembly
-from ncu_toolkit.sass.opcodes import flops, width, width_classes
+from ncu_toolkit.base.core import cache
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.base.model import matches_opcode
+from ncu_toolkit.kernel.build import nvcc, toolchain
+from ncu_toolkit.kernel.ladder.rung import SassExpectation
+from ncu_toolkit.kernel.sass import branches, disassembly, opcodes
+from ncu_toolkit.kernel.sass.cost import loads_in_flight, loops_of, regions_of
+from ncu_toolkit.kernel.sass.disassembly import parse_disassembly
+from ncu_toolkit.kernel.sass.opcodes import flops, width, width_classes
 
 
 def have(tool: str) -> bool:

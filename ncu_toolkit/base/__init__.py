@@ -1,0 +1,1 @@
+"""What everything rests on; knows no kernel and no program."""

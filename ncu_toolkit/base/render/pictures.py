@@ -1,0 +1,268 @@
+"""Pictures as SVG, in pixels of the page: text keeps the page's size, and colours are classes of the
+style sheet."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.document.card import Course, Icicle, Reach, RoofPicture, Tile, whole_percent
+from ncu_toolkit.base.document.views import StepChart
+
+#: A roofline's size, and the room around its plot, in pixels.
+_WIDE, _HIGH, _LEFT, _RIGHT, _TOP, _BOTTOM = 330, 250, 40, 8, 16, 34
+#: A letter's width and a line's height, in pixels.
+_LETTER, _LINE = 6.4, 14.0
+#: A name as far as this from all others is far enough, in pixels.
+_APART: Final = 44.0
+_NAMES: Final = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
+
+
+def roofline(*pictures: RoofPicture) -> Markup:
+    """Launches under their roofs on logarithmic axes: the last one's roofs, and the points of all,
+    hollow where there is a later launch."""
+    first = pictures[-1]
+    points = [(each, reach) for each in pictures for reach in each.points]
+    slopes = {
+        reach.level: first.rate / (reach.intensity or 1.0) / reach.busy for reach in first.points
+    }
+    tops = [first.rate / reach.busy for reach in first.reaches if reach.level == "work"]
+    peak = max(tops, default=max(first.rate / reach.busy for reach in first.points))
+    xs = [reach.intensity or 1.0 for _, reach in points] + [
+        peak / slope for slope in slopes.values()
+    ]
+    low, high = math.log10(min(xs)) - 0.5, math.log10(max(xs)) + 0.5
+    least = min(each.rate for each in pictures)
+    bottom, top = (
+        math.log10(least) - 0.95,
+        math.log10(max(peak, *(each.rate for each in pictures))) + 0.15,
+    )
+
+    def across(x: float) -> float:
+        return _LEFT + (math.log10(x) - low) / (high - low) * (_WIDE - _LEFT - _RIGHT)
+
+    def down(y: float) -> float:
+        return (
+            _HIGH - _BOTTOM - (math.log10(y) - bottom) / (top - bottom) * (_HIGH - _TOP - _BOTTOM)
+        )
+
+    parts = [*_axes(first.work, low, high, bottom, top, across, down)]
+    tilt = math.degrees(math.atan2(down(1.0) - down(10.0), across(10.0) - across(1.0)))
+    taken_by = [(across(reach.intensity or 1.0), down(each.rate) + 14) for each, reach in points]
+    for at, (level, slope) in enumerate(slopes.items()):
+        start = max(10**low, 10**bottom / slope)
+        end = min(10**high, peak / slope)
+        limit = next(reach.limit for reach in first.points if reach.level == level)
+        parts.append(
+            _line(
+                f"roof {level}{' limit' if limit else ''}",
+                across(start),
+                down(start * slope),
+                across(end),
+                down(end * slope),
+            )
+        )
+        # names stand where no label of a point and no other name is, outside of the outermost roofs
+        away = 14 if slope == min(slopes.values()) and len(slopes) > 1 else -5
+        places = [
+            (
+                across(start) + part * (across(end) - across(start)),
+                down(start * slope) + part * (down(end * slope) - down(start * slope)) + away,
+            )
+            for part in (0.22, 0.5, 0.78, 0.36, 0.64, 0.1, 0.9)[at % 3 :]
+        ]
+        x, y = max(places, key=lambda place: min(_APART, *(math.dist(place, o) for o in taken_by)))
+        taken_by.append((x, y))
+        parts.append(
+            f'<text class="name {level}"'
+            f' x="{x:.0f}" y="{y:.0f}" text-anchor="middle" transform="rotate({-tilt:.0f} {x:.0f} {y:.0f})">{_NAMES[level]}</text>'
+        )
+    ridge = min((peak / slope for slope in slopes.values()), default=10**low)
+    works = sorted(
+        (reach for reach in first.reaches if reach.level == "work"), key=lambda reach: reach.busy
+    )
+    taken: list[float] = []
+    for reach in works:
+        y = down(first.rate / reach.busy)
+        parts.append(
+            _line(
+                f"roof work{' limit' if reach.limit else ''}",
+                across(max(10**low, ridge)) if first.rate / reach.busy == peak else across(10**low),
+                y,
+                across(10**high),
+                y,
+            )
+        )
+        baseline = y - 4 if all(abs(y - 4 - other) >= _LINE for other in taken) else y + 12
+        taken.append(baseline)
+        parts.append(
+            f'<text class="name" x="{_WIDE - _RIGHT}" y="{baseline:.0f}" text-anchor="end">{escape(reach.unit)} {whole_percent(reach.busy)}</text>'
+        )
+    parts += _points(pictures, across, down)
+    spoken = "; ".join(_words(each, reach) for each in pictures for reach in each.reaches)
+    return Markup(
+        '<svg class="roofline" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
+    ).format(_WIDE, _HIGH, _WIDE, _HIGH, spoken, Markup("".join(parts)))
+
+
+def _points(
+    pictures: Sequence[RoofPicture],
+    across: Callable[[float], float],
+    down: Callable[[float], float],
+) -> list[str]:
+    """The points with the way that each has to its roof; labels below them, in as many lines as keep
+    them apart."""
+    parts = []
+    for at, picture in enumerate(pictures):
+        y = down(picture.rate)
+        ends: list[float] = []
+        old = at < len(pictures) - 1
+        for reach in sorted(picture.points, key=lambda reach: reach.intensity or 0.0):
+            x = across(reach.intensity or 1.0)
+            label = f"{_NAMES[reach.level]} {whole_percent(reach.busy)}".replace(" %", "\u202f%")
+            half = len(label) * _LETTER / 2
+            middle = min(max(x, _LEFT + half), _WIDE - _RIGHT - half)
+            row = next((n for n, end in enumerate(ends) if end + 6 <= middle - half), len(ends))
+            ends[row : row + 1] = [middle + half]
+            mark = (
+                ""
+                if old
+                else f'<text x="{middle:.0f}" y="{y + 18 + _LINE * row:.0f}" text-anchor="middle">{label}</text>'
+            )
+            parts.append(
+                f'<g class="{reach.level}{" old" if old else ""}" title="{escape(_words(picture, reach))}">'
+                + _line("gap", x, y, x, max(_TOP, down(picture.rate / reach.busy)))
+                + f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/>{mark}</g>'
+            )
+    return parts
+
+
+def _words(picture: RoofPicture, reach: Reach) -> str:
+    """`L2 74 % busy: 8.66 GB moved, 0.25 FLOP per byte`."""
+    said = f"{reach.unit} {whole_percent(reach.busy)} busy"
+    if reach.intensity:
+        said += (
+            f": {reach.moved} moved, {units.significant(reach.intensity)} {picture.work} per byte"
+        )
+    return said
+
+
+def _line(cls: str, x: float, y: float, to_x: float, to_y: float) -> str:
+    return f'<path class="{cls}" d="M{x:.4g} {y:.4g}L{to_x:.4g} {to_y:.4g}"/>'
+
+
+def _axes(
+    work: str,
+    low: float,
+    high: float,
+    bottom: float,
+    top: float,
+    across: Callable[[float], float],
+    down: Callable[[float], float],
+) -> Iterator[str]:
+    """Grid lines at powers of ten, with their labels."""
+    every, grid = max(1, round((high - low) / 5)), ""
+    for power in range(math.ceil(low), math.floor(high) + 1):
+        x = across(10.0**power)
+        grid += f"M{x:.4g} {_TOP}V{_HIGH - _BOTTOM}"
+        if power % every == 0:
+            yield f'<text x="{x:.0f}" y="{_HIGH - _BOTTOM + 14}" text-anchor="middle">{units.power_of_ten(power)}</text>'
+    for power in range(math.ceil(bottom), math.floor(top) + 1):
+        y = down(10.0**power)
+        grid += f"M{_LEFT} {y:.4g}H{_WIDE - _RIGHT}"
+        if power >= 0:
+            yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{units.power_of_ten(power)}</text>'
+    yield f'<path class="grid" d="{grid}"/>'
+    yield f'<text x="{_WIDE - _RIGHT}" y="{_HIGH - 5}" text-anchor="end">{escape(work)} per byte</text>'
+    yield f'<text x="2" y="11">{escape(work)}/s</text>'
+
+
+def course(shown: Course) -> Markup:
+    """A line as wide as its place in a table, over the band of its last value."""
+    ends = (*shown.values, *(shown.band or ()))
+    low, high = min(shown.low, *ends), max(shown.high, *ends)
+    step = 148 / (max(shown.places, len(shown.values)) - 1 or 1)
+
+    def down(value: float) -> float:
+        part: float = (high - value) / ((high - low) or 1.0)
+        return 2 + 24 * part
+
+    line = " ".join(f"{1 + step * at:.1f},{down(y):.1f}" for at, y in enumerate(shown.values))
+    parts = [f'<polyline points="{line}"/>']
+    if shown.band:
+        top, bottom = down(shown.band[1]), down(shown.band[0])
+        band = f'<rect width="150" y="{top:.1f}" height="{max(1.0, bottom - top):.1f}"/>'
+        end = f'<path class="end" d="M{1 + step * (len(shown.values) - 1):.1f} {down(shown.values[-1]):.1f}h0"/>'
+        parts = [band, *parts, end]
+    parts += [_line("change", x, 0, x, 28) for x in (1 + step * (at - 0.5) for at in shown.changes)]
+    return Markup(
+        '<svg class="nc-course" viewBox="0 0 150 28" preserveAspectRatio="none" role="img" title="{}" aria-label="{}">{}</svg>'
+    ).format(shown.words, shown.words, Markup("".join(parts)))
+
+
+def stairs(chart: StepChart) -> Markup:
+    """A line in steps, with a diamond where the launch is."""
+    high, bottom = 170, 34
+    first, last = chart.turns[0][0], chart.turns[-1][0]
+
+    def across(x: float) -> float:
+        return _LEFT + (x - first) / ((last - first) or 1.0) * (_WIDE - _LEFT - _RIGHT)
+
+    def down(y: float) -> float:
+        return high - bottom - y / chart.most * (high - bottom - 24)
+
+    parts = []
+    for part in (0.0, 0.5, 1.0):
+        y = down(part * chart.most)
+        parts.append(_line("grid", _LEFT, y, _WIDE - _RIGHT, y))
+        parts.append(
+            f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{part * chart.most:g}</text>'
+        )
+        x = first + part * (last - first)
+        end = ("start", "middle", "end")[round(2 * part)]
+        parts.append(
+            f'<text x="{across(x):.0f}" y="{high - bottom + 14}" text-anchor="{end}">{x:.4g}</text>'
+        )
+    before = (chart.turns[0], *chart.turns)
+    corners = [
+        f"{across(x):.1f},{down(last):.1f} {across(x):.1f},{down(y):.1f}"
+        for (_, last), (x, y) in zip(before, chart.turns, strict=False)
+    ]
+    x, y = across(chart.now[0]), down(chart.now[1])
+    parts.append(f'<polyline points="{" ".join(corners)}"/>')
+    parts.append(
+        f'<path class="now" title="{escape(chart.words)}" d="M{x:.1f} {y - 7:.1f}l6 7l-6 7l-6-7z"/>'
+    )
+    parts.append(
+        f'<text x="{_WIDE - _RIGHT}" y="{high - 5}" text-anchor="end">{escape(chart.label)}</text><text x="2" y="9">{escape(chart.unit)}</text>'
+    )
+    return Markup(
+        '<svg class="stairs" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
+    ).format(_WIDE, high, _WIDE, high, chart.summary, Markup("".join(parts)))
+
+
+def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup:
+    """Tiles in rows by depth. Places are style variables, so that the page's script can zoom and
+    choose the cause that is shown."""
+    tiles = "".join(_tile(tile, link) for tile in picture.tiles)
+    colours = "".join(f".q-{key}{{--k:{kind.colour}}}" for key, kind in picture.kinds.items())
+    shown = "".join(
+        f'.icicle[data-shown="{at}"] .tile{{--s:var(--s{at},0)}}'
+        for at in range(len(picture.causes))
+    )
+    return Markup(
+        '<style>{}{}</style><div class="icicle" role="tree" aria-label="{}" data-shown="0" style="--n:{}">{}</div>'
+    ).format(Markup(colours), Markup(shown), question, picture.levels, Markup(tiles))
+
+
+def _tile(tile: Tile, link: Callable[[str], str]) -> str:
+    saved = "".join(f";--s{n}:{part:.3g}" for n, part in enumerate(tile.saved) if part)
+    tag, href = ("a", f' href="{escape(link(tile.href))}"') if tile.href else ("div", "")
+    kind = f" q-{tile.kind}" if tile.kind else ""
+    return (
+        f'<{tag}{href} class="tile{kind}" role="treeitem"'
+        f' style="--x:{tile.start:.6g};--w:{tile.part:.6g};--l:{tile.level}{saved}" title="{escape(tile.words)}">'
+        f"{'<i></i>' if saved else ''}<b>{escape(tile.name)}</b> <span>{escape(tile.figure)}</span></{tag}>\n"
+    )

@@ -1,0 +1,3 @@
+"""How times and verdicts changed from run to run."""
+
+COMMANDS = {"history": "Show how times and verdicts of kernels changed from run to run."}

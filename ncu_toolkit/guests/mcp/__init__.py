@@ -1,0 +1,3 @@
+"""Reports for a model, by the Model Context Protocol."""
+
+COMMANDS = {"mcp": "Serve reports to a model (Model Context Protocol)."}

@@ -1,0 +1,3 @@
+"""What limits a program's kernels where counters are locked."""
+
+COMMANDS = {"probe": "Find what limits a program's kernels where counters are locked."}

@@ -1,0 +1,1 @@
+"""Findings on source lines, for code hosts."""

@@ -1,0 +1,1 @@
+"""The first product: ladders of kernels and reports of Nsight Compute, to an answer."""

@@ -1,0 +1,637 @@
+"""Anybody's reports -> verdicts: every file read in a worker of its own, every launch diagnosed,
+repeats of a kernel grouped with their spread.
+
+Nothing is left out in silence: files that cannot be read, launches that are missing and launches
+that are incomplete are part of the result."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import pickle
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ncu_toolkit.base.core import cache, patterns, shares, workers
+from ncu_toolkit.base.core.errors import (
+    EnvironmentProblem,
+    InputProblem,
+    ToolkitError,
+    UsageProblem,
+)
+from ncu_toolkit.base.core.files import REPORT_SUFFIXES
+from ncu_toolkit.base.model import Diagnosis, Frame, Origin, Profile
+from ncu_toolkit.base.model.profile import Extents
+from ncu_toolkit.kernel.report import messages, ncu_action, reader
+from ncu_toolkit.kernel.report.reader import partly
+
+if TYPE_CHECKING:
+    from ncu_toolkit.base.document.card import Card
+    from ncu_toolkit.kernel.diagnosis.chain import Chain, ChainLink
+    from ncu_toolkit.kernel.diagnosis.needs import Needs
+#: Seconds for one file: a report of ten thousand launches takes minutes.
+DEFAULT_TIMEOUT: Final = 900.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How reports are read. `kernel` is a regular expression searched for in demangled names;
+    `keep` what is kept of a launch beside its verdict; `needs` what launches must move and
+    compute."""
+
+    kernel: str = ""
+    allow_partial: bool = False
+    figures: bool = False
+    """Keep every registry metric's value."""
+    profiles: bool = False
+    """Keep whole profiles, for pages."""
+    packed: bool = False
+    """Of profiles keep the instructions and the source pickled (`LaunchResult.tables`): they are
+    nine tenths of the memory, and a comparison shows those of two launches."""
+    needs: tuple[Needs, ...] = ()
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """One launch with its verdict. `status` is "complete" or why its data are not; `file` is the
+    path as it was given; `contradictions` are the profile's."""
+
+    file: str
+    key: str
+    kernel: str
+    function: str
+    gpu: str
+    arch: str
+    grid: Extents | None
+    block: Extents | None
+    status: str
+    duration_us: float | None
+    diagnosis: Diagnosis
+    card: Card
+    figures: dict[str, float | None] = field(default_factory=dict)
+    profile: Profile | None = None
+    contradictions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    needed_bytes: float | None = None
+    """Compulsory bytes and operations, as they were given (`--needs`)."""
+    needed_flops: float | None = None
+    sms: int = 0
+    """SMs of its GPU; 0 where the report does not say."""
+    link: ChainLink | None = None
+    """Its figures as a step of a chain of launches (FileResult.chains)."""
+    workload: str = ""
+    """As in `Launch`: what was profiled as one, and the functions launched in it."""
+    inside: tuple[str, ...] = ()
+    stack: tuple[Frame, ...] = ()
+    process: int = 0
+    device: int = 0
+    tables: bytes = b""
+    """What the profile lacks with `Options.packed`; `with_tables` puts it back."""
+
+    @property
+    def complete(self) -> bool:
+        return self.status == "complete"
+
+    @property
+    def bottleneck(self) -> str:
+        """The first cause, which is known without unpacking the verdict."""
+        return vars(self).get(_CAUSE) or self.diagnosis.primary.bottleneck
+
+    @property
+    def named(self) -> str:
+        return f"launch {self.key} of {self.file} ({self.function})"
+
+    @property
+    def whole(self) -> Profile | None:
+        """The profile with its tables, where profiles were kept."""
+        if self.profile is None or not self.tables:
+            return self.profile
+        return with_tables(self.profile, self.tables)
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Its place in the file, by which launches are ordered."""
+        return tuple(map(int, self.key.split(".")))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Verdict and card stay packed until used: they would take 20 times the memory."""
+        state = dict(vars(self))
+        if _PACKED not in state:
+            state[_CAUSE] = sys.intern(self.bottleneck)
+            whole = tuple(state.pop(name) for name in _LAZY)
+            state[_PACKED] = zlib.compress(pickle.dumps(whole, pickle.HIGHEST_PROTOCOL), 1)
+        return state
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _LAZY or _PACKED not in vars(self):
+                raise AttributeError(name)
+            return _whole(vars(self)[_PACKED])[_LAZY.index(name)]
+
+
+_LAZY: Final = ("diagnosis", "card")
+_PACKED: Final = "_packed"
+_CAUSE: Final = "_cause"
+
+
+@lru_cache(maxsize=64)
+def _whole(packed: bytes) -> tuple[Diagnosis, Card]:
+    """Verdict and card of a launch as they were packed."""
+    with cache.without_collector():
+        found: tuple[Diagnosis, Card] = pickle.loads(zlib.decompress(packed))
+    return found
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """One file. `error` says why it could not be read, `damage` where the bytes of one stop making
+    sense that was read all the same, `missing` what one lacks that can be read."""
+
+    path: str
+    launches: tuple[LaunchResult, ...] = ()
+    ncu_version: str = ""
+    declared: int = 0
+    read: int = 0
+    damage: str = ""
+    missing: str = ""
+    checksum: str = ""
+    error: ToolkitError | None = None
+    left_out: str = ""
+    """Launches that ncu was told not to profile."""
+    kernels: tuple[str, ...] = ()
+    """Names of all its kernels, where --kernel chose among them."""
+
+    @property
+    def status(self) -> str:
+        return "unreadable" if self.error else "partial" if self.lacking else "complete"
+
+    @property
+    def lacking(self) -> str:
+        """What is missing of a file that was read in part."""
+        return "; ".join(filter(None, (self.damage, self.missing)))
+
+    @property
+    def incomplete(self) -> InputProblem:
+        """What a command says that refuses a file that was read in part."""
+        return InputProblem(
+            f"'{self.path}' is incomplete: {self.lacking}",
+            f"Copy or record it again; {partly(self.path)}"
+            if any(launch.complete for launch in self.launches)
+            else "Copy or record it again",
+        )
+
+    @property
+    def state(self) -> str:
+        """The first that holds: "unreadable", "incomplete", "contradictory", else "complete"."""
+        if self.error or self.damage:
+            return "unreadable"
+        if self.missing or not all(launch.complete for launch in self.launches):
+            return "incomplete"
+        return "contradictory" if any(one.contradictions for one in self.launches) else "complete"
+
+    @property
+    def chains(self) -> tuple[tuple[Chain, tuple[LaunchResult, ...]], ...]:
+        """Chains that one launch could replace; none where launches may be missing."""
+        from ncu_toolkit.kernel.diagnosis import chain
+
+        if self.filtered_out or reader.by_kernel(self.left_out):
+            return ()
+        found = chain.chains([launch.link for launch in self.launches])
+        return tuple((each, self.launches[each.first : each.last + 1]) for each in found)
+
+    @property
+    def filtered_out(self) -> int:
+        """Launches that --kernel left out."""
+        return self.read - len(self.launches)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A file as a worker sends it: its launches are in pickled parts."""
+
+    file: FileResult
+    parts: list[bytes]
+
+
+def typical(times_us: Sequence[float | None]) -> int:
+    """Which of several launches stands for all: shorter ones take less than half of their time. So
+    many short launches do not hide few long ones, where the time goes. The median one where no time
+    is known."""
+    times = [time if time is not None and math.isfinite(time) else 0.0 for time in times_us]
+    ordered = sorted(range(len(times)), key=times.__getitem__)
+    sums = itertools.accumulate(times[at] for at in ordered)
+    half = sum(times) / 2
+    found = (at for at, passed in zip(ordered, sums, strict=True) if passed >= half)
+    return next(found) if half else ordered[(len(ordered) - 1) // 2]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Launches of one file with the same kernel, grid, block and GPU, in file order; incomplete
+    ones make groups of their own."""
+
+    launches: tuple[LaunchResult, ...]
+
+    @cached_property
+    def times_us(self) -> tuple[float, ...]:
+        """Durations that are known, shortest first."""
+        return tuple(sorted(self.durations_us))
+
+    @property
+    def durations_us(self) -> tuple[float, ...]:
+        """Durations that are known, as the launches ran."""
+        times = (launch.duration_us for launch in self.launches)
+        return tuple(time for time in times if time is not None and math.isfinite(time))
+
+    @property
+    def total_us(self) -> float | None:
+        """None where no launch has a time."""
+        return sum(self.times_us) if self.times_us else None
+
+    @cached_property
+    def typical(self) -> LaunchResult:
+        """The launch whose verdict stands for the group."""
+        return self.launches[typical([launch.duration_us for launch in self.launches])]
+
+    @property
+    def agreeing(self) -> int:
+        """Launches whose verdict is the typical one's."""
+        return sum(launch.bottleneck == self.typical.bottleneck for launch in self.launches)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that was asked for, in the order in which it was named."""
+
+    files: tuple[FileResult, ...]
+    options: Options = Options()
+
+    @property
+    def launches(self) -> tuple[LaunchResult, ...]:
+        return tuple(launch for file in self.files for launch in file.launches)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Launches alike (see `Group`), the group with most time first, those without one last."""
+        groups: dict[tuple[object, ...], list[LaunchResult]] = {}
+        for each in self.launches:
+            key = (each.file, each.kernel, each.grid, each.block, each.gpu, each.status)
+            groups.setdefault(key, []).append(each)
+        made = (Group(tuple(members)) for members in groups.values())
+        return tuple(sorted(made, key=lambda group: -(group.total_us or 0.0)))
+
+    @property
+    def judged(self) -> tuple[Group, ...]:
+        """Groups of complete launches, in the order of an answer's cards."""
+        return tuple(group for group in self.groups if group.typical.complete)
+
+    @property
+    def total_us(self) -> float | None:
+        times = [group.total_us for group in self.groups if group.total_us is not None]
+        return sum(times) if times else None
+
+    @property
+    def incomplete(self) -> tuple[LaunchResult, ...]:
+        return tuple(launch for launch in self.launches if not launch.complete)
+
+    @property
+    def partial(self) -> tuple[FileResult, ...]:
+        """Files that were read, but of which something is missing."""
+        return tuple(file for file in self.files if file.status == "partial")
+
+    @property
+    def unreadable(self) -> tuple[FileResult, ...]:
+        return tuple(file for file in self.files if file.error is not None)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """What is known to be missing from the capture, a sentence each: launches that ncu was
+        told to leave out, and collectives that were not finished."""
+        several = len(self.files) > 1
+        found = [
+            f"{file.path}: {file.left_out}" if several else file.left_out
+            for file in self.files
+            if file.left_out
+        ]
+        for launch in self.launches:
+            if not launch.complete and reader.is_collective(launch.kernel):
+                found.append(f"Not finished: {launch.named}: {reader.COLLECTIVE}.")
+        return tuple(found)
+
+    @property
+    def unused_needs(self) -> tuple[Needs, ...]:
+        """Those of `Options.needs` that no launch's name matches."""
+        names = {launch.kernel for launch in self.launches}
+        return tuple(each for each in self.options.needs if not any(map(each.covers, names)))
+
+
+def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:
+    """Each report among `paths` and in folders once, and an error for a folder without any."""
+    found: dict[Path, Path] = {}
+    lost: list[FileResult] = []
+    for path in paths:
+        if not os.path.isdir(path):  # Path.is_dir raises where a folder above it is closed
+            found.setdefault(path.absolute(), path)
+            continue
+        closed: list[OSError] = []
+        inside = sorted(
+            Path(folder) / name
+            for folder, _, names in os.walk(path, onerror=closed.append)
+            for name in names  # FIFOs and broken links too: they are named when they are read
+            if name.lower().endswith(REPORT_SUFFIXES)
+        )
+        for file in inside:
+            found.setdefault(file.absolute(), file)
+        remedy = "Give yourself permission with chmod, or name the files that you can read"
+        for refused in closed:
+            what = f"'{refused.filename}' cannot be read: {refused.strerror}"
+            lost.append(FileResult(str(refused.filename), error=InputProblem(what, remedy)))
+        if not inside and not closed:
+            what = f"'{path}' is a folder without reports (*.ncu-rep)"
+            problem = InputProblem(what, "Name the report files, or their folder")
+            lost.append(FileResult(str(path), error=problem))
+    return list(found.values()), lost
+
+
+def analyze(
+    paths: Sequence[Path],
+    options: Options | None = None,
+    *,
+    jobs: int | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> Analysis:
+    """Read and diagnose reports, in parallel over files.
+
+    Args:
+        paths: report files, and folders that are searched for them.
+        jobs: worker processes; one for each processor where None.
+        timeout: seconds for one file.
+        progress: told each file's name when it is done.
+        meanwhile: called once while others read.
+
+    Raises:
+        UsageProblem: the kernel filter is no regular expression, or takes too long.
+    """
+    options = options or Options()
+    patterns.compiled(options.kernel, "--kernel")
+    files, results = find_reports(paths)
+    ordered: list[FileResult | None] = [None] * len(files)
+    jobs = jobs or workers.default_jobs()
+    tasks = [(str(path), options, max(1, jobs // max(1, len(files))), timeout) for path in files]
+    if forks := ncu_action.fits_here():  # what both sides need, once
+        import ncu_toolkit.kernel.diagnosis.engine
+        import ncu_toolkit.kernel.explain.verdict  # noqa: F401
+    reading = workers.run(
+        "ncu_toolkit.kernel.analysis.analyze:read_packed",
+        tasks,
+        jobs=jobs,
+        timeout=timeout,
+        label=lambda index: f"'{files[index]}'",
+        forks=forks,
+        meanwhile=meanwhile,
+    )
+    for done in reading:
+        path = str(files[done.index])
+        ordered[done.index] = (
+            unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
+        )
+        if isinstance(done.error, UsageProblem):
+            raise done.error  # the request, not the file
+        if progress is not None:
+            progress(path)
+    return Analysis((*(result for result in ordered if result is not None), *results), options)
+
+
+def prepare() -> None:
+    """Load what reading a report needs, in a worker that waits for one."""
+    from ncu_toolkit.kernel.diagnosis import rules
+    from ncu_toolkit.kernel.explain.verdict import card  # noqa: F401
+    from ncu_toolkit.kernel.report import messages, reader  # noqa: F401
+
+    rules.load_rules()
+
+
+def unpacked(packed: Packed) -> FileResult:
+    """The file with its launches, in file order; each part goes when it is unpacked."""
+    launches: list[LaunchResult] = []
+    with cache.without_collector():
+        while packed.parts:
+            launches += pickle.loads(packed.parts.pop())
+    launches.sort(key=lambda launch: launch.place)
+    if len({launch.device for launch in launches}) > 1:  # each is shown with its GPU's number
+        for at, launch in enumerate(launches):
+            number = f" (GPU {launch.device})"
+            card = replace(launch.card, gpu=launch.card.gpu + number)
+            launches[at] = replace(launch, gpu=launch.gpu + number, card=card)
+    return replace(packed.file, launches=tuple(launches))
+
+
+def read_packed(
+    path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
+) -> Packed:
+    """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch
+    unless profiles are kept.
+
+    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module
+    never frees a launch that it has opened, and it disassembles one instruction after the other,
+    which is most of the time.
+
+    Raises:
+        InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
+    """
+    before = _stamp(path)
+    found: Packed | ToolkitError
+    try:
+        found = _read_packed(path, options, jobs, timeout)
+    except ToolkitError as refused:
+        found = refused
+    if before != _stamp(path):  # the file is read twice: here, and by the profiler's module
+        raise InputProblem(
+            f"'{path}' changed while it was read", "Run it again once the file is written"
+        )
+    if isinstance(found, ToolkitError):
+        raise found
+    return found
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """What changes with a file; None where there is none."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return None
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Packed:
+    file = reader.ReportFile(Path(path))
+    lengths = [length for block in file.frame.blocks for _, length in block.results]
+    names = messages.functions(file.frame) if options.kernel else ()
+    spans = shares.even(lengths, [code.digest or None for code in file.codes], jobs)
+    if len(spans) < 2:
+        launches: list[LaunchResult] = []
+        report = reader.visit_report(
+            file,
+            _judge_into(launches, path, options),
+            wanted=_wanted(options),
+            allow_partial=options.allow_partial,
+        )
+        return Packed(_file(path, report, names), [_pickled(launches)])
+    with (
+        tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
+        workers.WorkerPool(
+            "ncu_toolkit.kernel.analysis.analyze:read_part",
+            timeout,
+            lambda index: f"part {index + 1} of '{path}'",
+            fresh=True,
+        ) as crew,
+    ):
+        parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
+        if ncu_action.fits_here():
+            first = Path(scratch) / "first.ncu-rep"
+            at = next((at for at, code in enumerate(file.codes) if code.base is not None), 0)
+            file.write_part(first, [at])
+            crew.fork(min(jobs, len(spans)), partial(_prepare, first, file.codes, at))
+        report, part = file.examined(allow_partial=options.allow_partial)
+        tasks = [
+            (path, str(own), options, part.of(span)) for own, span in zip(parts, spans, strict=True)
+        ]
+        file.forget()
+        found: list[bytes] = []
+        seen = 0
+
+        def write(index: int) -> None:
+            file.write_part(parts[index], spans[index])
+
+        for done in crew.run(tasks, jobs, before=write):
+            parts[done.index].unlink(missing_ok=True)
+            if done.error is not None:
+                if not options.allow_partial or isinstance(done.error, EnvironmentProblem):
+                    raise done.error
+                lost = f"{shares.places(sorted(spans[done.index]))}: {done.error.message}"
+                report = replace(report, missing="; ".join(filter(None, (report.missing, lost))))
+            else:
+                launches_there, seen_there = done.value
+                found.append(launches_there)
+                seen += seen_there
+    return Packed(_file(path, reader.counted(report, seen), names), found)
+
+
+def _prepare(launch: Path, codes: Sequence[messages.Code], place: int) -> None:
+    """What every process that reads a part has to do first."""
+    prepare()
+    reader.prepare(launch, codes, place)
+
+
+def read_part(
+    path: str, plain: str, options: Options, part: reader.ReportPart
+) -> tuple[bytes, int]:
+    """Some launches of a report, for `read_packed`: pickled, and how many there are. `plain` is a
+    report of those alone."""
+    launches: list[LaunchResult] = []
+    seen = reader.visit_part(
+        Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options)
+    )
+    return _pickled(launches), seen
+
+
+def _pickled(launches: Sequence[LaunchResult]) -> bytes:
+    with cache.without_collector():
+        return pickle.dumps(tuple(launches), pickle.HIGHEST_PROTOCOL)
+
+
+def _judge_into(
+    launches: list[LaunchResult], path: str, options: Options
+) -> Callable[[Profile], None]:
+    return lambda profile: launches.append(judge(profile, path, options))
+
+
+def _wanted(options: Options) -> Callable[[str], bool] | None:
+    if not options.kernel:
+        return None
+    return lambda name: patterns.found(options.kernel, name, "--kernel")
+
+
+def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> FileResult:
+    """The file without its launches."""
+    return FileResult(
+        path,
+        (),
+        report.ncu_version,
+        report.declared_launches,
+        report.read_launches,
+        report.damage,
+        report.missing,
+        report.checksum,
+        left_out=report.left_out,
+        kernels=names,
+    )
+
+
+def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
+    """A profile's verdict. Causes that were ruled out are kept only with the whole profile."""
+    from ncu_toolkit.kernel.diagnosis import chain
+    from ncu_toolkit.kernel.diagnosis.engine import diagnose
+    from ncu_toolkit.kernel.explain.verdict import card
+
+    for each in options.needs:
+        profile = each.applied(profile)
+    diagnosis = diagnose(profile)
+    launch, origin, context = profile.launch, profile.origin, profile.context
+    whole = (
+        replace(
+            profile,
+            origin=Origin(path, origin.range_index, origin.action_index, origin.ncu_version),
+        )
+        if options.profiles
+        else None
+    )
+    tables = b""
+    if whole is not None and options.packed:
+        tables = pickle.dumps((profile.instructions, profile.sources), pickle.HIGHEST_PROTOCOL)
+        whole = replace(whole, instructions=(), sources={})
+    return LaunchResult(
+        file=path,
+        key=origin.key,
+        kernel=launch.kernel,
+        function=launch.function,
+        gpu=profile.device.name,
+        arch=profile.device.arch,
+        grid=launch.grid,
+        block=launch.block,
+        status=launch.status,
+        duration_us=profile.duration_us,
+        diagnosis=diagnosis if options.profiles else replace(diagnosis, considered=()),
+        card=card(profile, diagnosis, path),
+        figures={name: reading.value for name, reading in profile.readings.items()}
+        if options.figures
+        else {},
+        profile=whole,
+        contradictions=profile.contradictions,
+        needed_bytes=context.compulsory_bytes if context else None,
+        needed_flops=context.flops if context else None,
+        sms=profile.device.sm_count,
+        link=chain.link(profile),
+        workload=launch.workload,
+        inside=launch.inside,
+        stack=launch.stack,
+        process=launch.process,
+        device=profile.device.index,
+        tables=tables,
+    )
+
+
+def with_tables(profile: Profile, tables: bytes) -> Profile:
+    """The whole profile of a launch whose tables were kept pickled (`Options.packed`)."""
+    with cache.without_collector():
+        instructions, sources = pickle.loads(tables)
+    return replace(profile, instructions=instructions, sources=sources)

@@ -1,0 +1,134 @@
+"""The lanes of a warp read different addresses of constant memory, which the constant cache serves
+one after another.
+
+What it is
+The constant cache is built for broadcasts: one address for the whole warp. Each further address
+among the lanes costs another request.
+
+Why it costs time
+A table in __constant__ memory indexed by the thread takes up to 32 requests for one warp's load,
+while everything behind it queues.
+
+How to confirm
+The constant cache is busy for many cycles a load (LDC), well above the one or two of a broadcast, and
+short scoreboard or MIO throttle stalls sit at LDC and its consumers. A busy constant cache alone
+shows nothing: many broadcasts keep it as busy.
+
+What to change
+Put the table into shared memory or read it through the read-only path of global memory (const
+__restrict__, LDG.CONSTANT). Keep __constant__ for values that all lanes read together.
+
+When the advice is wrong
+Kernel parameters are constants too, and are read as broadcasts; short kernels spend a visible share
+on them without any defect.
+
+Source
+CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profiling Guide, "IDC"
+(indexed constant cache).
+"""
+
+import re
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Finding, Instruction
+from ncu_toolkit.kernel.diagnosis.kernel import (
+    COLLECT,
+    SHARED_WAITS,
+    Kernel,
+    Outcome,
+    Removal,
+    percent,
+)
+from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, evidence
+from ncu_toolkit.kernel.diagnosis.thresholds import SATURATED, Threshold
+
+TITLE: Final = "Divergent constant-memory access"
+LIMIT: Final = "memory"
+OPTIONAL: Final = ("cycles_per_constant_load", "stalls", "constant_cache_active")
+NCU: Final = (("CPIStall", "imc miss"),)
+CODE_RANK: Final = 15
+#: LDC with a register in its address.
+INDEXED: Final = re.compile(r"c\[0x[0-9a-f]+\]\[R\d")
+SERIAL: Final = Threshold(
+    4.0,
+    "a broadcast of up to 16 bytes takes 1 to 2 cycles; 4 means that lanes are served in several turns",
+)
+
+
+def find(k: Kernel) -> Outcome:
+    if k.executed("constant") == 0:
+        return k.ruled_out("The kernel executes no indexed constant loads.")
+    if absent := k.missing("cycles_per_constant_load"):
+        return _busy_alone(k) or k.abstain(*absent)
+    cycles = k["cycles_per_constant_load"] or 0.0
+    measured = k.fact("cycles_per_constant_load", ">=", SERIAL)
+    if cycles < SERIAL.value:
+        return k.ruled_out("Constant loads are broadcasts.", measured, "constant_cache_active")
+    return k.finding(
+        "Lanes of a warp read different entries of a constant-memory table. The constant cache serves them one at a "
+        f"time: {units.significant(cycles)} cycles per load.",
+        Removal(
+            "with the table in shared or global memory",
+            stalls=k.shrink(1 / cycles, ("constant",), *SHARED_WAITS),
+            loads={"constant": 1 / cycles},
+        ),
+        (
+            measured,
+            "constant_cache_active stall_share:short_scoreboard stall_share:mio_throttle",
+            "kind_share:constant",
+        ),
+        k.advice(
+            "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
+            "Keep __constant__ memory for values that all lanes of a warp read together.",
+            numba=(
+                "Copy the table to shared memory (cuda.shared.array), or pass it as an ordinary array.",
+                "Keep cuda.const.array_like for values that all lanes of a warp read together.",
+            ),
+        ),
+        "No LDC with a register index, an idle constant cache, fewer short scoreboard and MIO throttle stalls.",
+        locations=k.locate_stall("short_scoreboard", ("constant",), _indexed)
+        or k.locate_stall("mio_throttle", ("constant",), _indexed)
+        or k.locate(
+            lambda row: float(row.executed or 0) if _indexed(row) else 0.0, "constant loads"
+        ),
+    )
+
+
+def _indexed(row: Instruction) -> bool:
+    """Whether lanes can read different entries: a parameter has one address for all of them."""
+    return row.base == "LDC" and INDEXED.search(row.sass) is not None
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    used = [i for i in facts.main.code if i.base == "LDC" and INDEXED.search(i.operands)]
+    if not used:
+        return None
+    return facts.finding(
+        "possible",
+        "A register indexes constant memory. Lanes with different indices are served one after another.",
+        (
+            evidence("indexed_constants", "Indexed constant loads", len(used), "count", "LDC with a register in its address.", 0, ">"),
+        ),
+        "Index constants by a value that is the same for the whole warp, or move the table to shared memory.",
+        "Many cycles per constant load, and short scoreboard stalls at LDC.",
+        used, "indexed constant loads",
+    )  # fmt: skip
+
+
+def _busy_alone(k: Kernel) -> Finding | None:
+    """Where loads were not counted: a constant cache that is busy for SERIAL cycles and more for each
+    instruction of any kind, which only loads of many cycles each can do."""
+    busy, issued = k.model.utilization("constant"), k.model.utilization("issue")
+    if busy is None or not issued or busy < SATURATED.value:
+        return None
+    if busy < SERIAL.value * issued * k.device.schedulers_per_sm:
+        return None
+    return k.roof(
+        f"The constant cache is {percent(busy)} busy although few instructions load from it. Lanes probably read "
+        "different entries of a table, which are served one at a time.",
+        (k.fact("constant_cache_active", ">=", SATURATED), "issue_active"),
+        (f"Collect ncu-toolkit's own set, which counts constant loads: {COLLECT}",),
+        "Cycles for each constant load.",
+        confidence="low",
+    )

@@ -1,0 +1,156 @@
+"""Threads were launched for which there is no work: lanes that a block does not fill, lanes past the
+edge of the problem, and warps that leave at once.
+
+What it is
+A block takes whole warps of 32 lanes. A block of 16 threads fills half of one; a block of 16 by 16
+over a matrix 22 wide has rows of which six lanes lie past the edge; a grid sized for more threads
+than there are results starts warps that compare an index with a bound and leave.
+
+Why it costs time
+An empty lane takes part in every instruction of its warp and does nothing, so the warps need more
+instructions for the same work. A warp that has left makes no room for a new block: its block stays
+until its last warp is done, and meanwhile the SM runs few warps.
+
+How to confirm
+A block of fewer than 32 threads, or no multiple of 32. Few active lanes an instruction although no
+branch diverges, and an exit behind a comparison with a bound at the kernel's beginning. Achieved
+occupancy far below the theoretical one although there are many waves and all SMs work.
+
+What to change
+Make blocks a multiple of 32 threads, 128 or 256 where nothing asks for another size. Give the block
+the shape of the problem: its x a divisor of the row, or one index for rows and columns together.
+Launch as many threads as there are results.
+
+When the advice is wrong
+A few empty lanes at the edge of a large problem cost nothing. Where memory is the limit, full warps
+move the same bytes and wait for them as long: only the instructions become fewer. Lanes that are
+switched off by predicates, or parted by branches, have work; for the latter see Warp divergence.
+
+Source
+CUDA C++ Best Practices Guide, "Thread and Block Heuristics" (a multiple of the warp size); Nsight
+Compute's LaunchConfiguration rule.
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.figures import WARP
+from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
+from ncu_toolkit.kernel.diagnosis.rules import _launch
+from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
+
+TITLE: Final = "Threads without work"
+OPTIONAL: Final = ("lanes_per_instruction", "occupancy_fill", "waves", "stalls")
+NCU: Final = (("LaunchConfiguration", "block size"), ("ThreadDivergence", ""))
+FROM_SHAPE: Final = True
+CONFIRMED_BY: Final = ()
+#: Units whose work is the instructions' own, so that it goes where full warps need fewer.
+COMPUTE: Final = ("issue", "fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "uniform")
+HALF: Final = Threshold(0.5, "most of the warps launched then do nothing")
+EMPTY: Final = Threshold(
+    0.4,
+    "of public launches that start blocks slowly and keep no unit busy, those of equal warps fill 0.5 of their slots and more",
+)
+WAVES: Final = Threshold(
+    10.0, "start and end of a launch, and a partial last wave, are a tenth of it then at most"
+)
+WORKING: Final = Threshold(
+    0.8, "SMs that work for most of the time have blocks, so that their warps have left"
+)
+SLOW: Final = Threshold(
+    0.3, "half of the 0.5 blocks a cycle, of 0.84, at which short blocks keep GPUs at their limit"
+)
+
+
+def find(k: Kernel) -> Outcome:
+    waves = k["waves"] or 0.0
+    measured: Given = (
+        k.fact("lanes_per_instruction", "<", LANES),
+        "branch_uniformity occupancy_fill waves",
+    )
+    if k.blocks <= 1:
+        return k.ruled_out(
+            "The launch is one block: its size matters less than that there are no others.",
+            measured,
+        )
+    filled, gone = _launch.filled_lanes(k), _launch.lanes_left(k)
+    active, shape = k["lanes_per_instruction"], "×".join(map(str, k.block))
+    fits = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
+    fewer = (
+        "Launch as many threads as there are results: smaller blocks, or a grid sized by the work."
+    )
+    past = gone is not None and gone.edge and gone.lanes < LANES.value
+    # Without the warps that leave the SMs have room for as many more that stay.
+    staying = Removal(
+        "with working warps alone", parallelism=max(1.0, 1 / (k["occupancy_fill"] or 1.0))
+    )
+    advice, sure = (fewer, fits), True
+    if filled < LANES.value:
+        # Of full blocks as many run at a time, each with more lanes at work.
+        gone, left = None, filled / WARP
+        summary = (
+            f"Blocks of {units.counted(k.threads, 'thread')} ({shape}) fill {units.significant(filled)} of the 32 "
+            "lanes of a warp. The others are empty in every instruction."
+        )
+        removal = Removal(
+            "with full warps",
+            stalls=dict.fromkeys(("not_selected", "math_pipe_throttle", "dispatch_stall"), left),
+            loads=dict.fromkeys(COMPUTE, left),
+            parallelism=1 / left,
+            basis=f"Full warps have {units.ratio(1 / left)} the lanes at work, at the same number of warps.",
+        )
+        one_warp = Threshold(float(WARP), "one warp")
+        measured = (k.stated("block_size", k.threads, "<", one_warp), measured)
+        multiple = "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
+        advice = (multiple, fits)
+    elif gone and past and active is not None and active >= _launch.NEARLY_ALL * gone.lanes:
+        # Full warps are fewer, with fewer instructions; what they move and wait for stays.
+        left = gone.lanes / WARP
+        wide, high = (units.count(k.grid[at] * k.block[at]) for at in (0, 1))
+        summary = (
+            f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
+            f"32 lanes work: blocks are {shape} threads, the grid is {wide} threads wide and {high} high."
+        )
+        removal = Removal("with full warps", loads=dict.fromkeys(COMPUTE, left), instructions=left)
+        advice = (fits, fewer)
+    elif gone is not None and gone.warps < HALF.value and waves >= ONE_WAVE.value:
+        summary = f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for."
+        removal, measured = staying, (measured, "achieved_occupancy theoretical_occupancy")
+    elif not k.instructions and _vanish(k):
+        summary = (
+            f"Warps fill only {percent(k['achieved_occupancy'] or 0.0)} of the SMs although the launch allows "
+            f"{percent(k['theoretical_occupancy'] or 0.0)}, over {units.significant(waves, 2)} waves in "
+            "which the SMs work. Most warps of a block leave long before its last one."
+        )
+        removal, measured = staying, (measured, "achieved_occupancy theoretical_occupancy")
+        sure = False
+    else:
+        return k.ruled_out("The launch has work for nearly all of its threads.", measured)
+    test = k.instructions[gone.at] if gone else None
+    return k.finding(
+        summary,
+        removal,
+        measured,
+        advice,
+        "Active lanes near 32, and achieved occupancy near the theoretical one.",
+        confidence="high" if sure else "medium",
+        locations=k.locate(
+            lambda row: float(row is test), "the tests by which lanes leave at once"
+        ),
+    )
+
+
+def _vanish(k: Kernel) -> bool:
+    """Whether warps leave blocks that go on, by the counters alone: the SMs work over many waves of
+    blocks, each of several warps, nothing is busy, and yet most warp slots are empty."""
+    fill = k["occupancy_fill"]
+    return (
+        fill is not None
+        and fill < EMPTY.value
+        and (k["waves"] or 0.0) >= WAVES.value
+        and k.threads > WARP
+        and k["active_fraction"] is not None
+        and k.model.working >= WORKING.value
+        and (k["block_start_active"] or 1.0) < SLOW.value
+        and k.model.busiest()[1] < BUSY.value
+    )

@@ -1,0 +1,149 @@
+"""Each instruction needs the result of the one before, and there are too few independent ones to
+fill the gap.
+
+What it is
+An arithmetic result is ready four or more cycles after issue (more for FP64, special functions and
+shuffles). A warp whose next instruction needs it waits. Other warps, or independent instructions of
+the same warp, can use the cycles.
+
+Why it costs time
+With one chain of dependent operations a warp issues once in four cycles at best; with few warps a
+scheduler then idles most of the time, although no memory access is pending.
+
+How to confirm
+The wait stall (fixed-latency dependency), or short scoreboard at special functions or FP64, is the
+largest; issue slots are idle; memory is not busy.
+
+What to change
+Keep several independent accumulators (four or more) and combine them at the end; interleave
+independent elements in one thread; unroll, so that the compiler can reorder. Or run more warps.
+
+When the advice is wrong
+With enough warps the chain is hidden already (issue slots are busy). Reordering floating-point sums
+changes rounding.
+
+Source
+CUDA C++ Programming Guide, "Multiprocessor Level" (four-cycle latency of arithmetic, number of
+warps needed); Volkov, "Better Performance at Lower Occupancy".
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
+from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, _launch, evidence
+from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, SATURATED, STALL, WEAK_STALL, Threshold
+from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
+from ncu_toolkit.kernel.sass.cost import SCHEDULERS
+
+TITLE: Final = "Instruction dependency"
+REQUIRES: Final = ("stalls",)
+OPTIONAL: Final = ("issue_active", "active_warps")
+NCU: Final = (("CPIStall", "wait"), ("CPIStall", "imc miss"), ("IssueSlotUtilization", ""))
+WAITS: Final = {"wait": "", "branch_resolving": "", "imc_miss": ""}
+CODE_RANK: Final = 8
+#: Independent chains that the advice asks for: one for each of the four cycles that arithmetic
+#: takes since Volta.
+CHAINS: Final = 4
+ENOUGH: Final = Threshold(
+    8.0, "twice the four that hide the latency; recorded kernels that wait for results keep 1 to 7"
+)
+#: Part of a launch up to which its start is no matter.
+START: Final = 0.1
+
+
+def find(k: Kernel) -> Outcome:
+    part = k.blame("short_scoreboard", "special", "fp64", "shuffle")
+    # A constant that a chain needs is fetched once for several chains. What a launch waits for its
+    # parameters is another matter, and short.
+    constants = k.model.waiting("imc_miss")
+    if constants < WEAK_STALL.value or k.model.ramp >= START:
+        constants = 0.0
+    waiting = k.model.waiting("wait") + k.model.waiting("short_scoreboard") * part + constants
+    measured = k.stall("wait", STALL)
+    if waiting < STALL.value:
+        return k.ruled_out(
+            f"Warps wait for arithmetic results for only {percent(waiting)} of their time.",
+            measured,
+        )
+    busiest, busy = k.model.busiest()
+    if busy >= SATURATED.value:
+        return k.ruled_out(
+            f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {percent(busy)} busy).",
+            measured,
+        )
+    if (sums := _launch.accumulators(k)) >= ENOUGH.value:
+        return k.ruled_out(
+            f"The loop keeps {sums} independent accumulators. Where warps wait all the same, more warps or fewer instructions help.",
+            measured,
+            k.stated("accumulators", sums, ">=", ENOUGH),
+            "active_warps",
+        )
+    stalls = {"wait": _gap_left(k), "short_scoreboard": keep(part, 1 / CHAINS)}
+    of_it, fetched, first = "", 0.0, []
+    if constants:
+        stalls["imc_miss"] = 1 / CHAINS
+        of_it = f", {percent(constants)} of it for constants"
+        first = ["Apply each constant to several elements before fetching the next one."]
+        # Instructions that fetch constants, for one chain at a time.
+        fetched = k.of_base("ULDC", "LDC") / k.total if k.total else 0.0
+    return k.finding(
+        "Each instruction needs the result of the one before it. Warps spend "
+        f"{percent(waiting)} of their time waiting for such results{of_it}.",
+        Removal(
+            f"with {CHAINS} independent chains",
+            stalls=stalls,
+            instructions=keep(fetched, 1 / CHAINS),
+        ),
+        (
+            measured,
+            k.stall("imc_miss") if constants else None,
+            "stall_share:short_scoreboard issue_active active_warps eligible_warps",
+        ),
+        (
+            *first,
+            "Use four or more independent accumulators, and add them up at the end.",
+            *k.advice(
+                "Process several independent elements per thread, and unroll, so that the compiler can interleave them.",
+                triton=(
+                    "Give each thread several independent elements: a larger block, or fewer warps for it (num_warps).",
+                ),
+            ),
+            "Run more warps, if the launch and the registers allow it.",
+        ),
+        "Fewer wait stalls and busier issue slots for the same number of instructions.",
+        locations=k.locate_stall("wait"),
+    )
+
+
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    region, warps = facts.main, facts.warps
+    if warps is None or not region.depth or warps <= 0:
+        return None
+    issued = warps / SCHEDULERS * region.instructions
+    if issued >= BUSY.value * region.dependency_cycles:
+        return None
+    return facts.finding(
+        "likely",
+        f"Each pass of the loop takes a warp at least {region.dependency_cycles} cycles, because its arithmetic is a "
+        f"dependent chain. {units.significant(warps / SCHEDULERS)} warps per scheduler issue {units.significant(issued)} "
+        "instructions in that time.",
+        (
+            evidence("dependency_cycles", "Cycles a pass by dependencies", region.dependency_cycles, "cycles",
+                     "Arithmetic latency along the chain. Loads count as immediate."),
+            evidence("issue_share", "Issue slots used at most", issued / region.dependency_cycles, "fraction",
+                     "With all resident warps.", BUSY.value, "<"),
+        ),
+        "Keep several independent accumulators, unroll, or run more warps.",
+        "The wait stall is the largest and issue slots are idle.",
+    )  # fmt: skip
+
+
+def _gap_left(k: Kernel) -> float:
+    """Part of the gap between dependent instructions that CHAINS chains leave: a chain's turn comes
+    once a latency, which the others fill."""
+    issued = k.model.waiting("selected")
+    if not issued or not k.model.waiting("wait"):
+        return 1 / CHAINS
+    gap = k.model.waiting("wait") / issued  # each instruction is selected for one cycle
+    return max(0.0, (1 + gap) / CHAINS - 1) / gap

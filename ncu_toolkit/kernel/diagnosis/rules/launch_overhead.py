@@ -1,0 +1,259 @@
+"""Starting the launch, or its blocks, costs as much as the work in it.
+
+What it is
+Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code
+and parameters, spreading blocks, waiting for the last store. A kernel that does microseconds of
+work pays as much again; a chain of small kernels pays it each time, and writes to memory what the
+next one reads back.
+
+Why it costs time
+The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the
+same trouble inside: the GPU starts fewer than one block a cycle, and SMs whose blocks end sooner
+stay half empty.
+
+How to confirm
+The duration is a few microseconds, while every resource would need only a fraction of it; or the
+problem is solved by many launches; or blocks start at 0.3 a cycle and more, and SMs that work all
+the time are half empty with no unit busy.
+
+What to change
+Fuse neighbouring kernels; batch many small problems into one launch; capture the sequence in a CUDA
+graph; use a persistent kernel.
+
+When the advice is wrong
+A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems)
+for what happens between launches: this profile sees one kernel.
+
+Source
+CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started
+with CUDA Graphs" measures 2.2 us a kernel and more without graphs.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Finding
+from ncu_toolkit.kernel.diagnosis.kernel import (
+    Kernel,
+    Outcome,
+    Removal,
+    capital,
+    keep,
+    may_be_cupys,
+    percent,
+)
+from ncu_toolkit.kernel.diagnosis.rules._launch import shared_wavefront_part
+from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, CHAIN, FILLED, STARTING, Threshold
+from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US, LAUNCH, RESOURCES
+
+TITLE: Final = "Launch or block overhead"
+REQUIRES: Final = ("duration",)
+OPTIONAL: Final = ("waves",)
+NCU: Final = (("SOLBottleneck", "small grid"),)
+UNITS: Final = ("blocks",)
+FROM_SHAPE: Final = True
+CONFIRMED_BY: Final = ()
+WHOLE_JOB: Final = True
+#: Microseconds between back-to-back small kernels that the profiler does not see (source above).
+BETWEEN_US: Final = 2.2
+SHORT: Final = Threshold(
+    10.0,
+    "where the 2.2 us between launches and the 1.2 us of start and end are a third of the time",
+)
+REFILLED: Final = Threshold(
+    2.0,
+    "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters",
+)
+MANY: Final = Threshold(
+    0.35,
+    "public launches of short blocks start 0.37 to 0.50 a cycle, of 0.84, and hold 15 to 46% of the warps they could",
+)
+HALF_FULL: Final = Threshold(0.6, "above the 0.15 to 0.46 of those launches")
+#: Times the work of a block that the advice asks for: four elements a thread where there was one.
+MORE_WORK: Final = 4
+SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
+FUSE: Final = (
+    "Fuse it with the launches beside it, so that intermediate results stay in registers. "
+    "Where it is launched again and again, loop inside one kernel.",
+    "Or capture the sequence in a CUDA graph.",
+)
+_CUPY: Final = (
+    "CuPy: call an ElementwiseKernel with block_size=512. Several elements a thread need a RawKernel.",
+)
+
+
+CALL: Final = {
+    "torch": ("Let torch.compile fuse the operators around it, so that intermediate results stay in registers.",
+              'Batch many small problems into one call, or capture the calls in a CUDA graph (mode="reduce-overhead").'),
+    "xla": ("Put the whole computation into one jax.jit function, so that XLA can fuse it.",
+            "Batch many small problems into one call (jax.vmap)."),
+    "cupy": ("Replace a loop of small calls by one call over the whole array.",
+             "Fuse neighbouring calls by cupy.fuse or an ElementwiseKernel."),
+    "library": ("Use a batched or grouped routine for many small problems.",
+                "Capture the sequence of calls in a CUDA graph."),
+}  # fmt: skip
+
+
+def find(k: Kernel) -> Outcome:
+    duration = k.profile.duration_us or 0.0
+    launches, chain = k.context.launch_count - 1 + k.context.repeat, k.is_chain
+    measured = k.fact("duration", "<", SHORT)
+    counted = k.stated("launches", launches, ">=", CHAIN) if launches > 1 else None
+    if duration >= SHORT.value and not chain:
+        if (k["waves"] or 0.0) >= REFILLED.value and _starts_late(k):
+            return _short_blocks(k)
+        return k.ruled_out(
+            f"It runs for {units.duration(duration)}, much longer than a launch costs.",
+            measured,
+            counted,
+        )
+    useful = useful_us(k, dict.fromkeys(RESOURCES, 1.0))
+    useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
+    # One kernel in place of a chain starts once and passes over the data once, so each launch is
+    # left with its share of that, and with all that has nothing to do with passing over it (kept).
+    # A single launch that becomes part of another sheds what launching costs; what it does with the
+    # GPU in between is not the launch's fault.
+    now = duration + BETWEEN_US
+    shared_out = (FLOOR_US + BETWEEN_US + useful) / launches
+    own = min(duration, useful_us(k, kept(k)) or 0.0)
+    fused = max(shared_out, own) if chain else duration - min(FLOOR_US, duration - useful)
+    saved = max(0.0, 1 - fused / now)
+    if saved < SHARE.value:
+        return k.ruled_out(
+            f"Useful work takes {percent(1 - saved)} of the time from launch to launch.",
+            measured,
+            counted,
+        )
+    speedup, time = 1 / (1 - saved), units.duration
+    floor, between = time(FLOOR_US), time(BETWEEN_US)
+    if not chain:
+        # What another kernel would take with this one's work in it, this one's profile does not show.
+        summary = "Starting and ending this kernel costs as much as its computation."
+        if idle := k.launch.idle_us:
+            summary = (
+                f"With nothing to do, this kernel takes {time(idle)} of these {time(duration)}."
+            )
+        return Finding(
+            k.rule,
+            summary,
+            "low",
+            k.facts(measured, counted, "waves"),
+            None,
+            (
+                f"Start and end take {time(duration - fused)} of {time(duration)}.",
+                "No estimate, because the gain depends on the launches before and after it.",
+            ),
+            FUSE,
+            "Fewer and longer launches for the same result.",
+            weight=saved,
+        )
+    summary = f"This kernel is one of {launches} launches of one job: each has launch overhead and passes over the data again."
+    arithmetic = [
+        f"The busiest unit needs {time(useful)} for the work of this launch. One fused kernel does it with one start and "
+        f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / "
+        f"{launches} = {time(shared_out)}."
+    ]
+    if own > shared_out:
+        arithmetic.append(
+            f"Its arithmetic, shared memory and what L1 serves again take {time(own)}, and stay."
+        )
+    ratio = f"{time(now)} / {time(fused)} = {units.ratio(speedup)}"
+    return Finding(
+        k.rule,
+        summary,
+        "high",
+        k.facts(measured, counted, "waves"),
+        speedup,
+        (
+            f"Time now: {time(duration)} in the kernel and about {between} between launches: {time(now)}.",
+            *arithmetic,
+            f"{ratio} if only this is fixed, {percent(saved)} of the time saved.",
+        ),
+        FUSE,
+        "Fewer and longer launches for the same result.",
+        # What the launch itself costs is the cause, so it bounds no gain.
+        relieves=dict.fromkeys((*k.model.loads, LAUNCH), 0.0),
+    )
+
+
+def _starts_late(k: Kernel) -> bool:
+    """Whether the SMs wait for blocks to start: as many start as can (STARTING), or many do (MANY), the SMs
+    work without being full, and nothing else is BUSY. The most that start in a cycle is known of few
+    GPUs, and others may start fewer."""
+    starts = k.model.busy("blocks")
+    others = (name for name in RESOURCES if name != "blocks")
+    return starts >= STARTING.value or (
+        starts >= MANY.value
+        and (k["occupancy_fill"] or 1.0) <= HALF_FULL.value
+        and k.model.working >= FILLED.value
+        and k.model.busiest(*others)[1] < BUSY.value
+    )
+
+
+def _short_blocks(k: Kernel) -> Outcome:
+    """Blocks that end as fast as they can be started: the SMs wait for new ones."""
+    fill = k["occupancy_fill"] or 1.0
+    evidence = (
+        k.fact("block_start_active", ">=", MANY),
+        "block_rate occupancy_fill waves active_warps",
+    )
+    if fill > FILLED.value:
+        return k.ruled_out("Blocks are short, but the SMs stay full.", evidence)
+    # Several elements a thread are as many loads under way at a time; what is spent in queues
+    # stays.
+    late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0
+    waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
+    at_least = "at least " if k["sm_cycles"] is None else ""
+    starts = f"{at_least}{units.significant(k['block_rate'] or 0.0)}"
+    most, idle = (
+        percent(k.model.busy("blocks")),
+        "No unit is busy, and " * ("dram" in k.model.loads),
+    )
+    blocks = f"{units.counted(k.blocks, 'block')} of {units.counted(k.threads, 'thread')}"
+    pace = f"The {blocks} are so short that the SMs wait for new ones. {capital(starts)} start in a cycle, {most} of what the GPU can. {idle}SMs"
+    if k.model.busy("blocks") >= STARTING.value:
+        pace = f"The {blocks} end as fast as the GPU starts new ones, {starts} a cycle. SMs"
+    return k.finding(
+        f"{pace} hold only {percent(fill)} of the warps they could.",
+        Removal(
+            f"with {MORE_WORK} times the work per block",
+            stalls={"long_scoreboard": waits},
+            loads={"blocks": 1 / MORE_WORK},
+            parallelism=1 / fill,
+        ),
+        evidence,
+        k.advice(
+            "Give each thread several elements (a grid-stride loop over as many blocks as the GPU holds at once), or make blocks larger.",
+            *(_CUPY if may_be_cupys(k.profile) else ()),
+            triton=(
+                "Let each program take a larger block, or several blocks in a loop. That makes fewer, longer programs.",
+                "Size the grid by what the GPU holds at once, not by one small block per program.",
+            ),
+        ),
+        "Far fewer blocks, and achieved occupancy near the theoretical one.",
+        confidence="medium",
+    )
+
+
+def kept(k: Kernel) -> dict[str, float]:
+    """The parts (0-1) of the resources' work that one launch in place of a chain does as well.
+
+    What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
+    memory, and loads that L1 serves again are not part of that; indices and loads are."""
+    shared = 0.0 if k["shared_wavefronts"] is None else shared_wavefront_part(k)
+    again = (k["l1_hit_rate"] or 0.0) * (1 - shared)
+    return {
+        **dict.fromkeys(("fma", "fp16", "fp64", "xu", "tensor"), 1.0),
+        **dict.fromkeys(("l1_data", "l1_writeback"), min(1.0, shared + again)),
+    }
+
+
+def useful_us(k: Kernel, parts: Mapping[str, float]) -> float | None:
+    """The time that the busiest resource needs for these parts of its work in this launch."""
+    times = [
+        k.model.microseconds(load * parts[name] / k.model.reach(name))
+        for name, load in k.model.loads.items()
+        if name in parts
+    ]
+    return max((time for time in times if time is not None), default=None)

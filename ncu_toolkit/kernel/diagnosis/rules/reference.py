@@ -1,0 +1,72 @@
+"""What the reference says about a bottleneck, or about a cause of a step: the parts of the rule's
+docstring, and its thresholds. The glossary, docs/bottleneck_pages.py and agents read it."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ncu_toolkit.kernel.diagnosis.rules import Rule, StepRule, load_rules, step_rules
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+
+#: The fixed structure of a rule's docstring: these headings, in this order, after the first
+#: sentence.
+HEADINGS = (
+    "What it is",
+    "Why it costs time",
+    "How to confirm",
+    "What to change",
+    "When the advice is wrong",
+    "Source",
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One bottleneck's or cause's reference: `summary` is its first sentence, `sections` the text
+    under each of HEADINGS, `requires` and `optional` the inputs of a bottleneck's rule."""
+
+    bottleneck: str
+    title: str
+    summary: str
+    sections: dict[str, str]
+    thresholds: tuple[tuple[str, Threshold], ...]
+    requires: tuple[str, ...]
+    optional: tuple[str, ...]
+
+
+def rules() -> Mapping[str, Rule | StepRule]:
+    """Every rule with a reference by its id: those of kernels, then those of a step."""
+    return {**load_rules(), **step_rules()}
+
+
+def page(bottleneck: str) -> Page:
+    """The reference of one bottleneck or cause. Raises KeyError for an unknown id, ValueError where a
+    docstring lacks a heading."""
+    rule = rules()[bottleneck]
+    text = inspect.cleandoc(rule.__doc__ or "")
+    summary, _, rest = text.partition("\n\n")
+    sections: dict[str, str] = {}
+    for paragraph in rest.split("\n\n"):
+        heading, _, body = paragraph.partition("\n")
+        if heading not in HEADINGS:
+            raise ValueError(
+                f"{bottleneck}: '{heading}' is not one of the headings {', '.join(HEADINGS)}"
+            )
+        sections[heading] = body
+    if tuple(sections) != HEADINGS:
+        raise ValueError(f"{bottleneck}: the headings must be {', '.join(HEADINGS)}, in this order")
+    return Page(
+        bottleneck,
+        rule.TITLE,
+        " ".join(summary.split()),
+        sections,
+        _thresholds(rule),
+        getattr(rule, "REQUIRES", ()),
+        getattr(rule, "OPTIONAL", ()),
+    )
+
+
+def _thresholds(rule: Rule | StepRule) -> tuple[tuple[str, Threshold], ...]:
+    return tuple(
+        (name, value) for name, value in sorted(vars(rule).items()) if isinstance(value, Threshold)
+    )

@@ -1,0 +1,154 @@
+"""Lanes of a warp hit the same shared-memory bank at different addresses, so one access is done in
+several passes.
+
+What it is
+Shared memory has 32 banks of 4 bytes. A warp's access takes one pass (wavefront) when its lanes use
+different banks or the same word; n lanes on different words of one bank take n passes. Wide
+accesses (8 or 16 bytes a lane) take 2 or 4 passes at best.
+
+Why it costs time
+Passes go through the one data stage that shared memory and L1 have in common, one a cycle. Extra
+passes delay the results (short scoreboard), and the instruction queue behind them fills (MIO
+throttle).
+
+How to confirm
+Wavefronts beyond the ideal at particular shared loads or stores. The aggregate conflict counter
+also counts arbitration, so trust the per-instruction ideal.
+
+What to change
+Change which lane touches what, so that neighbouring lanes touch neighbouring words. Where lanes
+must walk down a column, each in its own row, pad the rows of the tile by one element (or by the
+vector width), or swizzle the column with the row by XOR, so that the walk touches all banks.
+
+When the advice is wrong
+When shared memory is not what the warps wait for, conflicts cost nothing. Lanes that collide within
+one row all move by the same pad and the same XOR, so neither helps them. A pad can cost occupancy
+or break 16-byte alignment; a swizzle does not.
+
+Source
+CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide, "Shared
+Memory" table (wavefronts and their ideal).
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis.figures import WARP
+from ncu_toolkit.kernel.diagnosis.kernel import SHARED_WAITS, Kernel, Outcome, Removal, at, keep
+from ncu_toolkit.kernel.diagnosis.rules import KernelFacts
+from ncu_toolkit.kernel.diagnosis.rules._launch import (
+    WORD,
+    atomic_wavefronts,
+    shared_wavefront_part,
+)
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.kernel.sass import attribution
+
+TITLE: Final = "Shared-memory bank conflicts"
+LIMIT: Final = "memory"
+REQUIRES: Final = ("shared_conflict_excess",)
+OPTIONAL: Final = ("stalls", "l1_data_active", "shared_wavefronts")
+COSTS: Final = (("shared",), SHARED_WAITS)
+NCU: Final = (
+    ("UncoalescedSharedAccess", ""), ("SharedMemoryConflicts", ""), ("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"),
+)  # fmt: skip
+EXCESS: Final = Threshold(
+    0.1, "Nsight Compute's SharedMemoryConflicts rule: conflicts above 10% of the wavefronts"
+)
+
+
+def find(k: Kernel) -> Outcome:
+    excess = k["shared_conflict_excess"] or 0.0
+    measured = k.fact(
+        "shared_conflict_excess",
+        ">",
+        EXCESS,
+        "Passes through the banks that a conflict-free layout would avoid.",
+    )
+    if excess <= EXCESS.value:
+        return k.ruled_out(
+            "Shared memory accesses take close to the fewest passes possible.", measured
+        )
+    left = 1 - excess
+    shared = ("shared",)
+    data = keep(shared_wavefront_part(k) * (1 - atomic_wavefronts(k)[0]), left)
+    removal = Removal(
+        "without bank conflicts",
+        stalls={
+            reason: keep(k.blame(reason, *shared), left)
+            for reason in ("short_scoreboard", "mio_throttle")
+        },
+        loads={"l1_data": data, "l1": data, "l1_writeback": data},
+    )
+    ways = 1 / left
+    places = k.locate(
+        lambda row: (
+            row.counters.get("shared_wavefronts", 0.0)
+            - row.counters.get("shared_wavefronts_ideal", 0.0)
+        ),
+        "wavefronts beyond the ideal",
+    )
+    return k.finding(
+        f"Lanes of a warp hit the same shared-memory banks: accesses take {units.ratio(ways)} as many passes as without conflicts.",
+        removal,
+        (
+            measured,
+            "shared_wavefronts l1_data_active stall_share:short_scoreboard",
+            "stall_share:mio_throttle",
+        ),
+        k.advice(
+            *_advice(k),
+            triton=(
+                "Triton lays out shared memory itself. Try another block shape or num_warps, which change the layout.",
+                "Load operands in the order in which tl.dot reads them, so that no transposition passes through shared memory."
+                if k.executed("tensor") != 0
+                else "Where tl.sum or tl.max runs in a loop, keep a block of partial results and reduce it once after the loop.",
+            ),
+        ),
+        f"Wavefronts at the ideal{at(places)}, fewer short scoreboard and MIO throttle stalls.",
+        confidence="high"
+        if any("shared_wavefronts_ideal" in row.counters for row in k.instructions)
+        else "medium",
+        locations=places,
+    )
+
+
+def open_in_code(facts: KernelFacts) -> str:
+    return "Whether shared-memory accesses have bank conflicts." if facts.has("shared") else ""
+
+
+def _advice(k: Kernel) -> tuple[str, ...]:
+    """What to try, the likelier first: lanes that all meet in one bank lie whole rows apart, those
+    that meet in a few lie apart within a row."""
+    lanes = (
+        "Let neighbouring lanes access neighbouring words. For example, give each thread two groups of four floats far "
+        "apart instead of eight in a row."
+    )
+    rows = (
+        "If each lane reads another row of the tile, pad the rows by one element (four floats for float4), or XOR column "
+        "and row index. Padding does not help lanes in the same row."
+    )
+    return (rows, lanes) if _whole_rows(k) else (lanes, rows)
+
+
+#: Of the most passes that an access can take, from where all its lanes count as meeting in one
+#: bank: a tenth for warps that are not full.
+ALL: Final = 0.9
+
+
+def _whole_rows(k: Kernel) -> bool:
+    """Whether most passes beyond the ideal are of accesses all of whose lanes meet in one bank, as
+    those do that lie a multiple of 32 words apart."""
+    total = worst = 0.0
+    for row in figures.placed(k.profile):
+        passes = row.counters.get("shared_wavefronts", 0.0)
+        ideal = row.counters.get("shared_wavefronts_ideal", 0.0)
+        if passes > ideal > 0:
+            total += passes - ideal
+            # An access of 4 bytes a lane takes up to 32 passes for one, one of 16 bytes up to 32
+            # for four.
+            worst += (passes - ideal) * (
+                passes / ideal >= ALL * WARP * WORD / max(WORD, attribution.width(row.opcode))
+            )
+    return worst > total / 2

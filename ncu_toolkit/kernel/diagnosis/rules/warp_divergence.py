@@ -1,0 +1,121 @@
+"""The lanes of a warp take different paths, so the warp walks all of them with part of its lanes
+idle.
+
+What it is
+A warp executes one instruction for its 32 lanes at a time. When a branch splits them, the paths run
+one after another, each with only its own lanes active.
+
+Why it costs time
+Each path costs issue slots and latency as if all lanes took it. With half of the lanes active the
+warp needs twice the instructions for the same work.
+
+How to confirm
+Active lanes an instruction well below 32, and branches that diverge (Nsight's branch uniformity
+below 100%, or branches in the SASS with few lanes behind them; BSSY/BSYNC around them). A high
+uniformity alone refutes nothing: a loop that few lanes are still in is uniform for those.
+
+What to change
+Branch on something that is the same for a whole warp (blocks of 32 rather than odd and even
+threads); sort or bin the data by path; compute both sides and select; compact the active items
+first.
+
+When the advice is wrong
+Idle lanes are no divergence where no branch parts them: predicated instructions, blocks that are no
+multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
+see Threads without work. Code that only some lanes need anyway (one lane writing a result) is not
+a defect. When memory is the limit, idle lanes cost little: paths that become one move the same bytes,
+and wait for them as long.
+
+Source
+CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule (below 24 of
+32 lanes).
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Instruction
+from ncu_toolkit.kernel.diagnosis.figures import WARP
+from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, keep
+from ncu_toolkit.kernel.diagnosis.rules import _launch, paths
+from ncu_toolkit.kernel.diagnosis.thresholds import LANES, STALL
+from ncu_toolkit.kernel.diagnosis.time_model import PER_INSTRUCTION
+
+TITLE: Final = "Warp divergence"
+LIMIT: Final = "compute"
+REQUIRES: Final = ("lanes_per_instruction",)
+OPTIONAL: Final = ("branch_uniformity", "lanes_predicated_on", "issue_active", "stalls")
+COSTS: Final = ((), PER_INSTRUCTION)
+NCU: Final = (("ThreadDivergence", ""),)
+open_in_code = paths
+#: Waiting that belongs to instructions executed, and so goes with those that more lanes would
+#: share. Waiting for global memory is for bytes, which stay.
+WITH_INSTRUCTIONS: Final = ("short_scoreboard", "mio_throttle", "barrier", "sleeping")
+
+
+def find(k: Kernel) -> Outcome:
+    active = k["lanes_per_instruction"] or float(WARP)
+    on = k["lanes_predicated_on"]
+    measured = k.fact("lanes_per_instruction", "<", LANES)
+    uniform = k.fact("branch_uniformity")
+    if active >= LANES.value:
+        said = "Nearly all lanes are active in nearly all instructions."
+        if on is not None and on < LANES.value:
+            said = (
+                "Nearly all lanes walk through all instructions. Some instructions are switched off for part of them "
+                "(predicates), which is no divergence."
+            )
+        return k.ruled_out(said, measured, "lanes_predicated_on", uniform)
+    gone = _launch.lanes_left(k)
+    parted = gone is not None and not gone.edge and gone.lanes < LANES.value
+    there = gone.lanes if gone is not None and gone.edge else _launch.filled_lanes(k)
+    said = ""
+    if active >= _launch.NEARLY_ALL * there:
+        said = "The lanes that have work take the same path. The others have none: see Threads without work."
+    elif not parted and k["branch_uniformity"] == 1.0:
+        said = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Threads without work."
+    if said:
+        return k.ruled_out(said, measured, uniform)
+    left = active / there
+    # Warps that stand at barriers for longer than that wait for one that works alone: see
+    # barrier-imbalance.
+    alone = {"barrier": 1.0} if k.model.waiting("barrier") >= STALL.value else {}
+    # Where lanes leave at once, full warps are fewer, each as long as now: of waiting for memory only
+    # what is spent in queues stays.
+    fewer = keep(1 - k.model.queued("long_scoreboard"), left) if parted else 1.0
+    removal = Removal(
+        "with all lanes of each warp on one path",
+        stalls={**dict.fromkeys(WITH_INSTRUCTIONS, left), **alone, "long_scoreboard": fewer},
+        loads=dict.fromkeys(
+            ("fma", "fmaheavy", "alu", "fp64", "fp16", "xu", "lsu", "uniform"), left
+        ),
+        instructions=left,
+    )
+    counted = uniform is not None or bool(k.instructions)
+    how = (
+        "leave by a test that parts neighbours"
+        if parted
+        else "take different branches, or run loops of different length"
+    )
+    return k.finding(
+        f"Lanes of a warp {how}. On average only {units.significant(active)} of {units.significant(there)} lanes are active.",
+        removal,
+        (measured, uniform, "lanes_predicated_on issue_active kind_share:control"),
+        (
+            "Sort or bin the items by the path that they take, or by the length of their loops, so that lanes of a warp agree. "
+            "Or compact the active ones.",
+            "Make the condition the same for all lanes of a warp: assign work in groups of 32, not by odd and even threads.",
+            "Compute both sides of short branches, and select.",
+        ),
+        "Active lanes near 32, and fewer instructions for the same work.",
+        confidence="high" if counted else "medium",
+        locations=k.locate(lambda row: row.counters.get("divergent", 0.0), "divergent branches")
+        or k.locate(_idle_lanes, "idle lane slots"),
+    )
+
+
+def _idle_lanes(row: Instruction) -> float:
+    """Lane slots that were not active, and so not counted where the instruction has no predicate."""
+    if row.threads is None or row.sass.startswith("@"):
+        return 0.0
+    return max(0.0, float((row.executed or 0) * WARP - row.threads))

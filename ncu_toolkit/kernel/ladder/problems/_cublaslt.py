@@ -1,0 +1,162 @@
+"""cuBLASLt's fastest algorithm for a matrix product. cuBLAS takes the first that cuBLASLt's
+heuristics name; here all that they name are timed. CuPy has no binding, so ctypes calls the library
+that CuPy's cuBLAS has loaded."""
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.kernel.ladder.problems.base import Array
+
+#: Algorithms asked of the heuristics.
+ALGORITHMS: Final = 8
+#: Bytes of workspace: what cuBLAS takes itself on Hopper, for parts of a product split along k.
+_WORKSPACE: Final = 32 * 2**20
+_COMPUTE_32F = 68  # cublasComputeType_t: float32 arithmetic, for float32 inputs too (no TF32)
+_REAL_32F = 0  # cudaDataType_t: the scale
+_TRANSPOSED_A = 3  # CUBLASLT_MATMUL_DESC_TRANSA
+_PREFER_WORKSPACE = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+_PREFER_REDUCTION = 3  # CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK
+#: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts are added up in float32, as `cublas` is
+#: asked to, and not in the output, in its type (_INPLACE, _OUTPUT_TYPE).
+_FLOAT32_REDUCTION = 2
+#: Turns of all algorithms that took less than _NEAR times the shortest at first, one turn where a run
+#: takes longer than _LONG_US; microseconds of runs in a row in each, and the most runs.
+_TURNS, _NEAR, _LONG_US, _ROW_US, _LONGEST_ROW = 3, 1.25, 3000.0, 200.0, 16
+#: Bytes to fill first: about 100 microseconds on an H200.
+_BUSY: Final = 2**28
+
+
+class _Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A row-major matrix: its array, its type as cudaDataType_t, and whether the array holds it
+    transposed. Rows may be longer than the matrix."""
+
+    array: Array
+    type: int
+    transposed: bool = False
+
+
+def fastest(
+    xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand
+) -> Callable[[], None]:
+    """A callable that runs C = A B by the fastest of the algorithms that cuBLASLt's heuristics
+    name, timed here in turns, the GPU resting between them. Raises EnvironmentProblem: no cuBLASLt
+    is loaded, or it has no algorithm for this product. Raises KernelProblem: a call of it
+    failed."""
+    xp.cuda.device.get_cublas_handle()  # loads the library
+    version = xp.cuda.runtime.runtimeGetVersion() // 1000
+    try:
+        library = ctypes.CDLL(f"libcublasLt.so.{version}")
+    except OSError as error:
+        remedy = "It comes with cuBLAS: pip install nvidia-cublas"
+        raise EnvironmentProblem(f"cuBLASLt cannot be loaded ({error})", remedy) from error
+
+    def call(function: str, *arguments: Any) -> None:
+        status = library[function](*arguments)
+        if status:
+            raise KernelProblem(f"{function} failed with status {status} at {m}x{n}x{k}")
+
+    def made(function: str, *arguments: Any) -> ctypes.c_void_p:
+        handle = ctypes.c_void_p()
+        call(function, ctypes.byref(handle), *arguments)
+        return handle
+
+    def layout(operand: Operand, rows: int, columns: int) -> ctypes.c_void_p:
+        # A row-major matrix is its transpose to a library that counts by columns.
+        if operand.transposed:
+            rows, columns = columns, rows
+        pitch = ctypes.c_int64(operand.array.shape[1])
+        sizes = ctypes.c_uint64(columns), ctypes.c_uint64(rows), pitch
+        return made("cublasLtMatrixLayoutCreate", operand.type, *sizes)
+
+    def attribute(function: str, handle: ctypes.c_void_p, key: int, value: Any) -> None:
+        call(function, handle, key, ctypes.byref(value), ctypes.sizeof(value))
+
+    handle = made("cublasLtCreate")
+    operation = made("cublasLtMatmulDescCreate", _COMPUTE_32F, _REAL_32F)
+    # C^T = B^T A^T: what the library calls A is B.
+    for key, operand in ((_TRANSPOSED_A, b), (_TRANSPOSED_A + 1, a)):
+        value: Any = ctypes.c_int32(operand.transposed)
+        attribute("cublasLtMatmulDescSetAttribute", operation, key, value)
+    left, right, out = layout(b, k, n), layout(a, m, k), layout(c, m, n)
+    wanted = made("cublasLtMatmulPreferenceCreate")
+    for key, value in (
+        (_PREFER_WORKSPACE, ctypes.c_uint64(_WORKSPACE)),
+        (_PREFER_REDUCTION, ctypes.c_uint32(_FLOAT32_REDUCTION)),
+    ):
+        attribute("cublasLtMatmulPreferenceSetAttribute", wanted, key, value)
+    found, count = (_Heuristic * ALGORITHMS)(), ctypes.c_int()
+    status = library.cublasLtMatmulAlgoGetHeuristic(
+        handle, operation, left, right, out, out, wanted, ALGORITHMS, found, ctypes.byref(count)
+    )
+    usable = [each for each in found[: count.value] if each.state == 0]
+    if status or not usable:
+        what = f"cuBLASLt has no algorithm for {m}x{n}x{k}"
+        raise EnvironmentProblem(what, "Choose another size")
+    workspace = xp.empty(_WORKSPACE, dtype=xp.uint8)
+    one, zero = ctypes.c_float(1), ctypes.c_float(0)
+    pointers = [ctypes.c_void_p(operand.array.data.ptr) for operand in (b, a, c)]
+    multiply, stream_of = library.cublasLtMatmul, xp.cuda.get_current_stream
+
+    def bound(algorithm: _Heuristic) -> Callable[[], None]:
+        fixed = (
+            handle, operation, ctypes.byref(one), pointers[0], left, pointers[1], right, ctypes.byref(zero), pointers[2], out,
+            pointers[2], out, ctypes.byref(algorithm), ctypes.c_void_p(workspace.data.ptr), ctypes.c_size_t(_WORKSPACE),
+        )  # fmt: skip
+
+        def run() -> None:
+            status = multiply(*fixed, ctypes.c_void_p(stream_of().ptr))
+            if status:
+                raise KernelProblem(f"cublasLtMatmul failed with status {status} at {m}x{n}x{k}")
+
+        return run
+
+    return _fastest(xp, [bound(each) for each in usable])
+
+
+def _fastest(xp: Any, runs: list[Callable[[], None]]) -> Callable[[], None]:
+    """The one of the least median time."""
+    if len(runs) == 1:
+        return runs[0]
+    busy = xp.empty(_BUSY, dtype=xp.uint8)
+
+    def time_us(run: Callable[[], None], count: int) -> float:
+        start, end = xp.cuda.Event(), xp.cuda.Event()
+        busy.fill(0)  # meanwhile the CPU enqueues what is timed
+        start.record()
+        for _ in range(count):
+            run()
+        end.record()
+        end.synchronize()
+        spent = float(xp.cuda.get_elapsed_time(start, end)) * 1e3
+        time.sleep(min(spent * 1e-6, 0.05))
+        return spent / count
+
+    for run in runs:
+        run()
+    once = [time_us(run, 1) for run in runs]
+    runs = [run for run, first in zip(runs, once, strict=True) if first < _NEAR * min(once)]
+    row = max(1, min(_LONGEST_ROW, int(_ROW_US / min(once))))
+    turns = _TURNS if min(once) < _LONG_US else 1
+    times: list[list[float]] = [[] for _ in runs]
+    for turn in range(turns):
+        for index in range(len(runs))[:: -1 if turn % 2 else 1]:
+            times[index].append(time_us(runs[index], row))
+    return runs[min(range(len(runs)), key=lambda index: statistics.median(times[index]))]

@@ -1,0 +1,540 @@
+"""Report file -> Profiles, through NVIDIA's `ncu_report` module.
+
+The module raises only for a missing path, so the framing is checked first (framing.py), and the
+launches are counted afterwards. Launches are keyed by their place in the file, never by name.
+
+A report does not say how many launches were not profiled (launch numbers count all CUDA calls) or
+how long they took. Only its command line helps (`left_out`)."""
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+from ncu_toolkit.base.core import cache, units, workers
+from ncu_toolkit.base.core.cache import without_collector
+from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem
+from ncu_toolkit.base.core.safe import shell_word
+from ncu_toolkit.base.model import Frame, Launch, MachineCode, Origin, Profile
+from ncu_toolkit.kernel.report import cubin, framing, integrity, messages, ncu_action, ncu_source
+from ncu_toolkit.kernel.report.framing import Framing, Malformed
+from ncu_toolkit.kernel.report.messages import UNKNOWN
+from ncu_toolkit.kernel.report.ncu_source import CodeTexts
+from ncu_toolkit.kernel.sass.words import read as read_words
+
+#: ncu's options that take no value; every other one takes the next word, unless that is an option.
+_FLAGS: Final = frozenset(
+    {
+        "-f", "--force-overwrite", "--nvtx", "--call-stack", "--csv", "--quiet", "--verbose", "--null-stdin",
+        "--print-fp", "--print-nvtx-rename", "--disable-extra-suffixes", "--details-all", "--fp", "--summary-only",
+    }
+)  # fmt: skip
+_LONG: Final = {
+    "-k": "--kernel-name", "--kernel-regex": "--kernel-name", "-s": "--launch-skip", "-c": "--launch-count"
+}  # fmt: skip
+#: Options that filter launches, and their words in the sentence.
+_CHOOSE: Final = {
+    "--kernel-name": "kernels that match", "--kernel-id": "launches with the id", "--nvtx-include": "launches inside the NVTX range",
+    "--nvtx-exclude": "launches outside the NVTX range", "--range-filter": "launches in the range",
+}  # fmt: skip
+#: Longest pattern that is shown in full.
+_SHOWN: Final = 60
+#: Kernels that wait for other GPUs: kernel replay runs one launch at a time, so that they wait
+#: forever (Nsight Compute Kernel Profiling Guide, "Kernel Replay").
+_COLLECTIVE: Final = re.compile(r"nccl(Dev)?Kernel|nvshmem|cross_device_reduce")
+
+
+def left_out(frame: Framing) -> str:
+    """One line on the launches that ncu's filters left out; empty without filters or command."""
+    try:
+        processes = {messages.process(block) for block in frame.blocks if block.results}
+        command = messages.command_line(frame)
+    except Malformed:
+        return ""
+    return by_command(command.split(), frame.declared_launches, len(processes) == 1)
+
+
+def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
+    """The same from ncu's command line and the number of launches that were profiled.
+
+    Skipped launches are counted over all processes or in each, so that their number is known only
+    for a single process."""
+    given = _options(words)
+    skipped = _count(given, "--launch-skip") + _count(given, "--launch-skip-before-match")
+    most = _count(given, "--launch-count")
+    parts = [
+        f"only {what} {' or '.join(map(_short, given[option]))} ({option})"
+        for option, what in _CHOOSE.items()
+        if option in given
+    ]
+    if given.get("--profile-from-start", ["on"])[-1].lower() in ("off", "no", "0", "false"):
+        parts.append("only what the program marks (--profile-from-start off)")
+    if skipped:
+        parts.append(f"not the first {skipped} (--launch-skip)")
+    if most and launches >= most:
+        parts.append(f"none after {launches} (--launch-count)")
+    if not parts or not launches:
+        return ""
+    total = f" of at least {skipped + launches}" if skipped and one_process else ""
+    noun = "launch" if launches == 1 and not total else "launches"
+    return f"Profiled {launches}{total} {noun}: {', '.join(parts)}. The report does not show their share of the program's GPU time."
+
+
+def by_kernel(line: str) -> bool:
+    """Whether by the line of `left_out` other kernels may have run between the launches."""
+    return "(--kernel-" in line
+
+
+def is_collective(kernel: str) -> bool:
+    """Whether a kernel's name is that of a collective, which waits for other GPUs."""
+    return bool(_COLLECTIVE.search(kernel))
+
+
+#: Remedy for a collective that was not finished.
+COLLECTIVE: Final = (
+    "a collective waits for other GPUs, but kernel replay runs it alone. Leave it out (`profile --exclude-kernel nccl`), or profile a range "
+    "(ncu --replay-mode app-range)"
+)
+
+
+def _options(words: Sequence[str]) -> dict[str, list[str]]:
+    """ncu's own options with their values: what stands before the program's name."""
+    found: dict[str, list[str]] = {}
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        name, equals, value = words[at].partition("=")
+        at += 1
+        if not equals and name not in _FLAGS and at < len(words) and not words[at].startswith("-"):
+            value = words[at]
+            at += 1
+        found.setdefault(_LONG.get(name, name), []).append(value)
+    return found
+
+
+def _count(given: dict[str, list[str]], option: str) -> int:
+    value = given.get(option, ["0"])[-1]
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+#: Time limit for a report that a worker reads: ten thousand launches take minutes.
+TIMEOUT: Final = 3600.0
+_AGAIN: Final = "Copy or record it again"
+_CHUNK: Final = 1 << 20
+_LONGEST_VERSION: Final = 64
+_VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
+
+
+@dataclass(frozen=True)
+class LoadedReport:
+    """A report's profiles with what is known of the whole file."""
+
+    path: str
+    profiles: tuple[Profile, ...]
+    ncu_version: str
+    declared_launches: int
+    damage: str = ""
+    """Where the damage starts (only with allow_partial); empty without any."""
+    missing: str = ""
+    """Missing launches or the missing end of a readable file."""
+    read_launches: int = 0
+    checksum: str = ""
+    """The file with the matching SHA-256; empty where there is none."""
+    left_out: str = ""
+    """A sentence on launches that ncu's filters left out."""
+    values: tuple[Mapping[str, ncu_source.Value], ...] = ()
+    """The numbers of each profile's launch by the profiler's own names, if requested."""
+
+
+def load_profiles(
+    path: Path | str, *, instructions: bool = True, allow_partial: bool = False
+) -> tuple[Profile, ...]:
+    """The profiles of one report, in file order. See `load_report`."""
+    return load_report(path, instructions=instructions, allow_partial=allow_partial).profiles
+
+
+def load_report(
+    path: Path | str,
+    *,
+    instructions: bool = True,
+    allow_partial: bool = False,
+    values: bool = False,
+) -> LoadedReport:
+    """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`); in another process where this
+    one may not load the profiler's module (ncu_action.py).
+
+    Args:
+        instructions: also read per-instruction counters and source (most of the time of a load).
+        allow_partial: analyse the intact part of a damaged file instead of refusing it.
+        values: also keep the numbers of each launch as the profiler has them.
+
+    Raises:
+        InputProblem: not a report, damaged, or without a launch.
+        EnvironmentProblem: the `ncu_report` module cannot be imported.
+    """
+    if ncu_action.fits_here():
+        return _read_here(path, instructions, allow_partial, values)
+    task = (path, instructions, allow_partial, values)
+    (done,) = workers.run(
+        "ncu_toolkit.kernel.report.reader:_read_here",
+        [task],
+        jobs=1,
+        timeout=TIMEOUT,
+        label=lambda _: f"'{path}'",
+    )
+    if done.error is not None:
+        raise done.error
+    report: LoadedReport = done.value
+    return report
+
+
+def _read_here(
+    path: Path | str, instructions: bool, allow_partial: bool, values: bool
+) -> LoadedReport:
+    """`load_report` in this process, which must not have loaded other C++ code."""
+    profiles: list[Profile] = []
+    numbers: list[Mapping[str, ncu_source.Value]] = []
+    report = visit_report(
+        path,
+        profiles.append,
+        instructions=instructions,
+        allow_partial=allow_partial,
+        values=numbers.append if values else None,
+    )
+    return replace(report, profiles=tuple(profiles), values=tuple(numbers))
+
+
+@dataclass(frozen=True)
+class ReportPart:
+    """Launches of a report and all that a process needs to read them, by their places in the
+    file."""
+
+    file: str
+    """The report's name."""
+    ncu_version: str
+    contradictions: Mapping[int, Mapping[str, tuple[str, ...]]]
+    copies: Mapping[int, str] = field(default_factory=dict)
+    codes: Mapping[int, messages.Code] | None = None
+    """The code that each launch ran; None where instructions are not wanted."""
+    stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+    """The calls on the host that led to each launch, which the report module does not tell."""
+    processes: Mapping[int, int] = field(default_factory=dict)
+    """The process of each launch, in a report of several."""
+    idle: Mapping[int, float] = field(default_factory=dict)
+    """As `Launch.idle_us`."""
+    span: Sequence[int] | None = None
+    """The launches that the file holds (`ReportFile.write_part`), in the order in which they are to
+    be read; all of them where None."""
+
+    def of(self, span: Sequence[int]) -> Self:
+        """Some of its launches."""
+
+        def some(found: Mapping[int, Any]) -> dict[int, Any]:
+            return {place: found[place] for place in span if place in found}
+
+        codes = None if self.codes is None else some(self.codes)
+        wrong, stacks = some(self.contradictions), some(self.stacks)
+        processes = some(self.processes)
+        return replace(
+            self, span=span, codes=codes, contradictions=wrong, stacks=stacks, processes=processes
+        )
+
+    def placed(self, place: int, launch: Launch) -> Launch:
+        """The launch with what the report module does not tell."""
+        stack, process = self.stacks.get(place, ()), self.processes.get(place, 0)
+        return replace(launch, stack=stack, process=process, idle_us=self.idle.get(place, 0.0))
+
+
+class ReportFile:
+    """A report's bytes, and what is known before the profiler's module reads it.
+
+    Raises InputProblem as `framing.content`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.frame = framing.parse(framing.content(path))
+
+    @cached_property
+    def sources(self) -> tuple[messages.SourceMessage, ...]:
+        return messages.sources(self.frame)
+
+    @cached_property
+    def codes(self) -> tuple[messages.Code, ...]:
+        """The code of each launch in file order."""
+        return messages.codes(self.frame, messages.Modules(self.sources))
+
+    @cached_property
+    def _broken_tables(self) -> tuple[cubin.BrokenTable, ...]:
+        return cubin.broken(self.frame, self.sources)
+
+    def forget(self) -> None:
+        """Free what the bytes were read for."""
+        for name in ("sources", "codes"):
+            vars(self).pop(name, None)
+
+    def plain(self, scratch: Path) -> Path:
+        """The report as the profiler's module can read it: unpacked, without a damaged end, with
+        broken line tables emptied, under a UTF-8 name; the file itself where that changes
+        nothing."""
+        path, frame = self.path, self.frame
+        size = frame.intact_bytes if frame.problem else len(frame.data)
+        if (
+            path.suffix == ".ncu-rep"
+            and not self._broken_tables
+            and os.fsencode(path).decode("utf-8", "replace") == str(path)
+            and path.stat().st_size == size  # else it is compressed, whatever its name
+        ):
+            return path
+        readable = scratch / "report.ncu-rep"
+        with readable.open("wb") as sink:
+            for at in range(0, size, _CHUNK):
+                sink.write(frame.data[at : min(at + _CHUNK, size)])
+            for table in self._broken_tables:
+                sink.seek(table.size_at)
+                sink.write(bytes(messages.SIZE_BYTES))
+        return readable
+
+    def write_part(self, path: Path, places: Collection[int]) -> None:
+        """Write a report of some launches alone, with the code that they ran. The module never
+        frees the memory of a launch that it has opened."""
+        wanted: dict[int, list[tuple[int, bytes]]] = {}
+        ids: set[int] | None = set()
+        for at, kind, place in map(self._results.__getitem__, sorted(places)):
+            message = self._message(place)
+            wanted.setdefault(at, []).append((kind, message))
+            of = messages.modules_of(kind, message)
+            ids = None if of is None or ids is None else ids.union(of)
+        with path.open("wb") as sink:
+            sink.write(self.frame.data[: self.frame.blocks[0].offset])
+            for at in sorted(self._shared | wanted.keys()):
+                block = self.frame.blocks[at]
+                sources = [
+                    message
+                    for message in map(self._message, block.sources)
+                    if ids is None or messages.read_source(message).identifier in ids
+                ]
+                graphs = [*map(self._message, block.graphs)]
+                sink.write(framing.block(block.header, sources, graphs, wanted.get(at, ())))
+
+    def _message(self, place: framing.Place) -> bytes:
+        """A message, without the broken line tables in it."""
+        start, end = place[0], sum(place)
+        data = self.frame.data[start:end]
+        for table in self._broken_tables:
+            if start <= table.size_at < end:
+                at = table.size_at - start
+                data = data[:at] + bytes(messages.SIZE_BYTES) + data[at + messages.SIZE_BYTES :]
+        return data
+
+    @cached_property
+    def _results(self) -> tuple[tuple[int, int, framing.Place], ...]:
+        """The block, the kind and the place of each launch."""
+        return tuple(
+            (at, kind, place)
+            for at, block in enumerate(self.frame.blocks)
+            for kind, place in zip(messages.kinds(block.header), block.results, strict=True)
+        )
+
+    @cached_property
+    def _shared(self) -> set[int]:
+        """The blocks that hold more than launches."""
+        found = enumerate(self.frame.blocks)
+        return {at for at, b in found if b.sources or b.graphs or messages.of_report(b.header)}
+
+    def examined(
+        self, *, allow_partial: bool = False, instructions: bool = True
+    ) -> tuple[LoadedReport, ReportPart]:
+        """What is known of the report, without its profiles, and its launches, to be read.
+
+        Raises:
+            InputProblem: the checksum differs, it is damaged, or has no launches; not with
+                allow_partial.
+        """
+        path, frame, launches = self.path, self.frame, self.frame.declared_launches
+
+        def refuse(wrong: object, what: str, remedy: str) -> None:
+            if wrong and not allow_partial:
+                raise InputProblem(f"'{path}' {what}", remedy)
+
+        rest = f"{_AGAIN}; {partly(path)}"
+        again = rest if launches else _AGAIN
+        found = integrity.verify(path)
+        refuse(found.problem, found.problem, rest)
+        intact = f"{units.counted(launches, 'launch', 'launches') if launches else 'no launch'} before that {'is' if launches < 2 else 'are'} intact"
+        refuse(frame.problem, f"is damaged {frame.problem}; {intact}", again)
+        nothing = "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel"
+        refuse(not launches and not frame.problem, "has no launches", nothing)
+        version = ncu_version_in(frame.data)
+        with contextlib.suppress(Malformed):
+            version = version or messages.unnamed_version(frame)
+        inside = integrity.inspect(frame, self.sources, version)
+        tables = (
+            f"at offset {each.offset}, in a line table: {each.why}" for each in self._broken_tables
+        )
+        broken = inside.damage or next(tables, "")
+        refuse(broken, f"is damaged {broken}", again)
+        damage = "; ".join(filter(None, (found.problem, frame.problem, broken)))
+        report = LoadedReport(
+            str(path), (), version, launches, damage, inside.missing, 0, found.source, left_out(frame)
+        )  # fmt: skip
+        part = ReportPart(
+            path.name, version, inside.contradictions, inside.copies, idle=inside.idle
+        )
+        if instructions:
+            part = replace(part, codes=dict(enumerate(self.codes)))
+        with contextlib.suppress(framing.Malformed):
+            processes = [messages.process(block) for block, _, _ in frame.results()]
+            several = dict(enumerate(processes)) if len(set(processes)) > 1 else {}
+            part = replace(part, stacks=messages.stacks(frame), processes=several)
+        return report, part
+
+
+def visit_report(
+    path: Path | str | ReportFile,
+    visit: Callable[[Profile], object],
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    instructions: bool = True,
+    allow_partial: bool = False,
+    values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
+) -> LoadedReport:
+    """Give each profile of a report to `visit` as it is read, in file order. `profiles` stays
+    empty.
+
+    Args:
+        path: a `ReportFile` forgets its bytes.
+        wanted: says from a launch's name whether to read it; every launch where None.
+        instructions, allow_partial: as for `load_report`.
+        values: takes the numbers of each visited launch, by the profiler's own names.
+
+    Raises:
+        InputProblem, EnvironmentProblem: as `load_report`, after visits of earlier launches.
+    """
+    file = path if isinstance(path, ReportFile) else ReportFile(Path(path))
+    report, part = file.examined(allow_partial=allow_partial, instructions=instructions)
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
+        readable = file.plain(Path(scratch))
+        file.forget()
+        return counted(report, visit_part(readable, part, visit, wanted=wanted, values=values))
+
+
+def prepare(path: Path, codes: Sequence[messages.Code], first: int) -> None:
+    """Warm up a process that will read launches: a tenth of a second for the first one, and four
+    more for the first instruction, where any has to be disassembled. The report holds the launch at
+    `first` alone."""
+    ncu = ncu_action.module()
+    action = ncu.load_report(str(path)).range_by_idx(0).action_by_idx(0)
+    base = codes[first].base
+    if base and not CodeTexts(dict(enumerate(set(codes))), _texts_folder(ncu)).complete():
+        action.sass_by_pc(base)
+
+
+def visit_part(
+    path: Path,
+    part: ReportPart,
+    visit: Callable[[Profile], object],
+    *,
+    wanted: Callable[[str], bool] | None = None,
+    values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
+) -> int:
+    """As `visit_report`, for a report that is read as it is, or a part of one. Returns how many
+    launches it has."""
+    ncu = ncu_action.module()
+    context = ncu.load_report(str(path))
+    ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
+    there = [(at, action) for at, each in enumerate(ranges) for action in range(each.num_actions())]
+    places = range(len(there)) if part.span is None else part.span
+    if len(ranges) > 1:
+        # Launches are then grouped by range, not in the order in which they were written.
+        copies = {
+            place: {f"its counters are not its own, as {why}": ()}
+            for place, why in part.copies.items()
+        }
+        shared = _of_every_launch([*part.contradictions.values(), *copies.values()], places)
+        codes = None if part.codes is None else dict[int, messages.Code]()
+        part = ReportPart(part.file, part.ncu_version, shared, codes=codes, span=part.span)
+    inside = {place: at for at, place in enumerate(sorted(places))}
+    texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder(ncu))
+    with without_collector():
+        for place in places:
+            if inside[place] >= len(there):
+                continue
+            range_index, action_index = there[inside[place]]
+            action = ranges[range_index].action_by_idx(action_index)
+            if wanted is None or wanted(ncu_action.kernel_name(action)):
+                if part.span is not None:
+                    range_index, action_index = 0, place
+                origin = Origin(part.file, range_index, action_index, part.ncu_version)
+                wrong = part.contradictions.get(place, {})
+                read = ncu_action.profile_of(action, origin, texts, wrong)
+                if read.launch.complete and place in part.copies:
+                    read = ncu_action.not_measured(read, part.copies[place])
+                code = read.code
+                if part.codes and not (read.instructions or read.mix.collected):
+                    code = _machine_code(part.codes.get(place, UNKNOWN).text)
+                visit(replace(read, launch=part.placed(place, read.launch), code=code))
+                if values is not None:
+                    values(ncu_action.numbers(action))
+    if texts is not None and texts.folder is not None and texts.written:
+        ncu_source.trim(texts.folder.parent)
+    return len(there)
+
+
+@lru_cache(maxsize=256)
+def _machine_code(text: bytes) -> MachineCode:
+    return read_words(text) if text else MachineCode()
+
+
+def counted(report: LoadedReport, found: int) -> LoadedReport:
+    """The report with the number of launches that were found, and whether some are missing."""
+    if found == report.declared_launches:
+        return replace(report, read_launches=found)
+    lost = (
+        f"it declares {report.declared_launches} launches, and {found} could be read; an ncu-report "
+        "module as new as the ncu that wrote it may read all (upgrade it with pip)"
+    )
+    return replace(
+        report, read_launches=found, missing="; ".join(filter(None, (report.missing, lost)))
+    )
+
+
+def ncu_version_in(data: framing.Content) -> str:
+    """The version of the ncu that wrote the report; empty where the report does not say."""
+    for at in range(0, len(data), _CHUNK):
+        if found := _VERSION.search(data[at : at + _CHUNK + _LONGEST_VERSION]):
+            return found.group(1).decode()
+    return ""
+
+
+def _texts_folder(ncu: Any) -> Path | None:
+    """Folder of cached SASS texts of this module; None without a cache."""
+    try:
+        made = Path(getattr(ncu, "_ncu_report", ncu).__file__).stat()
+        return cache.cache_folder() / "sass" / f"{made.st_size:x}-{made.st_mtime_ns:x}"
+    except (OSError, EnvironmentProblem):  # There may be no home folder.
+        return None
+
+
+def _of_every_launch(
+    contradictions: Iterable[Mapping[str, tuple[str, ...]]], launches: Iterable[int]
+) -> Mapping[int, Mapping[str, tuple[str, ...]]]:
+    """Contradictions of one launch, given to all launches where it is not known which one it is."""
+    shared = {
+        f"in a launch of this file {sentence}": names
+        for one in contradictions
+        for sentence, names in one.items()
+    }
+    return dict.fromkeys(launches, shared) if shared else {}
+
+
+def partly(path: Path | str) -> str:
+    """The command that reads what is left of a report, for a remedy that any command may give."""
+    return f"`ncu-toolkit analyze {shell_word(str(path))} --allow-partial` shows what is left of it"

@@ -1,0 +1,348 @@
+"""Traces of programs, alone or beside reports of the same program: read, joined, judged.
+
+A report's launch is joined to a trace's by its whole name, grid and block; by its function's name
+where that leaves one choice. Nothing is left out in silence: traces that cannot be read, and reports
+that are of another program, are part of the result."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ncu_toolkit.base.core import workers
+from ncu_toolkit.base.core.errors import InputProblem, ToolkitError, for_user
+from ncu_toolkit.base.core.files import may_be_trace, named_like_traces
+from ncu_toolkit.base.core.safe import shell_word
+from ncu_toolkit.base.core.units import shortlist
+from ncu_toolkit.base.document.views import CARDS, TOP, Answer, told_apart
+from ncu_toolkit.base.model import Diagnosis, Launch, Profile
+from ncu_toolkit.base.model.profile import Extents
+from ncu_toolkit.kernel.analysis import analyze
+from ncu_toolkit.kernel.analysis.analyze import analyze as analyze_reports
+from ncu_toolkit.program.analysis.trial import load_trial
+from ncu_toolkit.program.diagnosis import diagnose_program, for_caller, with_trial
+from ncu_toolkit.program.explain.program import Known, program_answer
+from ncu_toolkit.program.explain.trial import told
+from ncu_toolkit.program.model import ProgramDiagnosis, Trace
+from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.files import is_trace, is_trace_inside, read_trace
+from ncu_toolkit.program.traces.step import find_step
+
+_TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
+#: What ends the names of reports and traces.
+_KIND: Final = re.compile(
+    r"(\.ncu-rep(\.xz|z)?|\.ncu-trace|\.sqlite|(\.pt)?(\.trace)?\.json(\.gz)?)$"
+)
+#: A cast before a number in a list of templates' arguments, which not all demanglers write.
+_CAST: Final = re.compile(r"\((?:unsigned )?(?:int|long|bool|char|short)\)(?=[-\d])")
+#: What else demanglers write differently: tags of an ABI, numbers of lambdas and of types, parameters, and "void".
+_TAG: Final = re.compile(r"\[abi:[^\]]*\]")
+_INSTANCE: Final = re.compile(r" \(instance (\d+)\)")
+_SUFFIX: Final = re.compile(r"\b(\d+)(?:ul|u|l)\b")
+_PARENTHESES: Final = re.compile(r"\([^()]*\)")
+_VOID: Final = re.compile(r"\bvoid (?=[\w:])|\bconst\b")
+#: Name, grid and block.
+_Key = tuple[str, Extents | None, Extents | None]
+
+
+@dataclass(frozen=True)
+class TraceResult:
+    """One trace: what was found, or why it could not be read."""
+
+    path: str
+    found: ProgramDiagnosis | None = None
+    known: Known = field(default_factory=dict)
+    """What the reports beside it say of its kernels, by place in `Trace.shapes`."""
+    notes: tuple[str, ...] = ()
+    """What was tried, a sentence each."""
+    error: ToolkitError | None = None
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Traces in the order in which they were named, and the reports beside them."""
+
+    traces: tuple[TraceResult, ...]
+    reports: analyze.Analysis = field(default_factory=lambda: analyze.Analysis(()))
+    strangers: tuple[InputProblem, ...] = ()
+    """Of each report of which no launch is in a trace."""
+    alone: analyze.Analysis | None = None
+    """Reports of a folder that belong to none of its traces."""
+
+    @property
+    def found(self) -> tuple[tuple[TraceResult, ProgramDiagnosis], ...]:
+        """Traces that could be read, each with what was found."""
+        return tuple((each, each.found) for each in self.traces if each.found is not None)
+
+    @property
+    def unreadable(self) -> tuple[TraceResult, ...]:
+        return tuple(each for each in self.traces if each.error is not None)
+
+
+def traces_among(paths: Iterable[Path]) -> list[Path]:
+    """The paths that are traces; folders are none."""
+    return [path for path in paths if may_be_trace(path) and is_trace(path)]
+
+
+def traces_inside(folders: Iterable[Path]) -> list[Path]:
+    """The traces in folders and below, in order."""
+    return [
+        path
+        for folder in folders
+        if os.path.isdir(folder)
+        for path in named_like_traces(folder)
+        if is_trace_inside(path)
+    ]
+
+
+def _of(report: Path, traces: Sequence[Path]) -> tuple[Path | None, bool]:
+    """The trace to which a report of a folder belongs, and whether by its name: the one that is named
+    like it, else the only one in that folder."""
+    beside = [path for path in traces if path.parent == report.parent]
+    alike = [path for path in beside if _stem(path) == _stem(report)]
+    if alike:
+        return alike[0], True
+    return (beside[0], False) if len(beside) == 1 else (None, False)
+
+
+def _stem(path: Path) -> str:
+    """A file's name without what says that it is a report or a trace."""
+    return _KIND.sub("", path.name.lower())
+
+
+def judged(
+    trace: Trace, path: str, reports: analyze.Analysis, joined: set[str] | None = None
+) -> TraceResult:
+    """What costs a trace's step, with the reports joined to it; theirs are added to `joined`.
+
+    Raises:
+        InputProblem: the trace holds no kernel.
+    """
+    known = join(trace, reports, joined)
+    step = find_step(trace, f"'{path}'")
+    found = diagnose_program(step, account_of(step), known)
+    return TraceResult(path, found, known)
+
+
+def analyze_programs(
+    paths: Sequence[Path],
+    options: analyze.Options | None = None,
+    *,
+    jobs: int | None = None,
+    timeout: float = analyze.DEFAULT_TIMEOUT,
+    progress: Callable[[str], None] | None = None,
+) -> Programs:
+    """Read and judge traces, with the reports among `paths` joined to them.
+
+    Args:
+        timeout: seconds for one file; in another thread than the main one for a report alone.
+
+    Raises:
+        UsageProblem: as `analyze`.
+    """
+    options = replace(options or analyze.Options(), profiles=True)
+    folders = [path for path in paths if os.path.isdir(path)]
+    inside = traces_inside(folders)
+    traces = dict.fromkeys((*traces_among(paths), *inside))
+    # a folder of traces alone lacks no reports
+    bare = {path for path in folders if inside and not analyze.find_reports([path])[0]}
+    others = [path for path in paths if path not in traces and path not in bare]
+    reports = analyze.Analysis((), options)
+    if others:
+        reports = analyze_reports(others, options, jobs=jobs, timeout=timeout, progress=progress)
+    # a report that was named is looked for in each trace, one of a folder in its own
+    named = {str(path) for path in others}
+    own = {
+        each.path: _of(Path(each.path), inside) for each in reports.files if each.path not in named
+    }
+    joined: set[str] = set()
+    results = []
+    for path in traces:
+        there = [each for each in reports.files if own.get(each.path, (path,))[0] == path]
+        results.append(_read(path, replace(reports, files=tuple(there)), joined, timeout))
+        if progress is not None:
+            progress(str(path))
+    readable = {each.path: each for each in results if each.found is not None}
+    strangers, alone = [], []
+    for file in reports.files:
+        if not file.launches or file.path in joined or not readable:
+            continue
+        trace, by_name = own.get(file.path, (None, True))
+        if by_name and (trace is None or str(trace) in readable):
+            asked = [*readable.values()] if trace is None else [readable[str(trace)]]
+            strangers.append(_stranger(file, asked))
+        else:
+            alone.append(file)
+    left = replace(reports, files=tuple(alone)) if alone else None
+    return Programs(tuple(results), reports, tuple(strangers), left)
+
+
+def _read(path: Path, reports: analyze.Analysis, joined: set[str], timeout: float) -> TraceResult:
+    """One trace; the reports with launches of it are added to `joined`."""
+    late = InputProblem(
+        f"'{path}' did not finish within {timeout:.0f} s", "Allow more time with --timeout"
+    )
+    try:
+        with workers.time_limit(timeout, late):
+            return _with_trial(judged(read_trace(path), str(path), reports, joined), path)
+    except (ToolkitError, OSError, MemoryError) as error:
+        return TraceResult(str(path), error=for_user(error))
+
+
+def _with_trial(result: TraceResult, path: Path) -> TraceResult:
+    """With what was tried of the program, where that lies beside its trace."""
+    try:
+        trial = load_trial(path)
+    except InputProblem as error:
+        return replace(result, notes=(*result.notes, f"What was tried is left out: {error}"))
+    if trial is None or result.found is None:
+        return result
+    found = with_trial(result.found, trial)
+    return replace(result, found=found, notes=(*result.notes, *told(trial)))
+
+
+def join(trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None) -> Known:
+    """What reports say of a trace's kernels.
+
+    Of launches alike the typical one stands for all. A report of another GPU is not joined."""
+    gpus = _gpus(trace)
+    known: dict[int, tuple[Profile, Diagnosis]] = {}
+    for file in reports.files:
+        groups = [group for group in reports.judged if group.typical.file == file.path]
+        if gpus and not any(_gpu(group) in gpus for group in groups):
+            continue
+        found = _matches(trace.shapes, groups)
+        for at, group in found.items():
+            if group.typical.profile is not None:
+                verdict = group.typical.diagnosis
+                if trace.timed:  # of a report alone the reader may be the library's author
+                    verdict = for_caller(verdict, trace.shapes[at])
+                known.setdefault(at, (group.typical.profile, verdict))
+        if found and joined is not None:
+            joined.add(file.path)
+    return known
+
+
+def _gpus(trace: Trace) -> set[str]:
+    """Names of the trace's GPUs, as far as it tells them."""
+    names = {device.name for device in trace.devices}
+    return {name for name in names if name and not name.startswith("an unknown")}
+
+
+def _gpu(group: analyze.Group) -> str:
+    return re.sub(r" \(GPU \d+\)$", "", group.typical.gpu)
+
+
+def _matches(
+    shapes: Sequence[Launch], groups: Sequence[analyze.Group]
+) -> Mapping[int, analyze.Group]:
+    """The group of each shape, by its place."""
+
+    def key(name: str, launch: Launch) -> _Key:
+        return name, launch.grid, launch.block
+
+    found: dict[int, analyze.Group] = {}
+    for name_of, alone in ((_signature, False), (_skeleton, True), (_function, True)):
+        theirs: defaultdict[_Key, list[analyze.Group]] = defaultdict(list)
+        ours: defaultdict[_Key, list[int]] = defaultdict(list)
+        for group in groups:
+            launch = group.typical.profile.launch if group.typical.profile else None
+            if launch is not None:
+                theirs[key(name_of(launch), launch)].append(group)
+        for at, shape in enumerate(shapes):
+            ours[key(name_of(shape), shape)].append(at)
+        for name, places in ours.items():
+            if theirs[name] and not (alone and len(places) * len(theirs[name]) > 1):
+                for at in places:
+                    found.setdefault(at, theirs[name][0])
+    return found
+
+
+def _function(launch: Launch) -> str:
+    return launch.function
+
+
+def _signature(launch: Launch) -> str:
+    """A kernel's demangled name as all demanglers would write it."""
+    name = _CAST.sub("", launch.kernel.removeprefix("void "))
+    return "".join(name.replace("<unnamed>", "(anonymous namespace)").split())
+
+
+def _skeleton(launch: Launch) -> str:
+    """The same without what demanglers write each in their way: parameters, return types, and
+    values of types."""
+    name = launch.kernel.replace("<unnamed>", "").replace("(anonymous namespace)", "")
+    name = _TAG.sub("", name)
+    name = _INSTANCE.sub(r"#\1", name).replace("[", "{").replace("]", "}")
+    name = name.replace("(bool)0", "false").replace("(bool)1", "true")
+    name = _SUFFIX.sub(r"\1", _CAST.sub("", name))
+    before = ""
+    while before != name:
+        before, name = name, _PARENTHESES.sub("", name)
+    return "".join(_VOID.sub("", name).split())
+
+
+def _stranger(file: analyze.FileResult, traces: Sequence[TraceResult]) -> InputProblem:
+    names = shortlist([f"'{each.path}'" for each in traces], 2)
+    gpus = {name for each in traces if each.found for name in _gpus(each.found.step.trace)}
+    gpu = file.launches[0].gpu
+    why = f" (it is of {gpu})" if gpus and gpu not in gpus else ""
+    return InputProblem(
+        f"'{file.path}' has no launch of {names}{why}",
+        "Name a report of the same program, or analyze it alone",
+    )
+
+
+def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
+    """One trace with reports of its program.
+
+    Raises:
+        InputProblem: one of them cannot be read, or a report is of another program.
+    """
+    if not traces_among([path]):
+        raise InputProblem(f"'{path}' is no trace that can be read", _TRACES)
+    programs = analyze_programs([path, *reports], analyze.Options())
+    for error in (
+        *(each.error for each in programs.unreadable),
+        *(file.error for file in programs.reports.unreadable),
+        *programs.strangers,
+    ):
+        if error is not None:
+            raise error
+    return programs.traces[0]
+
+
+def answers_of(programs: Programs, top: int | None = None, *, page: bool = True) -> list[Answer]:
+    """The answer of each trace that could be read. `page`: with the command that writes its page."""
+    names = told_apart([each.path for each in programs.traces])
+    found = []
+    for each, _ in programs.found:
+        shown = answer_of(each, top, page=page)
+        name = names[each.path]
+        headline = f"{name}: {shown.headline}" if name else shown.headline
+        found.append(replace(shown, headline=headline))
+    return found
+
+
+def answer_of(
+    each: TraceResult,
+    top: int | None = None,
+    cards: int = CARDS,
+    *,
+    flags: bool = True,
+    page: bool = True,
+) -> Answer:
+    """The answer of a trace that could be read."""
+    assert each.found is not None
+    return program_answer(
+        each.found,
+        each.known,
+        top=top or TOP,
+        cards=cards,
+        notes=each.notes,
+        next_command=f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else "",
+        flags=flags,
+    )

@@ -1,0 +1,441 @@
+"""What limits a program's step: every rule of the step, and what reports say of its kernels, by the
+time of the step that each can save.
+
+Order: by ceiling, weighted by how sure the cause is (SURE). A ceiling is the most that can go, and a
+cause that may not hold reaches it less often: one called possible goes before a clear one only with
+more than twice its ceiling.
+
+A finding nearly all of whose time goes with findings before it (COVERED) is not shown, since its fix
+would find nothing left to save. What all fixes save together counts each launch and each gap once,
+with the largest part that a fix takes of it: fixes of the same time do not add up."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Diagnosis, Finding, Launch, NoFinding, Profile
+from ncu_toolkit.base.model.profile import Advice
+from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis.achieved import expected
+from ncu_toolkit.kernel.diagnosis.engine import call_of
+from ncu_toolkit.kernel.diagnosis.kernel import CALL, made_by
+from ncu_toolkit.kernel.diagnosis.rules import step_rules, title
+from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import (
+    Account,
+    GapCause,
+    Op,
+    ProgramDiagnosis,
+    ProgramTrial,
+    Step,
+    StepFinding,
+)
+from ncu_toolkit.program.rules import _double, _patterns
+from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
+from ncu_toolkit.program.switches import switches_for
+
+#: What a ceiling counts in the order, by how sure its cause is.
+SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
+COVERED: Final = Threshold(
+    0.8, "with a fifth of its own time left, a finding would save little beside those before it"
+)
+LATE: Final = "launch-bound"
+OPTIMIZER: Final = "optimizer-launches"
+#: Causes whose fix makes one launch of several.
+MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
+#: Late launches belong to the cause that would merge them if it has so much of their time.
+MOST_LATE: Final = Threshold(
+    0.5, "with most of the late time its own, its fix is the first to make"
+)
+KERNELS_TOO: Final = Threshold(
+    0.2,
+    "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
+)
+#: Causes whose fix does not end their work but runs it beside other work.
+BESIDE: Final = ("serial-copies", "exposed-collectives")
+SMALL_GRIDS: Final = "idle-streams"
+#: Idle time that no finding explains is told from this part of the step on.
+TOLD: Final = Threshold(
+    0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
+)
+BETWEEN: Final = Threshold(
+    6.0, "us: the 95th percentile of the gaps between queued operations in published traces"
+)
+#: Why such time has no finding, by what the account says of it.
+_WHY: Final[Mapping[GapCause, str]] = {
+    "host late": "the host does other work, or a launch itself takes long (code is loaded, a profiler writes its records)",
+    "sync": "the host waited for the GPU",
+    "copy": "the host waited for copies",
+    "allocation": "memory is allocated or freed",
+    "between": "work is queued and does not start: it waits for another stream, an event, or another process",
+    "unknown": "the trace does not show why",
+}
+DOMINANT: Final = Threshold(0.5, "the largest part of the step, whatever the others are")
+#: Findings of kernels that are shown: more is what the table of kernels is for.
+_KERNELS: Final = 8
+
+
+def diagnose_program(
+    step: Step, account: Account, known: Mapping[int, tuple[Profile | None, Diagnosis]] = {}
+) -> ProgramDiagnosis:
+    """The causes that a step shows, the one that can save most first. `known`: what a report's
+    counters say of a kernel, by its place in `Trace.shapes`.
+
+    No finding's ceiling is above the time that the account gives to its work and gaps, and what all
+    save together is never above the step's wall time."""
+    s = StepFacts(step, account, {shape: profile for shape, (profile, _) in known.items()})
+    found: list[StepFinding] = []
+    considered: list[NoFinding] = []
+    for name, rule in step_rules().items():
+        try:
+            outcome = rule.find(s)
+        except ArithmeticError as error:
+            outcome = s.abstain(f"The trace's figures contradict each other ({error}).")
+        if isinstance(outcome, StepFinding) and not s.worth(outcome.ceiling_us):
+            said = f"It would save at most {s.of_step(outcome.ceiling_us)}."
+            outcome = s.ruled_out(said, *outcome.evidence)
+        if isinstance(outcome, NoFinding):
+            considered.append(replace(outcome, bottleneck=name))
+        else:
+            if outcome.rule:  # a kernel's cause, known from the trace
+                considered.append(NoFinding(name, "ruled out", f'Told as "{outcome.title}".'))
+            else:
+                outcome = msgspec.structs.replace(
+                    outcome, rule=name, title=outcome.title or rule.TITLE
+                )
+            found.append(outcome)
+    found += filter(None, (_double.find(s),))
+    found = _merged(found, considered, s)
+    kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
+    found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
+    shown, covered = _uncovered(ordered(found), s)
+    shown = _with_expected(shown, s)
+    considered += covered
+    return ProgramDiagnosis(
+        step=step,
+        account=account,
+        findings=tuple(shown),
+        considered=tuple(considered),
+        together_us=together(shown, account, step.ops),
+        notes=tuple(_unexplained(s, shown)),
+    )
+
+
+def _merged(
+    found: Sequence[StepFinding], considered: list[NoFinding], s: StepFacts
+) -> list[StepFinding]:
+    """Late launches told with the cause that would merge them, where most of them are its own: an
+    optimizer in 2000 launches is no step that is launch-bound."""
+    late = next((each for each in found if each.rule == LATE), None)
+    if late is None:
+        return [*found]
+
+    def own(finding: StepFinding) -> set[int]:
+        before = {s.gap_before[at] for at in finding.ops[1:] if at in s.gap_before}
+        return before.intersection(late.gaps)
+
+    able = [
+        each
+        for each in found
+        if each.rule in MERGED and (each.rule == OPTIMIZER or s.worth(each.ceiling_us, KERNELS_TOO))
+    ]
+    first = max(able, key=lambda each: s.idle_us(own(each)), default=None)
+    claimed = frozenset(own(first)) if first else frozenset()
+    us = s.idle_us(claimed)
+    if first is None or us < MOST_LATE.value * late.ceiling_us:
+        return [*found]
+    s.claimed = claimed
+    within = s.idle_us(claimed.intersection(first.gaps))
+    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
+    if within > us / 2:
+        told = (
+            f" Of their time {s.of_step(within)} are gaps in which the next was not launched yet."
+        )
+    merged = msgspec.structs.replace(
+        first,
+        summary=first.summary + told,
+        ceiling_us=min(s.wall_us, first.ceiling_us + s.idle_us(claimed - {*first.gaps})),
+        gaps=tuple(sorted({*first.gaps, *claimed})),
+        confidence="medium" if first.confidence == "low" else first.confidence,
+    )
+    rest = step_rules()[LATE].find(s)
+    if isinstance(rest, NoFinding):
+        considered.append(replace(rest, bottleneck=LATE))
+    others = [merged if each is first else each for each in found if each is not late]
+    if isinstance(rest, StepFinding):
+        others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title))
+    return others
+
+
+def _joined(
+    found: Sequence[StepFinding],
+    kernels: Sequence[StepFinding],
+    s: StepFacts,
+    known: Mapping[int, tuple[Profile | None, Diagnosis]],
+) -> list[StepFinding]:
+    """The step's findings and its kernels', small grids once: where other launches could run beside
+    them the step has them, and counters that confirm it make it likelier. Else the counters' word is
+    better than the trace's, where they know the cause."""
+    told = {shape for shape, (_, verdict) in known.items() if verdict.primary.bottleneck != UNKNOWN}
+    kept = [
+        each
+        for each in found
+        if each.rule != GRID or not all(s.ops[at].shape in told for at in each.ops)
+    ]
+    at = next((i for i, each in enumerate(kept) if each.rule == SMALL_GRIDS), None)
+    if at is None:
+        return [*kept, *kernels]
+    own = {*kept[at].ops}
+    rest = [each for each in kernels if each.rule != GRID or not own.issuperset(each.ops)]
+    if len(rest) < len(kernels):
+        kept[at] = msgspec.structs.replace(kept[at], confidence="medium")
+    return [*kept, *rest]
+
+
+def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
+    """With the switch that is made for it, where there is one. Code that a compiler made is not
+    compiled again, and a GPU whose compute capability is not known (0.0) may have anything."""
+    if finding.good:
+        return finding
+    cc = s.device.cc if s.device and s.device.cc > (0, 0) else (99, 0)
+    done = "compile" if "fused" in s.classes else None
+    update = _patterns.optimizer(s)
+    work = {*s.classes, "optimizer" if update and not update.written else ""}
+    able = [
+        each
+        for each in switches_for(finding.rule, s.framework, cc)
+        if each.group != done and each.id not in s.useless and work.issuperset(each.classes)
+    ]
+    return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
+
+
+def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFinding]:
+    """With what the first finding's fix is expected to save, where it is as the cases on record
+    (kernel/diagnosis/achieved.py) are: a step of one GPU that was found and timed, and a cause that is clear or
+    likely."""
+    alike = s.steady and s.trace.timed and "collective" not in s.classes
+    if not alike or not shown or shown[0].good or shown[0].confidence == "low":
+        return [*shown]
+    told = expected(shown[0].rule, shown[0].ceiling_us, s.wall_us)
+    return [msgspec.structs.replace(shown[0], expected_us=told), *shown[1:]]
+
+
+def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
+    """With what switches saved in place of what they can save at most, in the order that follows, and
+    the lines that keep it. Where one switch is for several findings, the first has what it saved. What
+    broke the program, changed nothing or changed its results is not offered again."""
+    alone = sorted((each for each in trial.tried if len(each.switches) == 1), key=lambda t: t.left)
+    left = [each for each in alone if each.good]
+    findings = []
+    for finding in found.findings:
+        own = [each for each in alone if each.switches[0].partition(":")[0] == finding.switch]
+        best = next((each for each in left if each in own or finding.rule in each.causes), None)
+        if best is not None:
+            left.remove(best)
+            finding = msgspec.structs.replace(
+                finding,
+                switch=best.switches[0],
+                measured_us=found.step.wall_us * (1 - best.left),
+                advice=(*_keeping(finding.advice, best.keep), *finding.advice),
+            )
+        elif any(each.outcome in ("slower", "same") for each in own):
+            finding = msgspec.structs.replace(finding, measured_us=0.0)
+        elif own:
+            finding = msgspec.structs.replace(finding, switch="")
+        findings.append(finding)
+    return msgspec.structs.replace(found, findings=tuple(ordered(findings)))
+
+
+def _keeping(advice: Sequence[str], lines: Iterable[str]) -> Iterator[Advice]:
+    """The lines that advice does not have already."""
+    return (Advice("Keep it", line) for line in lines if not any(line in each for each in advice))
+
+
+def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
+    """What is not known of idle time that no finding has, a sentence for each cause."""
+    explained = {at for finding in shown for at in finding.gaps}
+    idle: dict[GapCause, float] = defaultdict(float)
+    for at, gap in enumerate(s.gaps):
+        if at not in explained:
+            idle[gap.cause] += gap.us
+    for cause, us in sorted(idle.items(), key=lambda each: -each[1]):
+        if s.worth(us, TOLD):
+            why = _WHY[cause]
+            each = us / sum(gap.cause == cause for gap in s.gaps)
+            alone = len({(op.process, op.stream) for op in s.trace.ops}) == 1
+            if cause == "between" and (alone or each <= BETWEEN.value):
+                why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels have fewer such gaps"
+            if cause == "host late" and not s.steady:
+                why = "the host does other work or launches late. How much of that is the program's start is not known, since no step was found"
+            yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."
+
+
+def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
+    """Findings by what was measured, else by ceiling and how sure they are; what has nothing to gain
+    last."""
+
+    def worth(finding: StepFinding) -> float:
+        if finding.measured_us is not None:
+            return finding.measured_us
+        return finding.ceiling_us * SURE[finding.confidence]
+
+    return sorted(findings, key=lambda f: (f.good, -worth(f), f.rule, f.title))
+
+
+def together(findings: Iterable[StepFinding], account: Account, ops: Sequence[Op]) -> float:
+    """The most that all findings save together, in microseconds. Each takes the same part of all
+    its launches and gaps; of each launch and gap the largest part counts. What runs beside other work
+    is not less of it: the longest of what then runs at a time stays."""
+    best: dict[tuple[str, int], float] = defaultdict(float)
+    costly = [finding for finding in findings if not finding.good]
+    for finding in costly:
+        part = part_saved(finding, account) * (finding.rule not in BESIDE)
+        for place, us in _own(finding, account).items():
+            best[place] = max(best[place], part * us)
+    saved = sum(best.values())
+    for finding in costly:
+        if finding.rule in BESIDE:
+            own, lanes = {*finding.ops}, defaultdict[str, float](float)
+            for at, us in enumerate(account.exclusive_us):
+                lanes[ops[at].path if at in own else "beside"] += us - best["op", at]
+            saved += min(finding.ceiling_us, sum(lanes.values()) - max(lanes.values(), default=0.0))
+    return min(saved, account.wall_us)
+
+
+def part_saved(finding: StepFinding, account: Account) -> float:
+    """The part (0-1) of the time of its launches and gaps that a finding saves at most."""
+    whole = sum(_own(finding, account).values())
+    return min(1.0, finding.ceiling_us / whole) if whole else 0.0
+
+
+def _own(finding: StepFinding, account: Account) -> dict[tuple[str, int], float]:
+    """The time of a finding's launches and gaps."""
+    own = {("op", at): account.exclusive_us[at] for at in finding.ops}
+    own.update({("gap", at): account.gaps[at].us for at in finding.gaps})
+    return own
+
+
+def _uncovered(
+    findings: Sequence[StepFinding], s: StepFacts
+) -> tuple[list[StepFinding], list[NoFinding]]:
+    """Findings with enough time of their own, and why the others are left out."""
+    shown: list[StepFinding] = []
+    left_out: list[NoFinding] = []
+    taken: dict[tuple[str, int], tuple[float, StepFinding]] = {}
+    for finding in findings:
+        own, part = _own(finding, s.account), part_saved(finding, s.account)
+        whole = sum(own.values())
+        # a roof is none where another saves any of its time
+        covered = sum(us * (finding.good or taken[at][0]) for at, us in own.items() if at in taken)
+        by = [taken[at][1] for at in own if at in taken]
+        if beside := [each for each in shown if each.rule in BESIDE and not finding.good]:
+            both = together([*shown, finding], s.account, s.ops)
+            if both - together(shown, s.account, s.ops) < (1 - COVERED.value) * finding.ceiling_us:
+                covered, by = whole, by or beside
+        if whole and covered >= COVERED.value * whole:
+            names = units.listed([*dict.fromkeys(f'"{each.title}"' for each in by)])
+            said = f"{finding.title}: its time is that of {names}, which can save more."
+            left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
+            continue
+        shown.append(finding)
+        for place in own:
+            taken.setdefault(place, (part, finding))
+    return shown, left_out
+
+
+def _kernels(
+    s: StepFacts, known: Mapping[int, tuple[Profile | None, Diagnosis]]
+) -> list[StepFinding]:
+    """What counters say of the step's kernels: each kernel's first cause, with the part of the
+    kernel's time in the step that it can save. Shapes of one kernel with one cause are one finding."""
+    ops: dict[int, list[int]] = defaultdict(list)
+    for at, op in enumerate(s.ops):
+        if op.kind == "kernel" and op.shape in known:
+            ops[op.shape].append(at)
+    groups: dict[tuple[str, str], list[tuple[Finding, list[int], float]]] = defaultdict(list)
+    roofs = []
+    for shape, places in ops.items():
+        finding, launch = known[shape][1].primary, s.trace.shapes[shape]
+        function = launch.function or launch.kernel
+        near = finding.speedup is None and finding.confidence == "medium" and not finding.weight
+        if (finding.good or near) and s.worth(s.us(places), DOMINANT):
+            roof = _of_kernel(s, finding.bottleneck, function, [(finding, places, 0.0)])
+            head = f"{function} is {'at' if finding.good else 'near'} its roof"
+            said = roof.summary + _moved(known[shape][0])
+            roofs.append(msgspec.structs.replace(roof, title=head, summary=said, good=True))
+        # of a report alone the reader may be the library's author
+        if finding.saved and not finding.good and (not s.trace.timed or _promises(launch, finding)):
+            saved = finding.saved * s.us(places)
+            groups[finding.bottleneck, function].append((finding, places, saved))
+    found = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
+    worth = [each for each in found if s.worth(each.ceiling_us)]
+    return [*sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS], *roofs]
+
+
+def _promises(launch: Launch, finding: Finding) -> bool:
+    """Whether who calls a kernel can have what its finding saves, not only its author. Many small calls
+    of a library that could be one are a cause of the step."""
+    made, small = made_by(launch.kernel), finding.bottleneck in SMALL
+    return made not in CALL or (made in call_of(finding) and not (made == "library" and small))
+
+
+def for_caller(verdict: Diagnosis, launch: Launch) -> Diagnosis:
+    """A kernel's verdict without gains that only the kernel's author could have."""
+
+    findings = (
+        each
+        if _promises(launch, each)
+        else replace(each, speedup=None, interval=None, weight=each.weight or each.saved)
+        for each in verdict.findings
+    )
+    return replace(verdict, findings=tuple(findings))
+
+
+def _moved(profile: Profile | None) -> str:
+    """What a kernel moves to and from device memory a second, and what it could, as a sentence."""
+    names = ("duration", "dram_bytes", "dram_utilization")
+    us, moved, part = (figures.value(profile, name) if profile else None for name in names)
+    if not us or not moved or not part:
+        return ""
+    rate = moved / us * 1e6
+    return f" Device memory moves {units.si(rate, 'B/s')} of {units.si(rate / part, 'B/s')}."
+
+
+def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -> bool:
+    """Whether a finding of the step does without a kernel's launches, and saves as large a part of
+    them as making them faster."""
+    own, part = {*kernel.ops}, part_saved(kernel, s.account)
+    return not kernel.good and any(
+        part_saved(each, s.account) >= part
+        and s.us(own.intersection(each.ops)) >= COVERED.value * s.us(own)
+        for each in found
+        if each.rule in (*MERGED, "layout-copies")
+    )
+
+
+def _of_kernel(
+    s: StepFacts, name: str, function: str, group: Sequence[tuple[Finding, list[int], float]]
+) -> StepFinding:
+    first, _, _ = max(group, key=lambda each: each[2])
+    places = sorted(at for _, ops, _ in group for at in ops)
+    us, saved = s.us(places), sum(each[2] for each in group)
+    kernels = {launch.kernel for at in places if (launch := s.launches[at])}
+    every = sum(launch is not None and launch.kernel in kernels for launch in s.launches)
+    some = f"{units.count(len(places))} of " * (len(places) < every)
+    part = f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}."
+    made = s.finding(
+        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(us)}: {first.summary}",
+        first.confidence,
+        saved,
+        ops=places,
+        evidence=first.evidence,
+        arithmetic=(*first.arithmetic, part) if saved else first.arithmetic,
+        advice=first.advice,
+    )
+    return msgspec.structs.replace(made, rule=name, title=f"{title(name)} in {function}")

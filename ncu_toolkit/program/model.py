@@ -1,0 +1,330 @@
+"""A program as a trace holds it: what its GPUs did, the host's calls, and marks. Then what is found
+in its step. Events are in nanoseconds on one clock, sums in microseconds."""
+
+import statistics
+from typing import Final, Literal
+
+import msgspec
+
+from ncu_toolkit.base.model.profile import Device, Evidence, Launch, NoFinding
+
+OpKind = Literal["kernel", "copy", "set"]
+CallKind = Literal["launch", "copy", "set", "sync", "allocate", "free", "graph", "load", "other"]
+#: "step": one step of the program, as its author marked it; "range": NVTX; "operator": a call of a
+#: framework's operator, with its input shapes in the name where they are known.
+MarkKind = Literal["step", "range", "operator"]
+#: What a trace can lack. Rules abstain where they need it.
+Lack = Literal[
+    "wall time", "host calls", "marks", "lines", "shapes", "grids", "registers", "memory kinds"
+]
+
+
+#: The NVTX range by which `ncu_toolkit.step` marks a step.
+STEP_RANGE: Final = "ncu_toolkit.step"
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """From `start` to `end`, nanoseconds of the trace's clock."""
+
+    start: int
+    end: int
+
+    @property
+    def us(self) -> float:
+        return (self.end - self.start) / 1e3
+
+
+class Op(Interval, frozen=True, array_like=True, gc=False):
+    """Work of a GPU: a kernel, a copy, or a set of memory."""
+
+    kind: OpKind
+    shape: int = -1
+    """Of a kernel: its place in `Trace.shapes`."""
+    call: int = -1
+    """The host's call that queued it, by its place in `Trace.calls`; -1 if unknown."""
+    device: int = 0
+    """Its place in `Trace.devices`."""
+    stream: int = 0
+    process: int = 0
+    size: int | None = None
+    """Bytes copied or set; None of a kernel, and where they are not recorded."""
+    path: str = ""
+    """Of a copy: "HtoD", "DtoH", "DtoD", "PtoP" or "HtoH"."""
+    pinned: bool | None = None
+    """Of a copy between host and device: whether the host's memory is pinned; None if unknown."""
+    node: int = 0
+    """Of work in a CUDA graph: the node's id; else 0."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A call of the CUDA runtime or driver."""
+
+    start: int
+    end: int
+    kind: CallKind
+    name: int
+    """Its place in `Trace.names`: `cudaLaunchKernel`."""
+    thread: int = 0
+    process: int = 0
+    line: int = -1
+    """The user's line that made it, by its place in `Trace.lines`; -1 if unknown."""
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A range of time on one thread that the program or its framework named."""
+
+    start: int
+    end: int
+    kind: MarkKind
+    name: int
+    """Its place in `Trace.names`."""
+    thread: int = 0
+    process: int = 0
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program did on its GPUs. `ops`, `calls` and `marks` are by start."""
+
+    source: str
+    """What recorded it: `Nsight Systems 2024.5`, `PyTorch profiler`, `ncu-toolkit 0.1.0`."""
+    program: str = ""
+    """The program in a word, `train.py`; empty if unknown."""
+    devices: tuple[Device, ...]
+    shapes: tuple[Launch, ...]
+    """Each kernel with each grid, block, registers and shared memory once."""
+    ops: tuple[Op, ...]
+    calls: tuple[Call, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    names: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    """Lines of the user's code: `train.py:33`."""
+    lacks: tuple[Lack, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What went wrong while it was recorded or read, a sentence each."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether its times are the program's. A report's launches ran alone, one after another."""
+        return "wall time" not in self.lacks
+
+    def __repr__(self) -> str:
+        kernels = sum(op.kind == "kernel" for op in self.ops)
+        return f"<Trace of {self.program or 'a program'}: {kernels} launches, by {self.source}>"
+
+
+class Window(Interval, frozen=True):
+    """One step in a trace: from `start` to `end` nanoseconds; its work is `Trace.ops[first:last]`
+    without what `Step.ops` leaves out."""
+
+    first: int
+    last: int
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a program that repeats, or all of it."""
+
+    trace: Trace
+    windows: tuple[Window, ...]
+    """Every steady step, in order; never empty."""
+    typical: int
+    """The place of the window of median time."""
+    how: Literal["marked", "repeats", "whole"]
+    said: str
+    """How it was found, a sentence: `The program marks it by the NVTX range "step".`"""
+    spread: float = 0.0
+    """Half of the range that holds the middle 80 % of the steps' times, over the median."""
+    process: int | None = None
+    """The process whose step it is, in a trace of several; else None."""
+    device: int | None = None
+    """The GPU whose step it is, by its place in `Trace.devices`, in a trace of several; else None."""
+
+    @property
+    def window(self) -> Window:
+        return self.windows[self.typical]
+
+    @property
+    def word(self) -> Literal["step", "run"]:
+        """What sentences call it."""
+        return "run" if self.how == "whole" else "step"
+
+    @property
+    def wall_us(self) -> float:
+        """Wall time of the typical step."""
+        return self.window.us
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """What the GPU did in the typical step, by start."""
+        ops = self.trace.ops[self.window.first : self.window.last]
+        if self.process is None and self.device is None:
+            return ops
+        return tuple(op for op in ops if (op.process, op.device) == (self.process, self.device))
+
+    @property
+    def launches(self) -> int:
+        return sum(op.kind == "kernel" for op in self.ops)
+
+
+GapCause = Literal["host late", "sync", "copy", "allocation", "between", "unknown"]
+#: Microseconds of idle time from which a late host did more than launch (`_host.OTHER_WORK`).
+OTHER_WORK_US: Final = 200.0
+
+
+class IdleGap(Interval, frozen=True):
+    """Time of a step in which the GPU did nothing. `before` is the place in `Step.ops` of the work
+    that ended it, `call` that of the call in `Trace.calls` that explains it (-1 for none)."""
+
+    cause: GapCause
+    before: int = -1
+    call: int = -1
+
+    @property
+    def key(self) -> str:
+        """The key of its `AccountPart`."""
+        long = self.cause == "host late" and self.us >= OTHER_WORK_US
+        return f"idle: {'host work' if long else self.cause}"
+
+
+class AccountPart(msgspec.Struct, frozen=True):
+    """A part of a step's wall time. `key` is a kernel class's id (`program/traces/classes.py`), "copy",
+    "set", or "idle: " and a gap's cause, where "host work" is long "host late"."""
+
+    key: str
+    label: str
+    us: float
+    count: int
+    """Launches, copies or gaps."""
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A step's wall time without rest: `parts`, the longest first, add up to it."""
+
+    wall_us: float
+    parts: tuple[AccountPart, ...]
+    gaps: tuple[IdleGap, ...]
+    exclusive_us: tuple[float, ...]
+    """Of each of `Step.ops`, the wall time that it alone accounts for: where several run at once,
+    each has its part. What they sum to is the time that the GPU was busy."""
+
+    @property
+    def busy(self) -> float:
+        """The part (0-1) of the wall time in which the GPU worked."""
+        return sum(self.exclusive_us) / self.wall_us if self.wall_us else 0.0
+
+
+class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause that costs a step time. Gains are time of the step, in microseconds."""
+
+    rule: str
+    """Id of its rule (`program/rules/`), or of a kernel's rule."""
+    title: str
+    summary: str
+    confidence: Literal["high", "medium", "low"]
+    ceiling_us: float
+    """What goes at most, by arithmetic alone."""
+    expected_us: tuple[float, float, float] | None = None
+    """Low, likely and high of what its fix saves (`kernel/diagnosis/achieved.py`: 80 % of the cases on record
+    lie between), above the ceiling where fixes removed more. None where cases are too few or unlike,
+    and of all findings but the first."""
+    measured_us: float | None = None
+    """What a try saved; None where none was made."""
+    ops: tuple[int, ...] = ()
+    """Places in `Step.ops` whose time it would change."""
+    gaps: tuple[int, ...] = ()
+    """Places in `Account.gaps` that it would close."""
+    evidence: tuple[Evidence, ...] = ()
+    arithmetic: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    """The user's lines, those with most time first."""
+    switch: str = ""
+    """What `ncu-toolkit try` throws for it; empty where there is none."""
+    good: bool = False
+    """Nothing to gain: the step is at what this cause is about."""
+
+
+class ProgramDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What limits a program's step: findings by what they can save, and what was ruled out."""
+
+    step: Step
+    account: Account
+    findings: tuple[StepFinding, ...]
+    considered: tuple[NoFinding, ...] = ()
+    together_us: float = 0.0
+    """What the shown findings can save at most if all are fixed, launches counted once."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def costly(self) -> tuple[StepFinding, ...]:
+        """Findings with something to gain."""
+        return tuple(each for each in self.findings if not each.good)
+
+
+#: "broke": the program fails with it. "other step": what repeats is no longer the same, so that times
+#: cannot be compared.
+TryOutcome = Literal["faster", "slower", "same", "broke", "not applied", "other step"]
+#: Whether the program prints the same: "within" what the switch may change.
+Results = Literal["equal", "within", "differ", "not compared"]
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What a switch, or several at once, did to a program's step. Times are in microseconds, the
+    typical step of each run; of a larger batch, its part for the work of the first."""
+
+    switches: tuple[str, ...]
+    """Ids, with a value after a colon: `triton-warps:8`."""
+    title: str
+    outcome: TryOutcome
+    said: str
+    """What came of it, a sentence."""
+    before_us: tuple[float, ...] = ()
+    after_us: tuple[float, ...] = ()
+    noise_us: float = 0.0
+    """What medians of runs alike differ by (`kernel/analysis/gate.py`)."""
+    p: float | None = None
+    """How often chance alone makes the two differ as much; None where the runs are too few to tell."""
+    results: Results = "not compared"
+    compared: str = ""
+    """How what the program prints differs, a sentence."""
+    causes: tuple[str, ...] = ()
+    """Ids of the findings that it is for."""
+    ceiling_us: float | None = None
+    """What it saves at most by these; None where none was made."""
+    keep: tuple[str, ...] = ()
+    """The lines that make it permanent."""
+
+    @property
+    def before(self) -> float:
+        return statistics.median(self.before_us) if self.before_us else 0.0
+
+    @property
+    def after(self) -> float:
+        return statistics.median(self.after_us) if self.after_us else 0.0
+
+    @property
+    def left(self) -> float:
+        """The step's time with it, over that without."""
+        return self.after / self.before if self.before else 1.0
+
+    @property
+    def good(self) -> bool:
+        """Whether it is worth keeping: faster, and the results are what the switch says they are."""
+        return self.outcome == "faster" and self.results != "differ"
+
+
+class ProgramTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """Switches that were thrown in a program, the best first."""
+
+    program: str
+    gpu: str
+    word: Literal["step", "run"]
+    """What was timed: a step, or the whole run where none was found."""
+    before_us: tuple[float, ...]
+    """All runs without a switch."""
+    tried: tuple[Tried, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Tried | None:
+        """What is worth keeping and fastest."""
+        return min((each for each in self.tried if each.good), key=lambda t: t.left, default=None)

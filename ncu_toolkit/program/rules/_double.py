@@ -1,0 +1,72 @@
+"""Double precision in a part of a step that is single elsewhere: a kernel's cause of which counters show
+nothing where memory limits it.
+
+One array of doubles makes all that is computed from it double in PyTorch and CuPy, and NumPy makes
+them of numbers without a type. A step in double throughout is meant so."""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.hardware.specs import spec
+from ncu_toolkit.kernel.diagnosis.rules import title
+from ncu_toolkit.kernel.diagnosis.rules.double_precision import CALL
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._patterns import PASSES
+
+RULE: Final = "double-precision"
+BESIDE: Final = Threshold(0.1, "a step meant to be double has less in what it reads and writes")
+#: Types of what kernels of PyTorch, cuFFT and CuPy compute, in their names.
+_DOUBLE: Final = re.compile(
+    r"(?:<|lambda\()double\b|complex<double>|fft\w*<.*\bdouble\b|^cupy_\w+_(?:float64|complex128)(?![a-z\d])"
+)
+_SINGLE: Final = re.compile(
+    r"\bfloat\b|c10::(?:Half|BFloat16)|^cupy_\w+_(?:float16|float32|complex64)(?![a-z\d])"
+)
+#: Single precision has half the bytes.
+_HALF: Final = 0.5
+
+
+@lru_cache(maxsize=4096)
+def _type(kernel: str) -> str:
+    """Of both types: CuPy's kernels convert, others may sum in double, or scale by a float."""
+    if not _SINGLE.search(kernel):
+        return "fp64" if _DOUBLE.search(kernel) else ""
+    return "fp32" if kernel.startswith("cupy_") or not _DOUBLE.search(kernel) else ""
+
+
+def find(s: StepFacts) -> StepFinding | None:
+    if s.framework not in ("torch", "cupy"):
+        return None
+    types = [
+        proven or _type(launch.kernel if launch else "")
+        for proven, launch in zip(s.arithmetic, s.launches, strict=True)
+    ]
+    double = [at for at, each in enumerate(types) if each == "fp64"]
+    single = [at for at, each in enumerate(types) if each not in ("", "fp64", "int8")]
+    us, beside = s.us(double), s.us(single)
+    fp64, fp32 = (spec(s.device.cc, rate) if s.device else None for rate in ("fp64", "fp32"))
+    passes = s.us(at for at in double if s.classes[at] in PASSES)
+    left = passes * _HALF + (us - passes) * min(_HALF, (fp64 or 1) / (fp32 or 1))
+    if not s.worth(us - left) or not s.worth(beside, BESIDE):
+        return None
+    begins = s.where({*double}.difference(at + 1 for at in double))
+    found = s.finding(
+        f"{units.counted(len(double), 'launch', 'launches')} in double precision, {s.of_step(us)}, beside others in single or half, "
+        f"{s.of_step(beside)}. One array of doubles makes double of all that is computed from it{': see where it begins' if begins else ''}.",
+        "low",
+        us - left,
+        ops=double,
+        evidence=(
+            s.part("double", "In double precision", us, f"Part of the {s.word} in kernels whose names prove it."),
+            s.part("single", "In single or half", beside, f"Part of the {s.word} in kernels whose names prove it.", BESIDE),
+        ),
+        arithmetic=(f"In single precision, with half the bytes, {units.duration(us)} is {units.duration(left)} at least.",),
+        advice=CALL[s.framework],
+    )  # fmt: skip
+    return msgspec.structs.replace(found, rule=RULE, title=title(RULE), where=begins)

@@ -1,0 +1,351 @@
+"""A step as its rules ask it. Work is named by its place in `Step.ops`, a gap by its place in
+`Account.gaps`. All facts are computed once, when first asked for; times are microseconds."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Final, Literal
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Comparison, Device, Evidence, Launch, NoFinding, Profile
+from ncu_toolkit.kernel.diagnosis import kernel
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Account, Call, GapCause, Lack, Mark, Op, Step, StepFinding
+from ncu_toolkit.program.rules._operations import of_kernel, of_operator
+from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
+
+#: A cause that would save less of the step is not worth a finding.
+WORTH: Final = Threshold(
+    0.03, "steps of one program differ by 1 to 3% of their time, so that less cannot be seen"
+)
+#: Lines named with a finding.
+_LINES: Final = 3
+Confidence = Literal["high", "medium", "low"]
+StepOutcome = StepFinding | NoFinding
+Framework = Literal["torch", "xla", "cupy", "numba", ""]
+#: The range that PyTorch opens for an optimizer's update.
+_OPTIMIZER: Final = "Optimizer.step"
+#: Operators that run what torch.compile made, and kernels of TorchInductor.
+_COMPILED: Final = re.compile(
+    r"^(?:CompiledFunction|CompiledFxGraph|## Call CompiledFxGraph|Torch-Compiled Region|triton_(?:poi|red|per|for)_fused)"
+)
+
+
+class StepFacts:
+    """The typical step of a program, and the account of its time."""
+
+    def __init__(
+        self, step: Step, account: Account, profiles: Mapping[int, Profile | None] = {}
+    ) -> None:
+        #: What a report's counters say of a kernel, by its place in `Trace.shapes`.
+        self.profiles = profiles
+        self.step, self.account, self.trace = step, account, step.trace
+        self.ops: tuple[Op, ...] = step.ops
+        self.gaps = account.gaps
+        self.wall_us = account.wall_us
+        self.word = step.word
+        #: Gaps that another finding has: of launches that it would merge, of copies that it counts.
+        self.claimed: frozenset[int] = frozenset()
+        #: Ids of switches that rules saw to be of no use in this program.
+        self.useless: set[str] = set()
+
+    # What the trace holds
+
+    def lacks(self, *names: Lack) -> tuple[str, ...]:
+        """Those of `names` that the trace lacks."""
+        return tuple(name for name in names if name in self.trace.lacks)
+
+    @property
+    def steady(self) -> bool:
+        """Whether the step is one of several alike, not the whole run with its start."""
+        return self.step.how != "whole"
+
+    @cached_property
+    def device(self) -> Device | None:
+        """The GPU with most of the step's work; None where the trace names none."""
+        places = Counter(op.device for op in self.ops).most_common(1)
+        if not places or not 0 <= places[0][0] < len(self.trace.devices):
+            return None
+        return self.trace.devices[places[0][0]]
+
+    # Work
+
+    @cached_property
+    def launches(self) -> tuple[Launch | None, ...]:
+        """The kernel of each op; None for copies and sets."""
+        shapes = self.trace.shapes
+        return tuple(
+            shapes[op.shape] if op.kind == "kernel" and 0 <= op.shape < len(shapes) else None
+            for op in self.ops
+        )
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The id of each op's kernel class (`program/traces/classes.py`); of others their kind."""
+        known = {shape: kernel_class(self.trace.shapes[shape]).id for shape in self._shapes}
+        return tuple(
+            known.get(op.shape, op.kind) if op.kind == "kernel" else op.kind for op in self.ops
+        )
+
+    @cached_property
+    def arithmetic(self) -> tuple[str, ...]:
+        """The arithmetic that each op's name proves; "" where it proves none."""
+        known = {shape: arithmetic(self.trace.shapes[shape]) for shape in self._shapes}
+        return tuple(known.get(op.shape, "") for op in self.ops)
+
+    @cached_property
+    def _shapes(self) -> set[int]:
+        return {
+            op.shape
+            for op in self.ops
+            if op.kind == "kernel" and 0 <= op.shape < len(self.trace.shapes)
+        }
+
+    @cached_property
+    def operations(self) -> tuple[str, ...]:
+        """What each kernel computes, in a word (`_operations.py`); "" where nothing tells."""
+        known = {shape: of_kernel(self.trace.shapes[shape].kernel) for shape in self._shapes}
+        return tuple(
+            known.get(op.shape, "") or next(filter(None, map(of_operator, reversed(chain))), "")
+            for op, chain in zip(self.ops, self.operators, strict=True)
+        )
+
+    @cached_property
+    def queues(self) -> tuple[tuple[int, ...], ...]:
+        """Work of each stream in the order in which it ran."""
+        found: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for at, op in enumerate(self.ops):
+            found[op.process, op.device, op.stream].append(at)
+        return tuple(map(tuple, found.values()))
+
+    def us(self, places: Iterable[int]) -> float:
+        """Wall time that work alone accounts for."""
+        return sum(self.account.exclusive_us[at] for at in places)
+
+    def moved(self, places: Iterable[int]) -> int | None:
+        """Bytes of copies; None where those of one are not recorded."""
+        sizes = [self.ops[at].size for at in places]
+        return None if None in sizes else sum(filter(None, sizes))
+
+    def as_one(self, groups: Iterable[Sequence[int]]) -> tuple[list[int], float, float]:
+        """The work of all groups, its time, and the time that stays if one launch does each: it takes
+        at least as long as the longest of its group."""
+        groups = list(groups)
+        places = [at for group in groups for at in group]
+        stays = sum(max(self.account.exclusive_us[at] for at in group) for group in groups)
+        return places, self.us(places), stays
+
+    def of_class(self, *names: str) -> list[int]:
+        return [at for at, name in enumerate(self.classes) if name in names]
+
+    # Idle time
+
+    def idle(self, *causes: GapCause) -> list[int]:
+        return [at for at, gap in enumerate(self.gaps) if gap.cause in causes]
+
+    def idle_us(self, places: Iterable[int]) -> float:
+        return sum(self.gaps[at].us for at in places)
+
+    @cached_property
+    def gap_before(self) -> dict[int, int]:
+        """The gap that each op ended. The one that the next step's first work ended counts for none."""
+        return {gap.before: at for at, gap in reversed([*enumerate(self.gaps)]) if gap.before >= 0}
+
+    # The host
+
+    def call(self, at: int) -> Call | None:
+        """The call that queued an op, if known."""
+        place = self.ops[at].call if 0 <= at < len(self.ops) else -1
+        return self.trace.calls[place] if 0 <= place < len(self.trace.calls) else None
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Calls that began in the step."""
+        window = self.step.window
+        return tuple(c for c in self.trace.calls if window.start <= c.start < window.end)
+
+    def name(self, call: Call) -> str:
+        return self.trace.names[call.name] if 0 <= call.name < len(self.trace.names) else ""
+
+    @cached_property
+    def operators(self) -> tuple[tuple[str, ...], ...]:
+        """The framework's operators, outermost first, in which each op was queued."""
+        return self.within([self.call(at) for at in range(len(self.ops))])
+
+    def within(self, calls: Sequence[Call | None]) -> tuple[tuple[str, ...], ...]:
+        """The operators, outermost first, that were open on a call's thread as it began."""
+        asked: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for at, call in enumerate(calls):
+            if call is not None:
+                asked[call.process, call.thread].append((call.start, at))
+        found: list[tuple[str, ...]] = [()] * len(calls)
+        for thread, questions in asked.items():
+            opened: list[Mark] = []
+            marks, next_mark = self._operator_marks.get(thread, []), 0
+            for start, at in sorted(questions):
+                while next_mark < len(marks) and marks[next_mark].start <= start:
+                    opened = [m for m in opened if m.end > marks[next_mark].start]
+                    opened.append(marks[next_mark])
+                    next_mark += 1
+                found[at] = tuple(self.trace.names[m.name] for m in opened if m.end > start)
+        return tuple(found)
+
+    @cached_property
+    def _operator_marks(self) -> dict[tuple[int, int], list[Mark]]:
+        found: dict[tuple[int, int], list[Mark]] = defaultdict(list)
+        for mark in self.trace.marks:
+            if not 0 <= mark.name < len(self.trace.names):
+                continue
+            if mark.kind == "operator" or self.trace.names[mark.name].startswith(_OPTIMIZER):
+                found[mark.process, mark.thread].append(mark)
+        return found
+
+    @cached_property
+    def marks_by_end(self) -> dict[tuple[int, int], list[Mark]]:
+        """Operators and ranges of each thread, by their end."""
+        found: dict[tuple[int, int], list[Mark]] = defaultdict(list)
+        for mark in sorted(self.trace.marks, key=lambda mark: mark.end):
+            if mark.kind != "step" and 0 <= mark.name < len(self.trace.names):
+                found[mark.process, mark.thread].append(mark)
+        return found
+
+    def where(self, places: Iterable[int]) -> tuple[str, ...]:
+        """The user's lines that queued work, those with most time first."""
+        return self.lines((self.call(at), self.account.exclusive_us[at]) for at in places)
+
+    def waited(self, gaps: Iterable[int]) -> tuple[str, ...]:
+        """The user's lines of the calls that explain gaps, or else of the work that ended them,
+        those with most idle time first."""
+        calls = self.trace.calls
+        return self.lines(
+            (calls[gap.call] if 0 <= gap.call < len(calls) else self.call(gap.before), gap.us)
+            for gap in (self.gaps[at] for at in gaps)
+        )
+
+    def lines(self, timed: Iterable[tuple[Call | None, float]]) -> tuple[str, ...]:
+        """The user's lines of calls with their time, those with most of it first."""
+        time: dict[int, float] = defaultdict(float)
+        for call, us in timed:
+            if call is not None and call.line >= 0:
+                time[call.line] += us
+        lines = sorted(time, key=lambda line: -time[line])
+        known = [self.trace.lines[line] for line in lines if line < len(self.trace.lines)]
+        return tuple(known[:_LINES])
+
+    # Who made it
+
+    @cached_property
+    def framework(self) -> Framework:
+        """The framework that launched most of the step's kernels: its own kernels prove it, or
+        operators that the trace names."""
+        made = Counter(kernel.made_by(launch.kernel) for launch in self.launches if launch)
+        for name in ("torch", "xla", "cupy", "numba"):
+            if made[name]:
+                return name
+        torch = any(
+            chain[0].startswith(("aten::", "autograd::", "torch"))
+            for chain in self.operators
+            if chain
+        )
+        return "torch" if torch else ""
+
+    @cached_property
+    def compiled(self) -> bool:
+        """Whether code of torch.compile runs in the step, by its operators and kernels."""
+        names = {name for chain in self.operators for name in chain}
+        names |= {launch.function for launch in self.launches if launch}
+        return any(map(_COMPILED.search, names))
+
+    def advice(self, *otherwise: str, **framework: tuple[str, ...]) -> tuple[str, ...]:
+        """Advice for the step's framework, else for CUDA C++, which has the key "" in a table of them;
+        `compiled` in place of `torch` where torch.compile is in use."""
+        if self.framework == "torch" and "compiled" in framework and self.compiled:
+            return framework["compiled"]
+        return framework.get(self.framework, otherwise or framework.get("", ()))
+
+    # Outcomes
+
+    def finding(
+        self,
+        summary: str,
+        confidence: Confidence,
+        ceiling_us: float,
+        *,
+        ops: Iterable[int] = (),
+        gaps: Iterable[int] = (),
+        evidence: Sequence[Evidence] = (),
+        arithmetic: Sequence[str] = (),
+        advice: Sequence[str] = (),
+    ) -> StepFinding:
+        """A finding of the rule that asks (`program/traces.py` names it). Its ceiling is never above the
+        time of its work and gaps. Of a whole run, whose start is in it, none is "high"."""
+        ops, gaps = tuple(ops), tuple(gaps)
+        if not self.steady and confidence == "high":
+            confidence = "medium"
+        most = self.us(ops) + self.idle_us(gaps)
+        return StepFinding(
+            rule="",
+            title="",
+            summary=summary,
+            confidence=confidence,
+            ceiling_us=max(0.0, min(ceiling_us, most, self.wall_us)),
+            ops=ops,
+            gaps=gaps,
+            evidence=tuple(evidence),
+            arithmetic=tuple(arithmetic),
+            advice=tuple(advice),
+            where=self.where(ops) or self.waited(gaps),
+        )
+
+    def ruled_out(self, reason: str, *evidence: Evidence) -> NoFinding:
+        return NoFinding("", "ruled out", reason, evidence)
+
+    def abstain(self, reason: str, *missing: str) -> NoFinding:
+        return NoFinding("", "abstained", reason, (), missing)
+
+    def ruled_out_by_grids(self, reason: str, *evidence: Evidence) -> NoFinding:
+        """As `ruled_out`; abstains where kernels of a share worth a finding have no grid recorded."""
+        shapes = enumerate(self.launches)
+        us = self.us(at for at, launch in shapes if launch is not None and not launch.blocks)
+        if not self.worth(us):
+            return self.ruled_out(reason, *evidence)
+        return self.abstain(
+            f"The trace does not hold the grids of kernels that take {self.of_step(us)}.", "grid"
+        )
+
+    def share(self, us: float) -> float:
+        """A time as part (0-1) of the step's."""
+        return us / self.wall_us if self.wall_us else 0.0
+
+    def worth(self, us: float, limit: Threshold = WORTH) -> bool:
+        return self.share(us) >= limit.value
+
+    def of_step(self, us: float) -> str:
+        """`12.5 ms (27 % of the step)`."""
+        whole = f"the {self.word}" if self.trace.timed else "kernel time"
+        return f"{units.duration(us)} ({units.percent(self.share(us), 2)} of {whole})"
+
+    def part(
+        self, metric: str, label: str, us: float, meaning: str, limit: Threshold | None = WORTH
+    ) -> Evidence:
+        """A time as part of the step's, as evidence with the limit that it must reach."""
+        return fact(metric, label, self.share(us), "fraction", meaning, ">=", limit)
+
+
+def fact(
+    metric: str,
+    label: str,
+    value: float,
+    unit: str,
+    meaning: str,
+    comparison: Comparison = "",
+    limit: Threshold | None = None,
+) -> Evidence:
+    """A figure of the step as evidence; with a limit only where it compares with it as said."""
+    found = Evidence(metric, label, float(value), unit, meaning)
+    if limit is None:
+        return found
+    stated = replace(found, threshold=limit.value, comparison=comparison, source=limit.source)
+    return stated if stated.holds else found

@@ -1,0 +1,279 @@
+"""Sequences of launches on one stream that compute something known: attention, norm, GELU, softmax,
+a loss, an optimizer's update. Each group is places in `Step.ops`, in order.
+
+What a launch computes is told by names. That one takes up what the launch before wrote is not known:
+it is likely where they follow each other as the composition has them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from ncu_toolkit.base.core.cache import remembered
+from ncu_toolkit.base.model import Launch
+from ncu_toolkit.program.rules._facts import StepFacts
+
+#: Classes of kernels that pass over their data once, and do little with it.
+PASSES: Final = ("elementwise", "layout", "random", "fill", "reduction")
+#: Most launches between the two products of an attention: scale, bias, mask, softmax in five, dropout
+#: in two, a cast and a copy.
+_BETWEEN: Final = 12
+#: Operators of products of many small matrices, as heads are.
+_BATCHED: Final = ("aten::bmm", "aten::baddbmm", "aten::einsum")
+#: A letter for each operation, for the expressions below; "." is a kernel that passes over its data
+#: and says nothing, "|" anything else.
+_LETTERS: Final = {
+    "mean": "m", "var": "v", "add": "a", "sub": "a", "neg": "a", "mul": "u", "div": "d", "pow": "p", "sqrt": "q",
+    "rsqrt": "r", "tanh": "t", "erf": "e", "exp": "x", "log": "g", "sum": "S", "max": "M", "copy": "c",
+    "where": "w", "gather": "i", "fill": "f", "random": "f", "dropout": "o", "addcmul": "A", "addcdiv": "D", "lerp": "L",
+}  # fmt: skip
+#: Subtraction is addition with a factor in PyTorch, and division by a number a multiplication.
+_COMPOSED: Final = {
+    "norm": re.compile(r"c?p?[mv][aupdmvc]{0,5}[qr][ac]?[ud][uac]{0,2}"),
+    "softmax": re.compile(r"M[ac]{0,2}xc?Sc?[du]"),
+    "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
+    "cross-entropy": re.compile(r"(?:M[ac]{0,2})?xSg[aui]{0,3}[mS]?"),
+}  # fmt: skip
+#: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
+_LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
+#: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.
+_TEMPLATE: Final = re.compile(r"\belementwise_kernel<(\d+), ?(\d+)")
+_FOUR: Final = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel")
+
+
+@dataclass(frozen=True)
+class AttentionParts:
+    """An attention written out: two products and what is between them."""
+
+    first: int
+    last: int
+    between: tuple[int, ...]
+    softmax: tuple[int, ...]
+    """Of those, the launches of the softmax."""
+
+
+def letters(s: StepFacts, queue: tuple[int, ...]) -> str:
+    """A stream's work, a letter each."""
+    return "".join(
+        "c"
+        if moves(s, at)
+        else _LETTERS.get(s.operations[at], "." if s.classes[at] in PASSES else "|")
+        if s.classes[at] in (*PASSES, "index", "optimizer") or s.operations[at] == "fill"
+        else "|"
+        for at in queue
+    )
+
+
+def moves(s: StepFacts, at: int) -> bool:
+    """Whether it is a copy within the GPU's memory."""
+    return s.ops[at].kind == "copy" and s.ops[at].path == "DtoD"
+
+
+@remembered(4)
+def attention(s: StepFacts) -> tuple[AttentionParts, ...]:
+    """Two products with a softmax, or its parts, between them, and nothing that is no pass over the
+    scores. The loss at the end of a classifier has no second product before its backward pass, and
+    a router sorts after its softmax. The products are of many matrices, one for each head, or the same
+    sequence is there for another layer: once alone it may be chance."""
+    found: list[AttentionParts] = []
+    inside = {*PASSES, "softmax", "set", "index"}
+    for queue in s.queues:
+        before = -1
+        for at, place in enumerate(queue):
+            if s.classes[place] == "product":
+                between = queue[before + 1 : at] if before >= 0 else ()
+                if 0 < len(between) <= _BETWEEN and (soft := _softmax(s, between)):
+                    bias = _bias(s, queue[:before], between)
+                    parts = AttentionParts(queue[before], place, (*bias, *between), soft)
+                    found.append(parts)
+                before = at
+            elif s.classes[place] not in inside and not moves(s, place):
+                before = -1
+
+    def shapes(each: AttentionParts) -> tuple[int, ...]:
+        return tuple(s.ops[at].shape for at in (each.first, *each.between, each.last))
+
+    times = Counter(map(shapes, found))
+    return tuple(
+        e for e in found if times[shapes(e)] > 1 or (batched(s, e.first) and batched(s, e.last))
+    )
+
+
+def batched(s: StepFacts, at: int) -> bool:
+    """Whether a product is of many matrices: its operator or its grid says so."""
+    launch = s.launches[at]
+    return (launch is not None and launch.grid is not None and launch.grid[2] > 1) or any(
+        name.startswith(_BATCHED) for name in s.operators[at]
+    )
+
+
+def _bias(s: StepFacts, queue: tuple[int, ...], between: tuple[int, ...]) -> tuple[int, ...]:
+    """Passes over data as large as the scores right before the first product: a mask or bias that the
+    product adds to. Its copy within memory ends at the product."""
+    sized = [at for at in between if s.classes[at] in PASSES and s.launches[at]]
+    found: list[int] = []
+    for at in reversed(queue[-_BETWEEN:]):
+        if s.classes[at] not in PASSES and not moves(s, at):
+            break
+        if any(agree(s.launches[at], s.launches[other]) for other in sized) or (
+            moves(s, at) and at == queue[-1]
+        ):
+            found.append(at)
+    alone = all(moves(s, at) for at in found)
+    return () if alone else tuple(reversed(found))
+
+
+def _softmax(s: StepFacts, between: tuple[int, ...]) -> tuple[int, ...]:
+    whole = tuple(
+        at
+        for at in between
+        if s.classes[at] == "softmax" and "LogSoft" not in getattr(s.launches[at], "kernel", "")
+    )
+    if whole:
+        return whole
+    match = _COMPOSED["softmax"].search(letters(s, between))
+    return between[match.start() : match.end()] if match else ()
+
+
+@remembered(4)
+def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Norms, GELUs, softmaxes and losses written out, by name. No launch is in two."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    taken = {at for each in attention(s) for at in each.between}
+    for queue in s.queues:
+        text = letters(s, queue)
+        for name, places in _losses(s, queue, text):
+            if places and not taken.intersection(places):
+                taken.update(places)
+                found.setdefault(name, []).append(tuple(places))
+        for name in ("cross-entropy", "softmax", "norm", "GELU"):
+            for match in _COMPOSED[name].finditer(text):
+                group = queue[match.start() : match.end()]
+                if not taken.intersection(group):
+                    taken.update(group)
+                    found.setdefault(name, []).append(group)
+    return {name: tuple(groups) for name, groups in found.items()}
+
+
+def _losses(s: StepFacts, queue: tuple[int, ...], text: str) -> Iterator[tuple[str, list[int]]]:
+    """Losses down to a single number, and their gradients up to the next product: reductions, and passes over as many numbers
+    as the exponentials."""
+    for match in _LOSS.finditer(text):
+        whole = s.launches[queue[text.index("x", match.start())]]
+        run = queue[match.start() : match.end()]
+        sums = [at for at in run if s.classes[at] == "reduction"]
+        large = [at for at in run if at in sums or agree(whole, s.launches[at])]
+        one = next((at for at in sums if _single(s.launches[at])), None)
+        if one is not None:
+            yield "cross-entropy", [at for at in large if at <= one]
+            yield "cross-entropy backward", [at for at in large if at > one]
+
+
+@dataclass(frozen=True)
+class Update:
+    """An optimizer's launches: `each` holds those of one parameter, or all in one group where they
+    are not told apart. `foreach` if they take lists of parameters."""
+
+    each: tuple[tuple[int, ...], ...]
+    foreach: bool
+    name: str = ""
+    written: bool = False  #: by several lines of the program, not by `optimizer.step()`
+
+    @property
+    def ops(self) -> tuple[int, ...]:
+        return tuple(at for group in self.each for at in group)
+
+
+#: What Adam and its like do for each parameter, by PyTorch and written by hand.
+_ADAM: Final = (("addcdiv",), ("sqrt", "addcmul"))
+
+
+@remembered(4)
+def optimizer(s: StepFacts) -> Update | None:
+    """The optimizer's update: launches in the range that PyTorch names "Optimizer.step", else those
+    like Adam's: elementwise launches of which every few are those of _ADAM. None where there is neither."""
+    named = [
+        (at, name)
+        for at, chain in enumerate(s.operators)
+        for name in chain
+        if name.startswith("Optimizer.step") and s.ops[at].kind == "kernel"
+    ]
+    if named:
+        places = tuple(at for at, _ in named)
+        label = named[0][1].partition("#")[2].removesuffix(".step")
+        if any(s.operations[at] == "multi" or s.classes[at] == "optimizer" for at in places):
+            return Update((places,), True, label)
+        return Update(tuple(_parameters(s, places)), False, label)
+    lists = [at for at in s.of_class("optimizer") if s.operations[at] == "multi"]
+    if lists:
+        return Update((tuple(lists),), True)
+    for queue in s.queues:
+        text = letters(s, queue)
+        for match in re.finditer(r"[^|]+", text):
+            run = queue[match.start() : match.end()]
+            words = Counter(s.operations[at] for at in run)
+            for marks in _ADAM:
+                if min(words[mark] for mark in marks) >= 3:
+                    each = [
+                        group
+                        for group in _parameters(s, run)
+                        if any(s.operations[at] == marks[0] for at in group)
+                    ]
+                    lines = {call.line for group in each for at in group if (call := s.call(at))}
+                    return Update(tuple(each), False, written=len(lines - {-1}) > 1)
+    return None
+
+
+def _parameters(s: StepFacts, run: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Neighbours with the same grid: the launches of one parameter, or of several of one size. What
+    computes on single numbers (the step's count) goes with what follows."""
+    group: list[int] = []
+    for at in run:
+        launch = s.launches[at]
+        before = next((s.launches[b] for b in reversed(group) if not _single(s.launches[b])), None)
+        known = before and launch and before.blocks and launch.blocks
+        if group and known and not _single(launch) and not agree(before, launch):
+            yield tuple(group)
+            group = []
+        group.append(at)
+    if group:
+        yield tuple(group)
+
+
+def gaps_within(s: StepFacts, ops: Iterable[int]) -> list[int]:
+    """The gaps before launches, after the first, that go where one launch takes the place of all."""
+    gaps = [s.gap_before[at] for at in islice(ops, 1, None) if at in s.gap_before]
+    return [at for at in gaps if s.gaps[at].cause in ("host late", "between")]
+
+
+def _single(launch: Launch | None) -> bool:
+    return launch is None or launch.blocks == 1
+
+
+def elements(launch: Launch) -> int:
+    """Elements that an elementwise kernel of PyTorch takes at most; of others, its threads. 0 where
+    grid or block are not recorded."""
+    block, each = _per_block(launch.kernel)
+    return (launch.blocks or 0) * (block or (launch.threads_per_block or 0) * each)
+
+
+@lru_cache(maxsize=4096)
+def _per_block(kernel: str) -> tuple[int, int]:
+    """Elements of a block by its template (0 for none), else elements of a thread."""
+    if template := _TEMPLATE.search(kernel):
+        return int(template[1]) * int(template[2]), 0
+    return 0, 4 if _FOUR.search(kernel) else 1
+
+
+def agree(one: Launch | None, other: Launch | None) -> bool:
+    """Whether two elementwise launches can be of as many elements: their sizes differ by a block at
+    most, as the last block need not be full. Not known, they agree with none. PyTorch's vectorized kernels take eight elements a thread since 2.7."""
+    if one is None or other is None or not (one.blocks and other.blocks):
+        return False
+    size, others = elements(one), elements(other)
+    block = max(size // one.blocks, others // other.blocks)
+    a, b = (2 if _FOUR.search(each.kernel) else 1 for each in (one, other))
+    return abs(size - others) <= block or abs(size * a - others * b) <= 2 * block

@@ -1,0 +1,72 @@
+"""Memory of the GPU is allocated or freed in each step.
+
+What it is
+`cudaMalloc` takes tens of microseconds to milliseconds; `cudaFree` waits for all work of the GPU first.
+Frameworks keep what they have freed and ask the driver only where that does not fit.
+
+Why it costs time
+The host launches nothing while it allocates, and after `cudaFree` the queue is empty.
+
+How to confirm
+Steady steps hold calls that allocate or free, and idle time follows them.
+
+What to change
+Allocate once and use the memory again, or use `cudaMallocAsync` with a pool. In PyTorch, calls in steady
+steps mean that the cache is full or in pieces: smaller peaks, or expandable segments.
+
+When the advice is wrong
+The first steps allocate in every program.
+
+Source
+CUDA C++ Programming Guide, "Stream Ordered Memory Allocator"; PyTorch documentation, "CUDA semantics:
+Memory management".
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+
+TITLE: Final = "Memory allocated in the step"
+STEADY: Final = Threshold(
+    8.0,
+    "the first steps fill the caches of frameworks: fewer steps than that may all be first ones",
+)
+_ADVICE: Final = {
+    "": ("Allocate once, before the loop, or use cudaMallocAsync and cudaFreeAsync, which keep memory in a pool.",),
+    "torch": ("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and do not call torch.cuda.empty_cache() in the loop.",
+              "If memory is nearly full, lower the batch until steady steps allocate nothing."),
+    "cupy": ("Keep CuPy's memory pool on, and do not call free_all_blocks() in the loop.",),
+    "numba": ("Make device arrays once, before the loop (cuda.device_array, cuda.to_device), and pass them to each launch.",),
+}  # fmt: skip
+
+
+def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time", "host calls"):
+        return s.abstain("The trace does not hold the calls that allocate memory.", *missing)
+    if not s.steady:
+        return s.abstain(
+            "No step was found: allocations of the program's start are in the run too.", "step"
+        )
+    calls = [call for call in s.calls if call.kind in ("allocate", "free")]
+    gaps = s.idle("allocation")
+    us = s.idle_us(gaps)
+    evidence = (
+        s.part("idle_allocation", "Idle while memory is allocated", us,
+               f"Part of the {s.word} in which the GPU waited for a call that allocates or frees memory."),
+        fact("allocations", "Calls", len(calls), "count", f"Calls in the {s.word} that allocate or free memory of the GPU."),
+    )  # fmt: skip
+    if not s.worth(us):
+        return s.ruled_out("Steady steps allocate no memory, or nothing waits for it.", *evidence)
+    names = sorted({name for call in calls if (name := s.name(call))})
+    return s.finding(
+        f"Each step has {units.counted(len(calls), 'call')} ({units.shortlist(names, 3)}) for memory of the GPU: the GPU is idle for "
+        f"{s.of_step(us)} meanwhile.",
+        "high" if len(s.step.windows) >= STEADY.value else "low",
+        us,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(f"{units.counted(len(gaps), 'gap')} after such calls: {units.duration(us)}.",),
+        advice=s.advice(**_ADVICE),
+    )

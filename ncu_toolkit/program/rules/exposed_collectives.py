@@ -1,0 +1,65 @@
+"""GPUs exchange data while they compute nothing.
+
+What it is
+All-reduce, all-gather and the like run as kernels of NCCL. Work of other streams can hide them.
+
+Why it costs time
+What nothing hides adds to the step. The kernel of a collective also waits for the slowest GPU, so that
+its time is not all traffic.
+
+How to confirm
+No other kernel runs while the collective does. The time of the same collective differs between GPUs:
+the one that waits least is the slowest elsewhere.
+
+What to change
+Overlap them with the backward pass (buckets that are ready early), exchange less often (accumulate
+gradients) or less (narrower types), and even out the work of the GPUs.
+
+When the advice is wrong
+Tensor parallelism needs the result at once. One slow GPU makes the others wait: look there.
+
+Source
+PyTorch documentation, "Distributed Data Parallel": buckets and overlap; NCCL documentation.
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+
+TITLE: Final = "Collectives that nothing hides"
+
+
+def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time"):
+        return s.abstain("What ran side by side is not known.", *missing)
+    places = s.of_class("collective")
+    if not places:
+        return s.ruled_out(f"The {s.word} has no collective.")
+    us, took = s.us(places), sum(s.ops[at].us for at in places)
+    others = sum(s.account.exclusive_us) - us
+    saved = min(us, others)
+    evidence = (
+        s.part("collectives", "Collectives alone", us, f"Part of the {s.word} in which collectives ran and nothing beside them."),
+        fact("collectives_hidden", "Hidden", 1 - us / took if took else 0.0, "fraction", "Part of the collectives' time that other work hides."),
+    )  # fmt: skip
+    if not s.worth(saved):
+        return s.ruled_out("Other work hides the collectives.", *evidence)
+    return s.finding(
+        f"{units.counted(len(places), 'collective')}: {s.of_step(us)} with nothing beside them.",
+        "medium",
+        saved,
+        ops=places,
+        evidence=evidence,
+        arithmetic=(
+            f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}. Beside "
+            f"{units.duration(others)} of other work, at most {units.duration(saved)} more is hidden.",
+        ),
+        advice=s.advice(
+            "Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile.",
+            torch=(
+                "Let DDP overlap: gradient buckets (bucket_cap_mb), static_graph=True, no_sync() while gradients accumulate.",
+                "Compare the ranks: where one is slower, the others wait in the collective.",
+            ),
+        ),
+    )

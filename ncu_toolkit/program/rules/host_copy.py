@@ -1,0 +1,144 @@
+"""Copies between host and device hold up the step.
+
+What it is
+Memory that `malloc` or NumPy gives is pageable. The driver copies it to a buffer of its own first, and
+the call waits for that. Pinned memory is copied by the GPU directly, while the host goes on.
+
+Why it costs time
+Nothing runs beside a pageable copy of the same thread, and it has a third to a half of the link's
+rate. The GPU computes nothing meanwhile.
+
+How to confirm
+The trace says pageable, or the rate is far below the link's. No kernel runs while the copy does.
+
+What to change
+Pin the memory, copy asynchronously on a stream of its own, and copy the next batch while this one is
+computed. Copy less: narrower types (uint8 images, converted on the GPU), or data that stay on the GPU.
+
+When the advice is wrong
+Pinned memory cannot be swapped out: gigabytes of it starve the host. Grace Hopper's link is another.
+
+Source
+CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Express rates:
+base/hardware/specs.py.
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.hardware.specs import host_link
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome, fact
+from ncu_toolkit.program.rules._host import away, copied, staged, waits
+
+TITLE: Final = "Copies between host and device"
+SLOW: Final = Threshold(
+    0.25,
+    "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
+)
+HIDDEN: Final = Threshold(
+    0.25, "of the copies' time: shorter kernels hide little, so that only less copying helps"
+)
+#: What to do about pageable memory, by framework, and about other copies.
+_PIN: Final = {
+    "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",),
+    "torch": ('Pin the batch (DataLoader(pin_memory=True), or x.pin_memory()), and x.to("cuda", non_blocking=True) one batch ahead on a side stream.',
+              "Copy narrow types (uint8, float16) and convert them on the GPU."),
+    "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
+    "numba": ("Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results after it (x.copy_to_host()). "
+              "A NumPy array that is given to a kernel is copied in both directions at each launch.",
+              "Use cuda.pinned_array for what each step must copy."),
+}  # fmt: skip
+_LESS: Final = {
+    "": ("Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
+         "Copy both directions at a time, on two streams: the link takes both."),
+    "xla": ("Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied anew in each call.",),
+}  # fmt: skip
+
+
+def find(s: StepFacts) -> StepOutcome:
+    copies = [at for at, op in enumerate(s.ops) if copied(op) == "bulk"]
+    if not copies:
+        if missing := s.lacks("wall time"):
+            return s.abstain("A report has no copies.", *missing)
+        return s.ruled_out(f"The {s.word} copies no more than a few bytes between host and device.")
+    link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
+    # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.
+    pageable = [
+        at
+        for at in copies
+        if s.ops[at].pinned is False
+        or (s.ops[at].pinned is None and link and _rate(s, at) < link.bandwidth * SLOW.value)
+    ]
+    # Copies of pinned memory can run beside kernels, as far as there are kernels.
+    kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
+    staging = [] if s.lacks("wall time", "host calls") else [e for e in away(s) if staged(s, e)]
+    held_up = waits(s, "bulk")
+    gaps = sorted({*held_up, *(at for each in staging for at in each.gaps)})
+    waited, ended = {s.gaps[at].call for at in held_up}, {s.gaps[at].before for at in gaps}
+    held = (
+        copies
+        if s.us(copies) > kernels
+        else sorted({*pageable, *(at for at in copies if s.ops[at].call in waited or at in ended)})
+    )
+    # a call that reads a copy back waits for it: what is idle after it is the copy's too
+    reading = {s.ops[at].call for at in held}
+    after = {at for at in s.idle("sync") if s.gaps[at].call in reading}
+    gaps = sorted({*gaps, *after})
+    us = s.us(held) + s.idle_us(gaps)
+    size = s.moved(held)
+    both = {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
+    hides = kernels >= HIDDEN.value * s.us(held)
+    if both and hides and not pageable and all(s.ops[at].pinned for at in held):
+        return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
+    sorted_out = pageable or all(s.ops[at].pinned for at in copies)
+    evidence = tuple(filter(None, (
+        s.part("copies_exposed", "Copies that nothing hides", us,
+               f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
+        fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be.")
+        if sorted_out else None,
+        fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved.") if size is not None else None,
+    )))  # fmt: skip
+    if not s.worth(us):
+        return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
+    s.claimed |= after
+    took = sum(s.ops[at].us for at in held)
+    moved = " The trace does not show how many bytes they move."
+    if size is not None:
+        rate = f", at {units.si(size / took * 1e6, 'B/s')}" if took and size else ""
+        beside = f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
+        moved = f" They move {units.si(size, 'B')}{rate}{beside if rate else ''}."
+    idle = s.idle_us(gaps)
+    how = (
+        "until the host has copied them to pinned memory"
+        if staging
+        else "while they hold up the host"
+    )
+    waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
+    if len(pageable) and s.us(pageable) >= s.us(held) / 2:
+        proven = all(s.ops[at].pinned is False for at in pageable)
+        which = f"from or to {'pageable memory' if proven else 'memory that seems to be pageable'}"
+        sure: Confidence = "high" if proven else "medium"
+        advice = s.advice(**_PIN)
+    else:
+        which, sure, advice = "between host and device", "medium", s.advice(**_LESS)
+    return s.finding(
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}.{moved}",
+        sure,
+        us,
+        ops=held,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(
+            f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(idle)} for them. "
+            "All of it goes if they are not needed, or run beside kernels.",
+        ),
+        advice=advice,
+    )
+
+
+def _rate(s: StepFacts, at: int) -> float:
+    """Bytes a second of a copy; without bound for one too small to tell."""
+    op = s.ops[at]
+    size = op.size or 0  # unknown is too small to tell
+    return size / op.us * 1e6 if size >= 1 << 20 and op.us else float("inf")

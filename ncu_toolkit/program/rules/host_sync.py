@@ -1,0 +1,133 @@
+"""The host waits for the GPU inside the step, and the GPU then waits for the host.
+
+What it is
+A call that returns only when the GPU is done: a value read back (`.item()`, `print(loss)`, a test on
+a tensor's values), a copy to pageable memory, `cudaDeviceSynchronize`, sizes that depend on data
+(`nonzero`, boolean indexing).
+
+Why it costs time
+The queue runs empty. After it, the GPU is idle until the host has returned from the call and
+launched the next work.
+
+How to confirm
+Idle time follows the end of a synchronising call. Without the call the same launches follow each
+other without gaps.
+
+What to change
+Keep the value on the GPU and read it back every hundredth step; use functions whose result's size is
+known (`where` in place of a boolean index); wait for an event in place of the whole device.
+
+When the advice is wrong
+The value decides what is launched next, and no form of it can stay on the GPU. A benchmark
+synchronises to take the time, which costs its own loop only.
+
+Source
+PyTorch documentation, "Performance Tuning Guide": avoid unnecessary CPU-GPU synchronization; CUDA C++
+Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
+"""
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.program.rules._host import OTHER_WORK, copied, launched_late, waits
+
+TITLE: Final = "Synchronisation inside the step"
+#: Kernels of a step that waits for an event to measure them.
+TIMED: Final = 2
+#: Operators in which cuDNN may time its algorithms.
+_TRIED: Final = "convolution"
+#: What to do in place of a PyTorch operator that waits, by a part of its name.
+_INSTEAD: Final = (
+    (("item", "_local_scalar_dense", "is_nonzero"),
+     "Do not read values back in each step (.item(), float(), print, if): keep what the next lines need as tensors of the GPU, "
+     "such as x.addcmul_(p, alpha); sum what is printed on the GPU, and read it every hundred steps."),
+    (("nonzero", "index", "masked_select", "unique"),
+     "Replace boolean indexing and nonzero, whose size the host must know, by torch.where or a multiplication with the mask."),
+    (("cudnn_convolution", "cudnn_convolution_backward_weight", "cudnn_convolution_backward_input", "convolution_backward"),
+     "cuDNN times its algorithms again for each new shape: keep shapes the same, or set torch.backends.cudnn.benchmark = False."),
+    (("copy_", "to", "_to_copy", "cpu"),
+     "Copy results to pinned memory with non_blocking=True, and wait for an event where they are used."),
+)  # fmt: skip
+_LESS_OFTEN: Final = (
+    "Read values back less often, every twentieth pass, say, or let a kernel decide by them.",
+)
+_ADVICE: Final = {
+    "": ("Queue the next work before waiting, or wait for an event of a stream (cudaStreamWaitEvent), not for the device.",),
+    "torch": (_INSTEAD[0][1], 'torch.cuda.set_sync_debug_mode("warn") names each line that waits.'),
+    "xla": ("Do not read results in each step (float(), print, numpy): return them from the jitted loop.",),
+    "cupy": ("Do not read results in each step (float(), .get(), print): keep them on the GPU.",
+             "Boolean masks (x[mask]) and nonzero wait for their size: multiply by the mask, or use cupy.where."),
+    "numba": ("Do not read results in each step (copy_to_host(), NumPy arguments): keep them on the GPU until the loop ends.",),
+}  # fmt: skip
+
+
+def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time", "host calls"):
+        return s.abstain("The trace does not show when the host waited.", *missing)
+    gaps = sorted({*s.idle("sync"), *waits(s, "read")} - s.claimed)
+    if not s.steady:  # cuDNN tries its algorithms at the first call of each shape
+        by_call = [s.trace.calls[s.gaps[at].call] if s.gaps[at].call >= 0 else None for at in gaps]
+        gaps = [
+            at
+            for at, chain in zip(gaps, s.within(by_call), strict=True)
+            if not any(_TRIED in name for name in chain)
+        ]
+    reads = [at for at, op in enumerate(s.ops) if gaps and copied(op) == "read"]
+    us = s.idle_us(gaps) + s.us(reads)
+    calls = [call for call in s.calls if call.kind == "sync"]
+    evidence = (
+        s.part("idle_sync", "Idle after synchronising", us,
+               f"Part of the {s.word} in which the GPU had nothing to do because the host had waited for it."),
+        fact("sync_calls", "Synchronising calls", len(calls), "count", f"Calls in the {s.word} that wait for the GPU."),
+    )  # fmt: skip
+    if not s.worth(us):
+        said = (
+            f"No call waits for the GPU in the {s.word}."
+            if not calls
+            else "The GPU is hardly ever idle after the host waited."
+        )
+        return s.ruled_out(said, *evidence)
+    causes = [
+        s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
+    ]
+    if s.step.launches <= TIMED and all(s.name(c).endswith("EventSynchronize") for c in causes):
+        return s.ruled_out(
+            f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them.",
+            *evidence,
+        )
+    named = Counter(chain[-1].partition(" ")[0] for chain in s.within(causes) if chain)
+    names = Counter(s.name(call) for call in causes)
+    by = [name for name, _ in (named or names).most_common(3) if name]
+    by_text = f", by {units.listed(by)}" if by else ""
+    words = {name.partition("::")[2] for name in named}
+    instead = tuple(text for parts, text in _INSTEAD if words & set(parts))
+    idle = s.idle_us(gaps)
+    # Where the host waits for longer than the GPU idles, it would be ahead of the GPU without that.
+    waited = sum(call.end - call.start for call in {*causes}) / 1e3
+    ahead = s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
+    late = launched_late(s, OTHER_WORK) if ahead else []
+    then = f", and for {units.duration(s.idle_us(late))} more as launches come late" * bool(late)
+    few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
+    times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
+    found = s.finding(
+        f"The host waits for the GPU {units.counted(times, 'time')} in the {s.word}{by_text}. The GPU computes nothing for {s.of_step(us)} "
+        f"because of that{then}.{f' {few}' * bool(reads)}",
+        "high" if s.steady else "medium",
+        us + s.idle_us(late),
+        ops=reads,
+        gaps=sorted({*gaps, *late}),
+        evidence=evidence,
+        arithmetic=(
+            f"{units.counted(len(gaps), 'gap')} of {units.duration(idle / len(gaps))} on average: {units.duration(idle)}. "
+            "None is left if work is queued before the host waits.",
+        ),
+        advice=(
+            *_LESS_OFTEN * (bool(reads) and not s.framework),
+            *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
+        ),
+    )
+    return msgspec.structs.replace(found, where=s.waited(gaps) or found.where)

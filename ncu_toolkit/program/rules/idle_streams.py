@@ -1,0 +1,123 @@
+"""Grids that fill a small part of the GPU leave the rest of it idle.
+
+What it is
+A launch with fewer blocks than half of the SMs leaves most of the GPU idle. On one stream the next one
+waits for it, even where it needs nothing of it.
+
+Why it costs time
+The time of the launches adds up, while most SMs have nothing to do.
+
+How to confirm
+Launches with few blocks take a large part of the step, and no other work runs beside them.
+
+What to change
+Split the work of each launch into more blocks, or give it more work: a larger batch, or requests
+served together. Launch independent work on several streams, or capture it in a graph whose branches run
+side by side. Long launches of the author's own kernels are told as those kernels' cause (grid-too-small).
+
+When the advice is wrong
+The work of a launch cannot be split, and each needs the result of the one before, which no trace
+shows. Then only more work for each launch helps.
+
+Source
+CUDA C++ Best Practices Guide, "Occupancy" (more blocks than SMs); CUDA C++ Programming Guide,
+"Concurrent Kernel Execution".
+"""
+
+from typing import Final
+
+import msgspec
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.kernel import authored, made_by
+from ncu_toolkit.kernel.diagnosis.rules import title
+from ncu_toolkit.kernel.diagnosis.rules.grid_too_small import CALL, split
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.rules import _patterns
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+
+#: The cause of a step of one launch, or of the author's own kernels: what counters call it.
+GRID: Final = "grid-too-small"
+#: Causes that many small calls of a library have, of which it could make one.
+SMALL: Final = (GRID, "launch-overhead")
+TITLE: Final = "Grids that do not fill the GPU"
+FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
+LONG: Final = Threshold(
+    10.0, "us: a shorter launch takes as long to start and end, however many blocks it has"
+)
+SHARE: Final = Threshold(
+    0.2, "every program has some small launches: reductions' ends, parameters of small layers"
+)
+OWN: Final = Threshold(
+    0.8, "with most of what all SMs at work would save, the author's grids are the first to change"
+)
+
+
+def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time"):
+        return s.abstain("What ran side by side is not known.", *missing)
+    sms = s.device.sm_count if s.device else 0
+    if not sms:
+        return s.abstain("The number of the GPU's SMs is not known.", "device")
+    update = _patterns.optimizer(s)
+    taken = set(update.ops) if update else set()
+    small = {
+        at: launch
+        for at, launch in enumerate(s.launches)
+        if launch is not None
+        and at not in taken
+        and s.classes[at] != "collective"
+        and 0 < (launch.blocks or 0) < FILLS.value * sms
+        and s.ops[at].us >= LONG.value
+    }
+    us = s.us(small)
+    blocks_of = {at: launch.blocks or 0 for at, launch in small.items()}
+    filled = {at: s.account.exclusive_us[at] * blocks_of[at] / sms for at in small}
+    evidence = (
+        s.part("small_grids", "In small grids", us,
+               f"Part of the {s.word} in launches of fewer blocks than half of the SMs, with nothing beside them.", SHARE),
+        fact("small_launches", "Such launches", len(small), "count", "Launches of so few blocks."),
+    )  # fmt: skip
+    if not s.worth(us, SHARE):
+        return s.ruled_out_by_grids(
+            f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence
+        )
+    # nothing in the step could run beside its only launch; an author's own are split, down to the
+    # time that a launch takes anyway
+    alone = sum(launch is not None for launch in s.launches) == 1
+    own = [at for at in small if alone or authored(small[at].kernel)]
+    least = sum(s.us([at]) - max(filled[at], LONG.value * (not alone)) for at in own)
+    grid = least >= OWN.value * (us - sum(filled.values()))
+    work = own if grid else [*small]
+    us, stays = s.us(work), sum(filled[at] for at in work)
+    blocks = {blocks_of[at] for at in work}
+    few = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
+    work.sort(key=s.account.exclusive_us.__getitem__, reverse=True)
+    first = small[work[0]]
+    triton = s.framework == "torch" and first.kernel.isidentifier()
+    found = s.finding(
+        f"{units.counted(len(work), 'launch', 'launches')} of {few} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
+        "medium" if grid else "low",
+        us - stays,
+        ops=sorted(work),
+        evidence=evidence,
+        arithmetic=(
+            f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
+        ),
+        advice=CALL.get(made_by(first.kernel) or "cuda", split(first, sms, triton))
+        if grid
+        else s.advice(
+            "Split the work of each launch over more blocks, or launch independent work on several streams.",
+            torch=(
+                "Launch what does not need each other side by side: on streams (torch.cuda.Stream), or in one batched call.",
+                "Or give each launch more to do: a larger batch.",
+            ),
+            xla=(
+                "Do more in one call: jax.vmap over what does not need each other's results, or more right-hand sides in one solve.",
+            ),
+        ),
+    )
+    if not grid:
+        return found
+    names = units.shortlist([*dict.fromkeys(small[at].function for at in work)], 1)
+    return msgspec.structs.replace(found, rule=GRID, title=f"{title(GRID)} in {names}")

@@ -1,0 +1,101 @@
+"""The GPU waits because the host launches kernels more slowly than they run.
+
+What it is
+A launch takes the host 2 to 10 microseconds, and 10 to 50 where a framework prepares it. Kernels that
+take less time than that leave the queue empty: each ends before the next is launched.
+
+Why it costs time
+The GPU is idle from the end of a kernel until the next launch reaches it. A faster kernel changes
+nothing then.
+
+How to confirm
+The launches of the idle time began after the work before had ended. The time between launches is
+longer than the kernels. Half the batch takes the same time.
+
+What to change
+Launch less often: compile or fuse the operators, capture the step in a CUDA graph, or do more work
+in each launch by a larger batch.
+
+When the advice is wrong
+Recording slows the host: 1 to 3 microseconds a launch, more with stacks and shapes. Time the
+program without it. A step whose shapes change each time cannot be captured as it is.
+
+Source
+NVIDIA developer blog "Getting Started with CUDA Graphs": 2.2 microseconds of a launch and more
+without graphs; PyTorch documentation, "CUDA Graphs".
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
+
+TITLE: Final = "The host launches too slowly"
+MANY: Final = Threshold(
+    8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
+)
+WAITING: Final = Threshold(
+    0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
+)
+CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
+#: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
+RECORDED_US: Final = 2.0
+_LARGER: Final = (
+    "Or give each launch more work: a larger batch, or all items of a loop in one call."
+)
+_ADVICE: Final = {
+    "": ("Capture the step in a CUDA graph, and launch that.", "Merge small kernels, or give each more work."),
+    "torch": ('Compile the model, or the function that holds these lines: torch.compile(..., mode="reduce-overhead") makes CUDA graphs.', _LARGER),
+    "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
+                 "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.", _LARGER),
+    "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
+    "numba": ("Merge small kernels, or give each more work.",
+              "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
+    "cupy": ("Where a loop makes the same calls for each item: one call for all, over an array with a dimension more.",
+             "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture."),
+}  # fmt: skip
+#: Said first where the step waits for the GPU.
+_WAITS: Final = {
+    "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: mend that first.",),
+    "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: mend that first.",),
+    "cupy": ("What waits for a value or a size (float(), boolean masks, nonzero) cannot be in a CUDA graph: mend that first.",),
+}  # fmt: skip
+
+
+def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time", "host calls"):
+        return s.abstain("The trace does not show when the host launched.", *missing)
+    late = launched_late(s, OTHER_WORK)
+    us = s.idle_us(late)
+    evidence = (
+        s.part("idle_late", "Idle, launched late", us,
+               f"Part of the {s.word} in which the GPU had nothing queued and the host was on its way to the next launch.", WAITING),
+        fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", ">=", MANY),
+        fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
+    )  # fmt: skip
+    # In a step of few launches, half of them are enough.
+    few = min(MANY.value, s.step.launches / 2)
+    if len(late) < few or not s.worth(us, WAITING):
+        return s.ruled_out(f"The queue is full for nearly all of the {s.word}.", *evidence)
+    recorded = RECORDED_US * len(late)
+    sure = s.worth(us - recorded, WAITING)
+    each = us / len(late)
+    syncs = sum(call.kind == "sync" for call in s.calls)
+    waits = syncs > 1 and syncs >= CUT.value * s.step.launches
+    if waits:
+        s.useless.add("cuda-graphs")
+    return s.finding(
+        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
+        f"the host takes longer for a launch than the GPU for the work.",
+        "high" if sure else "low",
+        us,
+        gaps=late,
+        evidence=evidence,
+        arithmetic=(
+            f"{len(late)} gaps of {units.duration(each)} on average: {units.duration(us)}. They close if work is always queued.",
+            f"Recording made about {units.duration(min(us, recorded))} of that.",
+        ),
+        advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
+    )

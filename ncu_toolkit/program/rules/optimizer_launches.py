@@ -1,0 +1,115 @@
+"""The optimizer updates each parameter by launches of its own.
+
+What it is
+Adam as its formula has it is ten to fourteen elementwise launches for each parameter tensor, a thousand
+for a small model. The "foreach" form takes all parameters in each launch, and still passes over them
+ten times; the "fused" form passes over them once.
+
+Why it costs time
+Small parameters cost a launch each time; large ones are read and written by each of the launches.
+
+How to confirm
+Launches with addcmul, sqrt and addcdiv (Adam) in their names follow each other at the end of the step,
+a few for each parameter.
+
+What to change
+Construct the optimizer with fused=True. Write one of your own over lists of parameters
+(torch._foreach_*), or compile it; if it is Adam, PyTorch's fused form is faster still.
+
+When the advice is wrong
+An optimizer that has no fused form, or that a wrapper (sharding, offloading) replaces.
+
+Source
+PyTorch documentation, "torch.optim": fused is faster than foreach, and foreach than the loop.
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
+from ncu_toolkit.program.rules import _patterns
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+
+TITLE: Final = "Optimizer in many launches"
+#: Optimizers of PyTorch that have a fused form.
+_FORMS: Final = ("Adam", "AdamW", "SGD", "Adagrad")
+_OTHERS: Final = (
+    "An optimizer without a fused form: foreach=True takes all parameters in each launch."
+)
+_WRITTEN: Final = (
+    "Write the update over the list of all parameters (torch._foreach_mul_, torch._foreach_addcmul_, ...), or torch.compile it.",
+    "If it is Adam or AdamW as PyTorch has it: torch.optim.AdamW(..., fused=True).",
+)
+#: Words that Adam reads and writes for each parameter in one pass: the parameter, its gradient and two
+#: moments read, all but the gradient written.
+_FUSED: Final = 7
+#: The same of addcdiv, the launch that moves most, and of all launches of the foreach form (multiply,
+#: lerp, multiply, addcmul, sqrt, divide, add, addcdiv).
+_LARGEST, _FOREACH = 4, 20
+MANY: Final = Threshold(
+    24.0, "a fused optimizer takes a launch for a few dozen tensors of one type"
+)
+
+
+def find(s: StepFacts) -> StepOutcome:
+    update = _patterns.optimizer(s)
+    if update is None:
+        return s.ruled_out(f"No launches of an optimizer are in the {s.word}.")
+    ops = update.ops
+    us = s.us(ops)
+    name = update.name or ("An optimizer written out" if update.written else "The optimizer")
+    evidence = (
+        s.part("optimizer", "Optimizer", us, f"Part of the {s.word} in launches of the optimizer."),
+        fact("optimizer_launches", "Its launches", len(ops), "count", f"Launches of the optimizer in the {s.word}."),
+    )  # fmt: skip
+    if update.foreach:
+        kernels = {launch.kernel for at in ops if (launch := s.launches[at])}
+        if any("fused" in kernel.lower() for kernel in kernels) or len(kernels) < 4:
+            return s.ruled_out("The optimizer is fused.", *evidence)
+        left = us * _FUSED / _FOREACH
+        gaps: list[int] = []
+        said = f"The optimizer passes over the parameters in {len(kernels)} kinds of launches and takes {s.of_step(us)}."
+        how = f"A fused Adam moves {_FUSED} words for each parameter, these launches about {_FOREACH}: "
+        how += f"{units.duration(us)} × {_FUSED}/{_FOREACH} = {units.duration(left)} stay."
+    else:
+        if len(ops) < MANY.value:
+            return s.ruled_out("The optimizer takes few launches.", *evidence)
+        left = sum(_stays(s, group) for group in update.each)
+        gaps = _patterns.gaps_within(s, ops)
+        roots = sum(s.operations[at] == "sqrt" for at in ops)
+        each = f", about {round(len(ops) / roots)} for each of {roots} parameters" if roots else ""
+        said = f"{name} updates the parameters in {units.count(len(ops))} launches{each}. With the gaps between them they take "
+        said += f"{s.of_step(us + s.idle_us(gaps))}."
+        how = f"One pass of Adam moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay "
+        how += f"of {units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
+    made = f"Construct the optimizer with fused=True: torch.optim.{update.name if update.name in _FORMS else 'AdamW'}(..., fused=True)."
+    saved = us + s.idle_us(gaps) - left
+    if not s.worth(saved):
+        return s.ruled_out(f"The optimizer takes little of the {s.word}.", *evidence)
+    return s.finding(
+        said,
+        "medium" if update.foreach and not update.name else "high",
+        saved,
+        ops=ops,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(how,),
+        advice=s.advice(
+            "Update all parameters in one launch.",
+            torch=_WRITTEN if update.written else (made, _OTHERS),
+            xla=("Put the update into the jitted step, so that XLA fuses it.",),
+        ),
+    )
+
+
+def _stays(s: StepFacts, group: tuple[int, ...]) -> float:
+    """What one pass over the parameters of a group takes at least: its longest launches without what
+    launching costs, for all words."""
+    words = {s.operations[at] for at in group}
+    parameters = sum(s.operations[at] == "addcdiv" for at in group) or round(
+        len(group) / max(1, len(words))
+    )
+    longest = sorted((s.account.exclusive_us[at] for at in group), reverse=True)
+    passes = sum(max(0.0, us - FLOOR_US) for us in longest[: max(1, parameters)])
+    return min(sum(longest), passes * _FUSED / _LARGEST)

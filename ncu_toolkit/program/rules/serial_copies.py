@@ -1,0 +1,89 @@
+"""Copies from pinned memory wait in line with kernels that they could run beside.
+
+What it is
+Copies have engines of their own. On the stream of the kernels, each runs when the kernel before it has
+ended, and the next kernel waits for it.
+
+Why it costs time
+The step takes the sum of copying and computing, where it could take the larger of both.
+
+How to confirm
+The copies are asynchronous and from pinned memory, and no kernel runs beside them.
+
+What to change
+Copy one batch ahead into a second buffer, on a stream for each direction, ordered by events. The host
+waits only for the event of the buffer that it uses again.
+
+When the advice is wrong
+The first kernel needs what was just computed on the host, so that nothing can be copied ahead.
+
+Source
+CUDA C++ Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+
+TITLE: Final = "Copies in line with the kernels"
+_WAIT: Final = (
+    "Let the host wait for the event of the buffer that it uses again, not for all work in each step.",
+)
+
+
+def find(s: StepFacts) -> StepOutcome:
+    pinned = [
+        at
+        for at, op in enumerate(s.ops)
+        if op.kind == "copy" and op.path in ("HtoD", "DtoH") and op.pinned
+    ]
+    if not pinned:
+        if missing := s.lacks("wall time"):
+            return s.abstain("A report has no copies.", *missing)
+        if s.lacks("memory kinds"):
+            return s.abstain(
+                "The trace does not show which copies are from pinned memory.", "memory kinds"
+            )
+        return s.ruled_out(f"The {s.word} copies nothing from or to pinned memory.")
+    kernels = {(op.process, op.device, op.stream) for op in s.ops if op.kind == "kernel"}
+    inline = [
+        at for at in pinned if (s.ops[at].process, s.ops[at].device, s.ops[at].stream) in kernels
+    ]
+    us = s.us(inline)
+    beside = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
+    each = [s.us(at for at in inline if s.ops[at].path == path) for path in ("HtoD", "DtoH")]
+    longest = max(beside, *each)
+    size = s.moved(inline)
+    evidence = tuple(filter(None, (
+        s.part("copies_inline", "Copies in line", us,
+               f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
+        None if size is None else fact("inline_bytes", "Bytes", size, "B", "Bytes that they moved."),
+    )))  # fmt: skip
+    saved = us + beside - longest
+    if not s.worth(saved):
+        return s.ruled_out(
+            "Copies from or to pinned memory run beside kernels, or are short.", *evidence
+        )
+    ways = "each direction" if all(each) else "the copies"
+    waits = _WAIT if any(call.kind == "sync" for call in s.calls) else ()
+    return s.finding(
+        f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the stream of the kernels, with nothing beside them: {s.of_step(us)}.",
+        "medium",
+        saved,
+        ops=inline,
+        evidence=evidence,
+        arithmetic=(
+            f"Side by side, {units.duration(beside)} of kernels, {units.duration(each[0])} of copies to the GPU and "
+            f"{units.duration(each[1])} back take as long as the longest of them: {units.duration(saved)} less.",
+        ),
+        advice=s.advice(
+            f"Use two buffers, and a stream of its own for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
+            *waits,
+            torch=(
+                f"Use two buffers, and a stream of its own for {ways} (torch.cuda.stream, non_blocking=True): copy the next batch while "
+                "kernels work on this one. Order them by events (record, wait_event).",
+                *waits,
+            ),
+        ),
+    )

@@ -1,0 +1,134 @@
+"""The same few small kernels are launched again and again, once for each item of a loop.
+
+What it is
+A loop over items, heads, time steps or small matrices launches the same kernels with the same small
+grid each time. Each launch fills a part of the GPU.
+
+Why it costs time
+A grid of fewer blocks than the GPU has SMs leaves the others idle, and the next launch waits for its
+end.
+
+How to confirm
+The same sequence of at most four kernels, with the same grids, repeats without anything between. The
+grids have fewer blocks than the GPU has SMs.
+
+What to change
+Give all items to one launch: a dimension more, vmap, a batched routine for products. Where each pass
+needs the one before (a recurrence, sweeps of a solver): loop inside one kernel, or a CUDA graph.
+
+When the advice is wrong
+The passes differ in what they read from the host in between, so that they cannot be one launch.
+
+Source
+CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Launch
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.rules import _patterns
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+
+TITLE: Final = "Loop of small launches"
+PERIOD: Final = Threshold(
+    4.0, "a layer of a network has more kernels than that, and layers cannot be batched"
+)
+TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small network")
+#: What to do where each pass needs the one before, and where none does, by framework.
+_ADVICE: Final = {
+    "": ("If each pass needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
+         "launch (grid.sync). A CUDA graph of the passes is less work.",
+         "If none does: one launch with a grid dimension more, for the items."),
+    "torch": ("If no pass needs another's result: one call for all items, with a dimension more (torch.stack before the operator, torch.vmap). Boxes "
+              "or sequences of different size: one call that takes all (F.grid_sample, torch.nested, index_select).",
+              'If each needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
+    "xla": ("If no pass needs another's result: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
+    "cupy": ("If no pass needs another's result: one call over an array with a dimension more.",
+             "If each needs the one before: loop inside one RawKernel, or capture the passes (cupy.cuda.Stream.begin_capture)."),
+    "numba": ("If each pass needs the one before: loop inside one kernel, in one block (cuda.syncthreads) or in all (cuda.cg.this_grid().sync()).",
+              "If none does: one launch whose grid has a dimension more, for the items."),
+}  # fmt: skip
+#: What multiplies many matrices in one call.
+_BATCHED: Final = {"torch": "torch.bmm", "xla": "jax.numpy.einsum", "cupy": "cupy.matmul"}
+
+
+def find(s: StepFacts) -> StepOutcome:
+    sms = s.device.sm_count if s.device else 0
+    if not sms:
+        return s.abstain("The number of the GPU's SMs is not known.", "device")
+    loops = list(_loops(s, sms))
+    places = [at for loop in loops for at in loop]
+    gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
+    us, idle = s.us(places), s.idle_us(gaps)
+    stays = sum(_stays(s, loop, sms) for loop in loops)
+    saved = us + idle - stays
+    evidence = (
+        s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
+        fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", ">=", TIMES),
+    )  # fmt: skip
+    if not s.worth(saved):
+        return s.ruled_out_by_grids("No small launches repeat back to back.", *evidence)
+    first = max(loops, key=len)
+    launch = s.launches[first[0]]
+    batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
+    said = f"They are matrix products: one batched call does them ({batched})."
+    products = (said,) * all(s.classes[at] == "product" for at in places)
+    name = launch.function if launch else ""
+    return s.finding(
+        f"{len(places)} small launches in {units.counted(len(loops), 'loop')} ({name} with {units.counted(_blocks(launch), 'block')} on {sms} SMs) "
+        f"take {s.of_step(us + idle)}. One launch could do the work of a loop.",
+        "low",
+        saved,
+        ops=places,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=(
+            f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
+            f"gaps between them ({units.duration(idle)}) go.",
+        ),
+        advice=(*products, *s.advice(**_ADVICE)),
+    )
+
+
+def _blocks(launch: Launch | None) -> int:
+    """Blocks of a launch; 0 where they are not recorded, and of what is no kernel."""
+    return launch.blocks or 0 if launch else 0
+
+
+def _stays(s: StepFacts, loop: tuple[int, ...], sms: int) -> float:
+    """The time of a loop's blocks side by side: each launch holds its part of the SMs; one pass of
+    the loop takes its time all the same."""
+    work = sum(s.account.exclusive_us[at] * min(1.0, _blocks(s.launches[at]) / sms) for at in loop)
+    return max(work, max(s.account.exclusive_us[at] for at in loop))
+
+
+def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:
+    """Runs of launches with grids below the SMs, in which each is of the shape PERIOD or fewer
+    launches before, TIMES passes or more. An optimizer's launches are left out."""
+    update = _patterns.optimizer(s)
+    taken = set(update.ops) if update else set()
+    for queue in s.queues:
+        small = [0 < _blocks(s.launches[at]) < sms and at not in taken for at in queue]
+        at = 0
+        while at < len(queue):
+            end = at
+            for period in range(1, int(PERIOD.value) + 1):
+                stop = at
+                while (
+                    stop < len(queue)
+                    and small[stop]
+                    and (
+                        stop < at + period
+                        or s.ops[queue[stop]].shape == s.ops[queue[stop - period]].shape
+                    )
+                ):
+                    stop += 1
+                if stop - at >= TIMES.value * period:
+                    end = stop
+                    break
+            if end > at:
+                yield queue[at:end]
+            at = max(end, at + 1)

@@ -1,0 +1,78 @@
+"""A norm, an activation, a softmax or a loss is computed step by step, a launch for each.
+
+What it is
+Mean, difference, square, mean, root, product: a layer norm as its formula has it is eight launches.
+The same is true of GELU by its tanh, softmax by exp and sum, cross-entropy by log and gather.
+
+Why it costs time
+Each launch reads the whole tensor from memory and writes it again, where one kernel reads it once.
+
+How to confirm
+Launches run in the order of the formula. Their names show what each computes.
+
+What to change
+Call the framework's function, which is one kernel forward and one or two backward: layer_norm,
+rms_norm, gelu, softmax, cross_entropy. Or compile the model.
+
+When the advice is wrong
+The formula differs from the function's (another epsilon's place, another axis). Small tensors gain
+launches, not bytes.
+
+Source
+PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations.
+"""
+
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.program.rules import _patterns
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome
+
+TITLE: Final = "Norm, activation, softmax or loss written out"
+_CALLS: Final = {
+    "norm": "torch.nn.functional.layer_norm or rms_norm",
+    "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',
+    "softmax": "torch.softmax",
+    "cross-entropy": "torch.nn.functional.cross_entropy(logits, target, label_smoothing=...)",
+}  # fmt: skip
+
+
+def find(s: StepFacts) -> StepOutcome:
+    found = _patterns.composed(s)
+    groups = [group for each in found.values() for group in each]
+    places, us, stays = s.as_one(groups)
+    evidence = (
+        s.part("written_out", "Written out", us, f"Part of the {s.word} in launches that compute a known function step by step."),
+    )  # fmt: skip
+    if not s.worth(us - stays):
+        return s.ruled_out(
+            f"No norm, GELU, softmax or loss is written out, or they take little of the {s.word}.",
+            *evidence,
+        )
+    calls = units.listed([*dict.fromkeys(_CALLS[name.removesuffix(" backward")] for name in found)])
+    told = [units.counted(len(each), name) for name, each in found.items()]
+    return s.finding(
+        f"{units.listed(told)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
+        f"{s.of_step(us)} as written.",
+        "medium",
+        us - stays,
+        ops=places,
+        evidence=evidence,
+        arithmetic=(
+            f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all. "
+            f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
+        ),
+        advice=s.advice(
+            "Compute each in one kernel.",
+            torch=(
+                f"Call {calls}.",
+                "Or torch.compile the model or the function, which fuses these launches.",
+            ),
+            compiled=(
+                f"Call {calls}.",
+                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",
+            ),
+            cupy=("Write each as one cupy.fuse function or RawKernel.",),
+            xla=("Put them into one jax.jit function.",),
+        ),
+    )

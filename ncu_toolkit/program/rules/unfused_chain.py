@@ -1,0 +1,93 @@
+"""Elementwise kernels of one size follow each other, each passing over the data again.
+
+What it is
+Bias, activation, residual, dropout, scale: each an operator, each a launch that reads a tensor and
+writes it.
+
+Why it costs time
+Such a kernel computes a few operations on each number that it moves. Memory limits it, and one kernel
+for all of them would move the data once.
+
+How to confirm
+Three launches or more follow each other on one stream, none does more than a few operations on each
+element, and their sizes agree.
+
+What to change
+Compile the model (torch.compile, jax.jit, cupy.fuse), or write one kernel for the chain.
+
+When the advice is wrong
+That a launch reads what the one before wrote is not in a trace. Launches on unrelated data save no
+bytes in one kernel. Operators that the backward pass needs are written all the same.
+
+Source
+PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.kernel import authored
+from ncu_toolkit.kernel.diagnosis.thresholds import CHAIN
+from ncu_toolkit.program.rules import _patterns
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+
+_OWN: Final = "Or write them into your own kernel, where one is beside them."
+TITLE: Final = "Elementwise kernels one after another"
+_PASSES: Final = ("elementwise", "layout", "random")
+_ADVICE: Final = {
+    "": ("Write one kernel for each chain.",),
+    "torch": ("Compile the model, or the function that holds these lines: torch.compile fuses elementwise operators and reductions.",),
+    "compiled": ("torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",),
+    "cupy": ("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
+    "xla": ("Put the operations into one jax.jit function.",),
+}  # fmt: skip
+
+
+def find(s: StepFacts) -> StepOutcome:
+    chains = list(_chains(s))
+    places, us, stays = s.as_one(chains)
+    evidence = (
+        s.part("chains", "In chains", us,
+               f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
+        fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", ">=", CHAIN),
+    )  # fmt: skip
+    if not s.worth(us - stays):
+        return s.ruled_out_by_grids(
+            "Few elementwise launches of one size follow each other.", *evidence
+        )
+    own = bool(s.framework) and any(launch and authored(launch.kernel) for launch in s.launches)
+    return s.finding(
+        f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "
+        f"wrote, one fused kernel can replace a chain.",
+        "low",
+        us - stays,
+        ops=places,
+        evidence=evidence,
+        arithmetic=(
+            f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "
+            f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
+        ),
+        advice=(*s.advice(**_ADVICE), *[_OWN] * own),
+    )
+
+
+def _chains(s: StepFacts) -> Iterator[tuple[int, ...]]:
+    """CHAIN elementwise launches or more in a row, of sizes that agree, that no known composition
+    has."""
+    taken = {at for group in _patterns.composed(s).values() for each in group for at in each}
+    taken |= {at for each in _patterns.attention(s) for at in each.between}
+    if update := _patterns.optimizer(s):
+        taken.update(update.ops)
+    for queue in s.queues:
+        chain: list[int] = []
+        for at in queue:
+            fits = s.classes[at] in _PASSES and at not in taken
+            if chain and not (fits and _patterns.agree(s.launches[chain[-1]], s.launches[at])):
+                if len(chain) >= CHAIN.value:
+                    yield tuple(chain)
+                chain = []
+            if fits:
+                chain.append(at)
+        if len(chain) >= CHAIN.value:
+            yield tuple(chain)

@@ -1,0 +1,1 @@
+"""Traces of programs: reading them, and finding the step, its account and the launches that matter."""

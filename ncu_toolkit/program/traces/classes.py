@@ -1,0 +1,202 @@
+"""What a kernel does in its program and in which arithmetic, by its name alone.
+
+Names are those of cuBLAS, cuBLASLt, cuDNN and CUTLASS from Volta to Blackwell, PyTorch, Triton,
+TorchInductor, XLA, CuPy, CUB, NCCL and the usual inference servers, demangled or not. They were
+checked on the table in tests/program/kernel_names.tsv and on 684 names of the traces that others
+publish."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from ncu_toolkit.base.model.profile import Launch
+
+Arithmetic = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp64", ""]
+
+
+@dataclass(frozen=True)
+class KernelClass:
+    """What kernels of a class do: `id` for rules, `label` for readers."""
+
+    id: str
+    label: str
+
+
+CLASSES: Final[Mapping[str, KernelClass]] = {
+    name: KernelClass(name, label)
+    for name, label in {
+        "product": "Matrix products",
+        "convolution": "Convolutions",
+        "attention": "Attention",
+        "softmax": "Softmax",
+        "norm": "Normalization",
+        "elementwise": "Elementwise",
+        "reduction": "Reductions",
+        "layout": "Copies, casts and layout",
+        "fill": "Fill",
+        "index": "Indexing and embedding",
+        "optimizer": "Optimizer",
+        "random": "Random numbers and dropout",
+        "sort": "Sort and scan",
+        "fft": "Fourier transforms",
+        "pool": "Pooling",
+        "collective": "Collectives",
+        "loss": "Loss",
+        "fused": "Fused by a compiler",
+        "other": "Other kernels",
+    }.items()
+}
+
+#: What the parts of an elementwise kernel of PyTorch do, in the order in which they are tried.
+_POINTWISE: Final[Mapping[str, str]] = {
+    "random": r"distribution_|dropout|philox|bernoulli|random|uniform_and|normal_and",
+    "index": r"index_|gather|scatter|masked_select|take_|put_",
+    "loss": r"mse_(kernel|backward)|binary_cross_entropy|smooth_l1|huber|kl_div",
+    "fill": r"fillfunctor|arange|linspace|eye_",
+    "layout": r"direct_copy_kernel|\dcopy_kernel|_copy_kernel|catarray|copyfunctor|flip_kernel",
+}
+#: The same of every other kernel. What is left is "other".
+_CLASSES: Final[Mapping[str, str]] = {
+    "collective": r"nccl|nvshmem|cross_device_reduce|(?<!block_)(?<!warp_)all_?reduce|all_?gather|reduce_?scatter(?!_)|all_?to_?all"
+                  r"|lamport|deep_ep|multimem",
+    "attention": r"flash_(fwd|bwd|attn)|flash(attn|attention|infer.*(prefill|decode|attention))|fmha|sdpa|attention"
+                 r"|_attn_|attn_(fwd|bwd|kernel)|batch(prefill|decode)with|multihead|_mha_|mla_(decode|prefill)|^mha_",
+    "convolution": r"scudnn|hcudnn|\d+cudnn|fprop|dgrad|wgrad|convolv|winograd|implicit_gemm|conv[123]d|conv_?depthwise"
+                   r"|convfwd|convdgrad|convwgrad|conv_(fwd|bwd|dgrad|wgrad|kernel)|computeb?offsetskernel|fft2d_"
+                   r"|(?<![a-z])conv(olution)?(?![a-z])",
+    "optimizer": r"multi_tensor_apply|foreach|(?<![a-z])(fused_?)?(adamw?|adagrad|rmsprop|sgd|lamb|adafactor)(?![a-z])|adam_?(mode|math|kernel|cuda)",
+    "product": r"(?<!fb)gemm|gemv|matmul|(?<![a-z])[bs]?mm(?![a-z])|nvjet|splitkreduce|cutlass3x|cublas(?!.*(trsm|dot|nrm2|scal|axpy))"
+               r"|marlin|fused_moe|(?<![a-z])dot(_kernel|_general|$)|s\d+gemm|syrk|trsm|mul_mat|_dot_\d|mxm|epilogue::impl",
+    "loss": r"nll_loss|cross_?entropy|ctc_loss|(?<![a-z])loss",
+    "softmax": r"soft_?max",
+    "norm": r"(layer|batch|group|instance|rms)_?norm|bn_(fw|bw)|rowwisemoments|gammabeta|cucomputegradinput"
+            r"|cuapplylayer|computefusedparams|computeinternalgradients|_norm_(fwd|bwd)",
+    "random": r"distribution_|dropout|philox|curand|generate_seed|random|rng",
+    "sort": r"(?<!ten)sort|radix|scan|cupy_bsum|topk|cumsum|cumprod|deviceselect|devicemerge|unique|histogram|compact",
+    "fft": r"fft", "pool": r"(avg|average|max)_?pool|pooling",
+    "index": r"ind(ex|ices)|bucketize|gather|scatter|(?<!rotary_)embedding|compute_grad_weight|krn_partial|sum_and_scatter|lookup",
+    "layout": r"transpose|tensortransform|permut|catarray|copy|tonchw|tonhwc|nhwcto|nchwto|im2col|col2im|flip_filter|reformat|convert"
+              r"|(?<!broad)cast(?!_op)|contiguous|triu_tril|upsample|(?<![a-z])pad(?![a-z])|reshape_and_cache|quantiz",
+    "fill": r"(?<![a-z])((memset|arange|iota)(?![a-z])|(fill|zero)(?!_?[a-z]))|fillfunctor|(fill|zero)_(kernel|buffer|grad)|set_zero",
+    "reduction": r"reduc|(?<![a-z])(cupy_)?(sum|mean|amax|amin|argmax|argmin|prod)(_kernel)?(?![a-z])|dot_kernel|nrm2|rowreduction",
+    "elementwise": r"element_?wise|pointwise|scalepackedtensor|activation|act_and_mul|silu|gelu|relu|sigmoid|tanh|rotary|rope|^cupy_\w+__"
+                   r"|(?<![a-z])(add|mul|axpy|saxpy|scale|vector_?add|vec_?add|exp|sqrt|clamp)(_kernel)?(?![a-z])|rnncell|gpu_kernel",
+}  # fmt: skip
+#: Kernels that TorchInductor or XLA made of several operations, if no template of theirs.
+_FUSED: Final = re.compile(
+    r"^triton_(poi|red|per|for)_fused|^triton__\d|^(?!gemm|triton)(\w+_)?fusion(_\d+)*$|^wrapped_"
+)
+_MOVES: Final = re.compile(r"^((loop|input)_|wrapped_)?(transpose|copy|convert)")
+_TORCH: Final = re.compile(r"at::native|2at6native")
+_TORCH_POINTWISE: Final = re.compile(r"elementwise_kernel|elementwise_grid_stride|fused_dropout")
+_ORDER: Final = tuple((name, re.compile(pattern)) for name, pattern in _CLASSES.items())
+_POINTS: Final = tuple((name, re.compile(pattern)) for name, pattern in _POINTWISE.items())
+
+
+def kernel_class(launch: Launch) -> KernelClass:
+    """The class of a kernel; "other" where its name does not say."""
+    return CLASSES[_class_of(launch.kernel)]
+
+
+@lru_cache(maxsize=4096)
+def _class_of(kernel: str) -> str:
+    name = _bare(kernel).lower()
+    if _FUSED.search(name):
+        return "layout" if _MOVES.search(name) else "fused"
+    if _TORCH.search(name) and _TORCH_POINTWISE.search(name):
+        return next((key for key, pattern in _POINTS if pattern.search(name)), "elementwise")
+    return next((key for key, pattern in _ORDER if pattern.search(name)), "other")
+
+
+def _bare(kernel: str) -> str:
+    """A name without `void` and its list of parameters, which say little of what it does."""
+    name = kernel.strip().removeprefix("void ")
+    if not name.endswith(")"):
+        return name
+    depth = 0
+    for at in range(len(name) - 1, -1, -1):
+        depth += (name[at] == ")") - (name[at] == "(")
+        if not depth:
+            return name[:at] or name
+    return name
+
+
+_OPERANDS: Final[Mapping[str, Arithmetic]] = {
+    "f32": "tf32", "tf32": "tf32", "f16": "fp16", "fp16": "fp16", "bf16": "bf16", "f64": "fp64", "s8": "int8", "u8": "int8",
+    "i8": "int8", "int8": "int8", "e4m3": "fp8", "e5m2": "fp8",
+}  # fmt: skip
+#: `A and B`_`product and sum`_`result`, as in sm80_xmma_gemm_f32f32_tf32f32_f32_tn.
+_XMMA: Final = re.compile(r"xmma_\w*?(?:gemm|fprop|dgrad|wgrad)\w*?_((?:[a-z]+\d+){2,4})_([a-z]+\d+(?:m3|m2)?)[a-z]+\d+_[a-z]+\d+_")  # fmt: skip
+#: Operands, sum and result by letter: t is BF16, h FP16, q FP8, s FP32.
+_NVJET: Final = re.compile(r"nvjet_(?:sm\d+_)?([a-z])[a-z]*_(tf32)?")
+_CUTLASS: Final = re.compile(
+    r"cutlass\w*?_(tensorop|simt)_(?:([a-z]+\d+)_)?([a-z])(?:\d+x\d+x\d+|\d*)(tf32|bf16|f16)?(?:gemm|fprop|dgrad|wgrad)(\w*)"
+)
+#: ampere_sgemm_128x64_nn, turing_fp16_s1688gemm_fp16_128x128, volta_scudnn_winograd_128x128.
+_CLASSIC: Final = re.compile(
+    r"(?:maxwell|pascal|volta|turing|ampere|hopper)_(?:([a-z]+\d+)_)?([a-z])(\d*)(?:gemm|cudnn)_(\w+)"
+)
+#: Kernels of old cuBLAS and of cuDNN that take FP32 and multiply on CUDA cores.
+_OLD: Final = re.compile(
+    r"^sgemm_(largek_lds64|\d+x\d+x\d+_[NT]{2}(_vec)?)$"
+    r"|^(cudnn::(\w+::)*)?(implicit_convolve_sgemm<float, float|explicit_convolve_sgemm<float, int"
+    r"|dgrad2d_alg1_1<float|dgrad(_alg1)?_engine<float|wgrad_alg0_engine<float),"
+)
+
+
+def arithmetic(launch: Launch) -> Arithmetic:
+    """The arithmetic of a library's matrix product or convolution, "" where its name does not prove
+    it: "fp32" only for FP32 operands multiplied on CUDA cores, which tensor cores could take as
+    TF32. Matrix-vector products and kernels with FP16 operands and FP32 arithmetic are ""."""
+    return _arithmetic(launch.kernel)
+
+
+@lru_cache(maxsize=4096)
+def _arithmetic(kernel: str) -> Arithmetic:
+    name = _bare(kernel)
+    if _OLD.search(name):
+        return "fp32"
+    if found := _XMMA.search(name):
+        return _of_xmma(found[1], found[2], name)
+    if found := _NVJET.search(name):
+        letters: dict[str, Arithmetic] = {"t": "bf16", "h": "fp16", "q": "fp8"}
+        return "tf32" if found[2] else letters.get(found[1], "")
+    if found := _CUTLASS.search(name):
+        return _of_cutlass(*found.groups())
+    if found := _CLASSIC.search(name):
+        return _of_classic(*found.groups())
+    return ""
+
+
+def _of_xmma(operands: str, product: str, name: str) -> Arithmetic:
+    if operands == "f32f32" and product == "f32":
+        return "fp32" if "_ffma" in name else ""
+    if operands.startswith(("e4m3", "e5m2")):
+        return "fp8"
+    return "" if product == "f32" else _OPERANDS.get(product, "")
+
+
+def _of_cutlass(
+    unit: str, before: str | None, letter: str, infix: str | None, rest: str
+) -> Arithmetic:
+    types = [before, infix, *(part for part in rest.split("_") if part in _OPERANDS)]
+    first = next((each for each in types if each), "")
+    if letter in "dhi" and not first:
+        return {"d": "fp64", "h": "fp16", "i": "int8"}[letter]  # type: ignore[return-value]
+    if unit == "simt":
+        plain = letter == "s" and first in ("", "f32") and not set(types) - {None, "f32"}
+        return "fp32" if plain else "fp64" if letter == "d" else "int8" if letter == "i" else ""
+    return _OPERANDS.get(first, "") if first else "tf32" if letter == "s" else ""
+
+
+def _of_classic(before: str | None, letter: str, shape: str, rest: str) -> Arithmetic:
+    after = rest.split("_", 1)[0]
+    if letter == "s" and not shape:
+        return "fp32" if not before and (after[0].isdigit() or after == "winograd") else ""
+    if letter == "s":
+        known = _OPERANDS.get(before or after, "")
+        return "" if known == "tf32" and "tf32" not in (before, after) else known
+    letters: dict[str, Arithmetic] = {"h": "fp16", "d": "fp64", "i": "int8"}
+    return letters.get(letter, "")

@@ -1,0 +1,655 @@
+"""The step of a program: what its author marked, else what repeats, else all of it.
+
+A step is a stretch of time: it begins with its first work and lasts until the next step's first
+work begins, so that idle time belongs to it. Of several processes or GPUs, the one with the most
+kernel time has the step.
+
+Repetition is sought in the order in which the host queued the work, where the trace knows it:
+streams that run side by side change the order of starts, not of calls."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.program.model import Mark, Step, Trace, Window
+from ncu_toolkit.program.traces.builder import MODULE
+from ncu_toolkit.program.traces.classes import kernel_class
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+#: Part of a step's work that must be that of the step after it.
+ALIKE: Final = 0.95
+#: Fewest repeats that make a step.
+REPEATS: Final = 3
+#: Part of the kernel time that the steps must hold; less is enough at the end of the run.
+MOST: Final = 0.5
+AT_END: Final = 0.3
+#: Part of the operations whose calls are known from which the order of calls is that of the work.
+KNOWN: Final = 0.9
+#: Between two loadings of modules less is enough, where nothing else repeats, and so many times.
+AFTER_LOADS: Final = 0.1
+OFTEN: Final = 5
+#: Bytes of a number that the host reads. When it does so, every fifth step for a log, tells of no step.
+NUMBER: Final = 8
+#: What several steps together take is even where nine of ten differ by less than this part of it.
+EVEN: Final = 0.25
+#: Steps take this many times their median on average where some hold what others do not.
+UNEVEN: Final = 1.5
+#: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
+LEAST_NAMES: Final = 5
+#: A window that shares less of its kernels' names with the others does other work.
+SAME_WORK: Final = 0.7
+#: A window in which modules are loaded is left out if it takes this many times the median.
+SLOWED: Final = 1.2
+#: The first step prepares (memory, compilers) if it takes this many times the median.
+FIRST: Final = 3.0
+#: A whole run begins after the loading of modules that leaves this part of the kernel time.
+LEFT: Final = 0.8
+#: Part of the kernel time in calls of modules from which their number is that of passes: the
+#: forward part of training, at least.
+INMODULES: Final = 0.2
+#: Part of a range's repeats in which modules are loaded from which it is one of a compiler: those of
+#: XLA load in 0.4 to 0.7 of theirs, a step in its first.
+COMPILES: Final = 0.25
+#: Part of the kernel time after what repeats, and of its launches that have other kernels or grids,
+#: from which it is work of the same pass.
+OTHER_TIME: Final = 0.05
+OTHER_WORK: Final = 0.2
+#: Numbers in names of ranges, and names of parts of a step.
+_NUMBER: Final = re.compile(r"\d+")
+_PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
+
+
+def find_step(trace: Trace, named: str = "the trace") -> Step:
+    """The step of a program.
+
+    Marks of kind "step" come first, then an NVTX range that repeats at least 3 times and holds most
+    of the kernel time, then the shortest sequence of kernels and copies that repeats at least 3
+    times, 95 % alike, over most of the kernel time: with equal grids, else by name alone. Else it
+    is the whole run without the loading of modules at its start. Without their marks, each of 13
+    public traces had the step that its marks give; of 650 shuffled ones, one had a step. Takes
+    about 1 s for a million operations, 5 s where nothing repeats.
+
+    Raises InputProblem for a trace without kernels, which the message calls `named`."""
+    if not any(op.kind == "kernel" for op in trace.ops):
+        raise InputProblem(
+            f"{named} has no kernel",
+            "Record the program while it uses the GPU, with CUDA among what is traced",
+        )
+    return _Run(trace).step()
+
+
+class _Run:
+    """The work of the process and GPU that has the most kernel time, as arrays."""
+
+    def __init__(self, trace: Trace) -> None:
+        import numpy
+
+        self.np, self.trace = numpy, trace
+        ops = trace.ops
+
+        def column(name: str, of: Sequence[Any] = ops) -> Array:
+            return numpy.fromiter(map(operator.attrgetter(name), of), numpy.int64, len(of))
+
+        start, end, code = column("start"), column("end"), column("shape")
+        kernel = numpy.fromiter((op.kind == "kernel" for op in ops), bool, len(ops))
+        codes: dict[str, int] = {}
+        for i in numpy.flatnonzero(~kernel):  # copies and sets, by direction
+            code[i] = -1 - codes.setdefault(ops[i].path or ops[i].kind, len(codes))
+        self.to_device = -1 - codes["HtoD"] if "HtoD" in codes else None
+        read = numpy.fromiter(
+            (op.path == "DtoH" and op.size is not None and 0 < op.size <= NUMBER for op in ops),
+            bool,
+            len(ops),
+        )
+        # a collective waits for others: how long says nothing of where the work is
+        waits = [kernel_class(shape).id == "collective" for shape in trace.shapes]
+        alone = kernel & ~numpy.array([*waits, False])[code * kernel]
+        time = numpy.where(alone if alone.any() else kernel, end - start, 0)
+        process, device = column("process"), column("device")
+        places, where = numpy.unique(process << 16 | device, return_inverse=True)
+        most = numpy.flatnonzero(where == numpy.argmax(numpy.bincount(where, time)))
+        self.process, self.device = int(process[most[0]]), int(device[most[0]])
+        processes, devices = len(numpy.unique(places >> 16)), len(numpy.unique(device))
+        self.others = [units.counted(processes, "process", "processes")] * (processes > 1)
+        self.others += [units.counted(devices, "GPU")] * (devices > 1)
+        self.starts, self.start, self.end = start, start[most], end[most]
+        self.code, self.time, self.kernel = code[most], time[most], kernel[most]
+        self.call, self.stream = column("call")[most], column("stream")[most]
+        self.number = read[most]
+        streams, on = numpy.unique(self.stream, return_inverse=True)
+        self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
+        known = self.call >= 0
+        self.known = bool(known.mean() > KNOWN)
+        self.queued = self.start.copy()
+        self.queued[known] = column("start", trace.calls)[self.call[known]]
+        if self.known:  # the others were queued before the recording began
+            self.queued[~known] = -1
+
+    def step(self) -> Step:
+        steps = self._groups("step")
+        if steps:
+            return self._of_marks(steps[0], "Step: as the program marks it")
+        ranges = self._groups("range")
+        repeat = self._repeats() or self._between_loads()
+        for marks in ranges:
+            names = {self.trace.names[mark.name] for mark in marks}
+            # a range that repeats within the step is no step, nor is one that holds many
+            if repeat is None or abs(len(marks) / len(repeat[1]) - 1) < 0.2:
+                if len(names) > 1 and _PARTS.search(min(names)):
+                    return self._whole()  # layer 0, layer 1, ...: of one pass
+                name = min(names) if len(names) == 1 else _NUMBER.sub("N", min(names))
+                return self._of_marks(marks, f'Step: the NVTX range "{range_name(name)}"')
+        if repeat is None:
+            return self._whole()
+        period, times, stop = repeat
+        passes, held = self._modules()
+        if held > INMODULES and len(passes) < 0.6 * len(times):  # what repeats are layers of them
+            if len(passes) < REPEATS or held < MOST:
+                return self._whole()
+            name = self.trace.names[passes[0].name].removeprefix(MODULE)
+            return self._of_marks(passes, f"Step: a call of the module {name}")
+        if self._goes_on(int(times[0]), stop):
+            return self._whole()
+        graphs = self._graphs(int(times[0]))
+        if graphs and len(graphs) < 0.6 * len(times):  # what repeats are nodes of a graph
+            return self._of_marks(graphs, "Step: a launch of a CUDA graph")
+        said = self._repeat(period, int(times[-2]), int(times[-1]))
+        step = self._step(times, stop, "repeats", said)
+        return step if len(step.windows) >= 5 or step.spread <= 1 else self._whole()
+
+    def _repeat(self, period: int, begin: int, end: int) -> str:
+        """What repeats, and what repeats in it from `begin` to `end`: frames of a batch, layers."""
+        at = (self.start >= begin) & (self.start < end)
+        many = "launches" if self.kernel[at].all() else "launches and copies"
+        said = f"Step: {units.counted(period, 'launch', many)} that repeat{'s' * (period == 1)}"
+        code, time = self.code[at], self.time[at]
+        inner = _stretch(self.np, code, time)
+        if inner and time[inner[1] : inner[2]].sum() >= ALIKE * time.sum():
+            times = units.count((inner[2] - inner[1]) // inner[0])
+            said += f"; it holds {times} repeats of {units.counted(inner[0], 'launch', many)}"
+        return said
+
+    # ---- marks
+
+    def _groups(self, kind: str) -> list[list[Mark]]:
+        """Marks of a kind by thread and name without numbers (iteration 7), those with the most
+        kernel time first; ranges only where they can be steps."""
+        names = [_NUMBER.sub("N", name) if kind == "range" else "" for name in self.trace.names]
+        groups: dict[tuple[int, str], list[Mark]] = {}
+        for mark in self.trace.marks:
+            if names[mark.name].startswith(MODULE):
+                continue
+            if mark.kind == kind and mark.process == self.process:
+                group = groups.setdefault((mark.thread, names[mark.name]), [])
+                if not group or mark.start >= group[-1].end:
+                    group.append(mark)
+        able = [group for group in groups.values() if kind == "step" or len(group) >= REPEATS]
+        able.sort(key=lambda group: -sum(mark.end - mark.start for mark in group))
+        found = []
+        loads = self.np.sort([call.start for call in self.trace.calls if call.kind == "load"])
+        if kind == "range" and len(loads):
+            able = [group for group in able if not self._compiles(group, loads)]
+        for group in able[:32]:
+            inside = self._inside(group)
+            held = self.time[inside >= 0].sum() / max(int(self.time.sum()), 1)
+            if held >= (MOST if kind == "range" else 1e-9):
+                found.append((-round(float(held), 2), len(group), group))
+        return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
+
+    def _compiles(self, marks: Sequence[Mark], loads: Array) -> bool:
+        """Whether modules are loaded in so many ranges that they are a compiler's."""
+        ends = ([mark.start for mark in marks], [mark.end for mark in marks])
+        first, last = (self.np.searchsorted(loads, each) for each in ends)
+        return bool((last > first).mean() > COMPILES)
+
+    def _goes_on(self, begin: int, stop: int) -> bool:
+        """Whether other work follows what repeats, in a trace of PyTorch's profiler or in a report.
+        Their users surround steps, or one pass: layers that repeat, and then a head. Traces of whole
+        programs have other phases after their steps."""
+        np = self.np
+        if self.trace.timed and not self.trace.source.startswith("PyTorch"):
+            return False
+        after = self.kernel & (self.start >= stop)
+        within = self.kernel & (self.start >= begin) & (self.start < stop)
+        new = ~np.isin(self.code[after], self.code[within])
+        late = self.time[after].sum() > OTHER_TIME * self.time.sum()
+        return bool(late and new.sum() > OTHER_WORK * len(new))
+
+    def _between_loads(self) -> tuple[int, Array, int] | None:
+        """What repeats between two loadings of modules, or after the last, where most of the time
+        between loadings is spent and all was compiled and tuned, and is nearly all work there: else
+        it may be layers of the last pass."""
+        np = self.np
+        loads = [c.end for c in self.trace.calls if c.kind == "load" and c.process == self.process]
+        if not loads or not self.known:
+            return None
+        after = np.searchsorted(np.sort(loads), self.queued)
+        held = np.bincount(after, self.time)
+        held[0] = 0  # nothing was loaded yet
+        most = int(np.argmax(held))
+        if held[most] < AFTER_LOADS * self.time.sum():
+            return None
+        low, high = np.append(np.sort(loads), np.iinfo(np.int64).max)[most - 1 : most + 1]
+        ops = tuple(
+            op
+            for op in self.trace.ops
+            if op.call < 0 or low < self.trace.calls[op.call].start <= high
+        )
+        rest = _Run(msgspec.structs.replace(self.trace, ops=ops))
+        found = (
+            rest._repeats() if (rest.process, rest.device) == (self.process, self.device) else None
+        )
+        if found is None or len(found[1]) < OFTEN:
+            return None
+        within = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
+        return found if within >= ALIKE * rest.time.sum() else None
+
+    def _graphs(self, since: int) -> list[Mark]:
+        """Launches of CUDA graphs that repeat, several where a step launches several; none where
+        they hold less than half of the kernel time from `since` on."""
+        np, calls = self.np, self.trace.calls
+        launched = np.array([call.kind == "graph" for call in calls], bool)
+        later = (self.call >= 0) & (self.start >= since)
+        at = np.flatnonzero(later)[launched[self.call[later]]] if len(calls) else []
+        if len(at) == 0 or self.time[at].sum() < MOST * self.time[self.start >= since].sum():
+            return []
+        at = at[np.argsort(self.call[at], kind="stable")]
+        made, first = np.unique(self.call[at], return_index=True)
+        kinds: dict[bytes, int] = {}
+        code = np.array(
+            [
+                kinds.setdefault(part.tobytes(), len(kinds))
+                for part in np.split(self.code[at], first[1:])
+            ]
+        )
+        found = _stretch(np, code, np.add.reduceat(self.time[at], first))
+        period, begin, end = found or (1, 0, len(made))
+        return [
+            Mark(
+                calls[made[i]].start,
+                calls[made[i + period - 1]].end,
+                "range",
+                0,
+                process=self.process,
+            )
+            for i in range(begin, end - period + 1, period)
+        ]
+
+    def _modules(self) -> tuple[list[Mark], float]:
+        """Calls of PyTorch's modules that no other module made, on the thread with most of them,
+        and the part of the kernel time that they queued."""
+        outermost: dict[int, list[Mark]] = {}
+        for mark in self.trace.marks:
+            if self.trace.names[mark.name].startswith(MODULE) and mark.process == self.process:
+                calls = outermost.setdefault(mark.thread, [])
+                if not calls or mark.start >= calls[-1].end:
+                    calls.append(mark)
+        calls = max(outermost.values(), key=len, default=[])
+        if not calls:
+            return [], 0.0
+        held = self.time[self._inside(calls) >= 0].sum()
+        return calls, float(held / max(int(self.time.sum()), 1))
+
+    def _inside(self, marks: Sequence[Mark]) -> Array:
+        """For each operation the mark in which the host queued it, -1 for none."""
+        np = self.np
+        starts = np.array([mark.start for mark in marks])
+        ends = np.array([mark.end for mark in marks])
+        at = np.searchsorted(starts, self.queued, "right") - 1
+        inside: Array = np.where((at >= 0) & (self.queued <= ends[at]), at, -1)
+        return inside
+
+    def _of_marks(self, marks: Sequence[Mark], said: str) -> Step:
+        np = self.np
+        inside = self._inside(marks)
+        main = np.flatnonzero((inside >= 0) & self.main)
+        if not len(main):
+            main = np.flatnonzero(inside >= 0)
+        _, first = np.unique(inside[main], return_index=True)
+        last = inside == inside[main].max()
+        return self._step(self.start[main][first], int(self.end[last].max()), "marked", said)
+
+    # ---- repetition
+
+    def _repeats(self) -> tuple[int, Array, int] | None:
+        """How many operations repeat, when each step of them begins, and when the last one ends;
+        None where nothing repeats."""
+        found = self._repeated(~self.number)
+        if found and self.number.any():
+            took = self.np.diff(found[1])
+            # where the host's reading sets steps apart, it tells of them
+            if len(took) and _mean(self.np, took) > UNEVEN * self.np.median(took):
+                return self._repeated(self.np.ones_like(self.number)) or found
+        return found
+
+    def _repeated(self, counted: Array) -> tuple[int, Array, int] | None:
+        """What repeats of the operations that are `counted`."""
+        np = self.np
+        orders = [np.argsort(self.call, kind="stable")] if self.known else []
+        orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
+        orders = [order[counted[order]] for order in orders]
+        for of, least in ((self.code, 1), (self._numbered("kernel"), LEAST_NAMES)):
+            for order in orders:
+                code = of[order]
+                found = _stretch(np, code, self.time[order])
+                if not found or len(np.unique(code[found[1] : found[1] + found[0]])) < least:
+                    continue
+                begins = self._begins(order, code, *found)
+                times = self.start[order][self._on_main(order, begins)]
+                sizes = np.diff(np.searchsorted(self.start, times))
+                if not len(sizes):
+                    continue
+                usual = found[0] if len(order) == len(self.start) else np.median(sizes)
+                # steps that run side by side, on streams in turn, are none by time
+                if np.count_nonzero(np.abs(sizes - usual) <= 0.25 * usual) >= 0.6 * len(sizes):
+                    last = self.end[order][begins[-1] : begins[-1] + found[0]]
+                    return found[0], np.maximum.accumulate(times), int(last.max())
+        return None
+
+    def _numbered(self, field: str) -> Array:
+        """For each operation a number for the `kernel` or `function` of its launch."""
+        names: dict[str, int] = {}
+        of = [names.setdefault(getattr(each, field), len(names)) for each in self.trace.shapes]
+        numbers: Array = self.np.array([*of, 0])[self.code * self.kernel]
+        return self.np.where(self.kernel, numbers, self.code)
+
+    def _on_main(self, order: Array, begins: Array) -> Array:
+        """Each step's first work on the main stream, if it has any: what is copied ahead belongs
+        to the step before."""
+        np = self.np
+        on_main = np.append(np.flatnonzero(self.main[order]), len(order))
+        at = on_main[np.searchsorted(on_main, begins)]
+        within: Array = np.where(at < np.append(begins[1:], len(order)), at, begins)
+        return within
+
+    def _begins(self, order: Array, code: Array, period: int, first: int, last: int) -> Array:
+        """Places in `order` at which steps begin."""
+        np = self.np
+        begin = first
+        while begin + period < last and code[begin] != code[begin + period]:
+            begin += 1
+        begin += self._phase(order, period, begin, last)
+        expected = (last - begin) / period
+        for offset in range(min(period, 64)):  # the first few operations that occur once a step
+            hits = np.arange(begin + offset, last)
+            for length in range(min(period, 256)):
+                hits = hits[hits + length < len(code)]
+                hits = hits[code[hits + length] == code[begin + offset + length]]
+                if len(hits) <= 1.1 * expected:
+                    break
+            if 0.9 * expected - 1 <= len(hits) <= 1.1 * expected:
+                hits = hits - offset
+                break
+        else:
+            hits = np.arange(begin, last - period + 1, period)
+        whole: Array = hits[hits + round(ALIKE * period) <= len(code)]
+        return whole
+
+    def _phase(self, order: Array, period: int, begin: int, last: int) -> int:
+        """How far into the repetition a step begins: at the first copy of its data to the GPU, or
+        after the longest idle time, where there is one; else where the repetition began."""
+        np = self.np
+        repeats = (last - begin) // period
+        rows = begin + np.arange(repeats * period).reshape(repeats, period)
+        copies = np.flatnonzero(self.code[order][rows[0]] == self.to_device)
+        if self.to_device is not None and len(copies):
+            before = np.diff(copies, prepend=copies[-1] - period)
+            return int(copies[int(np.argmax(before))])
+        starts = self.start[order]
+        busy = np.maximum.accumulate(self.end[order])
+        idle = np.median((starts[1:] - busy[:-1])[np.maximum(rows - 1, 0)], axis=0)
+        longest = int(np.argmax(idle))
+        return longest if idle[longest] > max(3e3, 3 * np.median(idle)) else 0
+
+    # ---- windows
+
+    def _step(self, times: Array, stop: int, how: Any, said: str) -> Step:
+        """The step whose windows begin at `times`; the last one ends at `stop`."""
+        np = self.np
+        times = np.unique(times)
+        first = np.searchsorted(self.starts, times)
+        end = int(np.searchsorted(self.starts, max(stop, int(times[-1]) + 1)))
+        windows = [
+            Window(int(times[i]), int(times[i + 1]), int(first[i]), int(first[i + 1]))
+            for i in range(len(times) - 1)
+        ]
+        # of the last the idle time is not known
+        if len(windows) < REPEATS and (stop > times[-1] or not windows):
+            windows.append(
+                Window(int(times[-1]), max(stop, int(times[-1]) + 1), int(first[-1]), end)
+            )
+        kept, left = self._steady(windows)
+        kept = self._together(kept, left)
+        took = np.array([window.us for window in kept])
+        low, high = np.percentile(took, (10, 90))
+        typical = int(np.argsort(took, kind="stable")[(len(kept) - 1) // 2])
+        middle = float(took[typical])
+        return Step(
+            trace=self.trace,
+            windows=tuple(kept),
+            typical=typical,
+            how=how,
+            said=f"{said}{''.join(left)}{self._which()}.",
+            spread=float(high - low) / 2 / middle if middle else 0.0,
+            process=self.process if self.others else None,
+            device=self.device if self.others else None,
+        )
+
+    def _together(self, windows: list[Window], left: list[str]) -> list[Window]:
+        """Uneven steps, so many together that they are even: four workers deliver four batches at
+        once, and then none for a while."""
+        np = self.np
+        took = np.array([window.us for window in windows])
+        if len(took) < 2 * OFTEN or _mean(np, took) <= UNEVEN * np.median(took):
+            return windows
+        for many in range(2, len(took) // OFTEN + 1):
+            parts = [windows[i : i + many] for i in range(len(took) % many, len(took), many)]
+            sums = np.array([part[-1].end - part[0].start for part in parts])
+            low, middle, high = np.percentile(sums, (10, 50, 90))
+            if high - low <= EVEN * middle:
+                left.append(f"; {many} are taken together, since single ones differ much")
+                return [Window(p[0].start, p[-1].end, p[0].first, p[-1].last) for p in parts]
+        return windows
+
+    def _which(self) -> str:
+        names = " and ".join(self.others)
+        return f"; of {names}, this is where the kernels take most time" if names else ""
+
+    def _steady(self, windows: list[Window]) -> tuple[list[Window], list[str]]:
+        """The windows without those that clearly do other work, and what is said of those."""
+        np = self.np
+        name = self._numbered("function")
+        name -= name.min()
+        most = int(name.max()) + 1
+        lows = np.searchsorted(self.start, [window.start for window in windows])
+        highs = np.searchsorted(self.start, [window.end for window in windows])
+        sizes = highs - lows
+        usual = int(np.argsort(sizes, kind="stable")[(len(sizes) - 1) // 2])
+        own = np.bincount(name[lows[usual] : highs[usual]], minlength=most)
+        same = sizes == sizes[usual]
+        for i in np.flatnonzero(~same)[:5000]:
+            count = np.bincount(name[lows[i] : highs[i]], minlength=most)
+            same[i] = np.minimum(count, own).sum() >= SAME_WORK * max(sizes[i], sizes[usual])
+        if same.sum() * 2 < len(windows):
+            same[:] = True
+        left = []
+        if not same.all():
+            left.append(
+                f"; {units.counted(int((~same).sum()), 'stretch', 'stretches')} with other work left out"
+            )
+        windows = [window for window, alike in zip(windows, same, strict=True) if alike]
+        usual_us = float(np.median([window.us for window in windows]))
+        loads = np.array([call.start for call in self.trace.calls if call.kind == "load"])
+        slow = [
+            window.us > SLOWED * usual_us
+            and bool(((loads >= window.start) & (loads < window.end)).any())
+            for window in windows
+        ]
+        if any(slow) and not all(slow):
+            left.append(f"; {units.counted(sum(slow), 'step')} that loaded modules left out")
+            windows = [window for window, out in zip(windows, slow, strict=True) if not out]
+        if len(windows) >= REPEATS and windows[0].us > FIRST * usual_us:
+            times = units.significant(windows.pop(0).us / usual_us, 2)
+            left.append(f"; the first step, which took {times} times as long, left out")
+        return windows, left
+
+    def _whole(self) -> Step:
+        """The run without what came before the last loading of a module that leaves most of it: of its
+        kernels' time, and half of all work: copies of the input come before the first module."""
+        np = self.np
+        work = self.end - self.start
+        left, all_left = (np.cumsum(each[::-1])[::-1] for each in (self.time, work))
+        loads = [
+            call.end
+            for call in self.trace.calls
+            if call.kind == "load" and call.process == self.process
+        ]
+        first = 0
+        for at in np.searchsorted(self.queued, loads) if self.known else ():
+            enough = at < len(work) and left[at] >= LEFT * left[0]
+            if enough and all_left[at] >= MOST * all_left[0]:
+                first = max(first, int(at))
+        run = "run" if self.trace.timed else "report"
+        said = f"No part of the {run} repeats, so it is the whole {run}"
+        if first:
+            took = units.duration(float(work[:first].sum()) / 1e3)
+            said += f" after the first {units.counted(first, 'operation')} ({took}), among which modules were loaded"
+        return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)
+
+
+def range_name(name: str) -> str:
+    """`jit_f` for XLA's `XlaModule:#hlo_module=jit_f,program_id=7#`."""
+    return re.sub(r"^\w*:?#(?:\w+=)?([^,#]+).*", r"\1", name)
+
+
+def _mean(np: Any, took: Array) -> float:
+    """The mean time of steps, without those that something held up once or twice."""
+    return float(took[took <= np.percentile(took, 95)].mean())
+
+
+def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:
+    """The period of a sequence and the stretch, as first and last place, in which it repeats.
+
+    The period that holds the most time wins; of equals, the shortest that has no more than twice
+    the differences of the best."""
+    count = len(code)
+    total = np.concatenate(([0], np.cumsum(time)))
+    found = []
+    for period in _lags(np, code):
+        stretch = _verified(np, code, total, period)
+        if stretch:
+            found.append((period, *stretch))
+            if found[-1][3] >= 0.99 * total[-1] and not found[-1][4]:
+                break
+    if not found:
+        return None
+    top = max(found, key=lambda each: each[3])
+    best, slack = top[3], (1 - ALIKE) * top[0] + 1
+
+    def as_much(each: tuple[int, int, int, int, int]) -> bool:
+        """Whether it holds as much as the best does, or less at the edges alone, where a multiple
+        of a period may differ in more operations."""
+        edges = max(each[1] - top[1], top[2] - each[2])
+        return each[3] >= ALIKE * best or (top[0] % each[0] == 0 and edges <= slack)
+
+    near = [each for each in found if as_much(each)]
+    fewest = min(each[4] for each in near)
+    period, first, last, held, _ = next(each for each in near if each[4] <= 2 * fewest + 2)
+    rest = total[-1] - total[last]
+    if held >= MOST * total[-1] or (held >= AT_END * total[-1] and rest <= 0.05 * total[-1]):
+        return period, first, last
+    for low, high in ((0, first), (last, count)):  # another phase of the program may hold more
+        if held < total[high] - total[low] >= MOST * total[-1]:
+            part = _stretch(np, code[low:high], time[low:high])
+            if part and total[low + part[2]] - total[low + part[1]] >= MOST * total[-1]:
+                return part[0], low + part[1], low + part[2]
+    return None
+
+
+def _lags(np: Any, code: Array) -> list[int]:
+    """Distances at which a sequence may repeat, ascending: peaks of its autocorrelation, with a
+    random point of the unit circle for each symbol, whose product with its conjugate is 1 for
+    equal symbols and 0 on average for others."""
+    count = len(code)
+    most = count // REPEATS
+    if most < 1:
+        return []
+    least = count + most + 2
+    size = min(odd << (-(-least // odd) - 1).bit_length() for odd in (1, 3, 5))
+    random, power = np.random.default_rng(0), 0.0
+    for _ in range(2):
+        points = np.exp(2j * np.pi * random.random(int(code.max() - code.min()) + 1))
+        power = power + np.abs(np.fft.fft(points[code - code.min()], size)) ** 2
+    alike = np.fft.ifft(power)[: most + 2].real / (2.0 * (count - np.arange(most + 2)))
+    before = np.concatenate(([-1.0], alike[1:-2]))
+    peaks = 1 + np.flatnonzero(alike[1:-1] >= np.maximum(before, alike[2:]) - 1e-9)
+    ranked = peaks[np.argsort(-alike[peaks], kind="stable")][:32]
+    near = peaks[alike[peaks] >= alike[peaks].max(initial=-1.0) - 0.1][:64]
+    halves = peaks[np.isin(2 * peaks, ranked)]  # other work may repeat after two steps alone
+    return sorted({*map(int, ranked), *map(int, near), *map(int, halves)})
+
+
+def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int, int, int] | None:
+    """Where a sequence repeats with `period`: first and last place, the time between them, and how
+    many operations differ; None where it repeats fewer than 3 times.
+
+    Each window of one period must be 95 % equal to the next. An operation in between that shifts
+    the rest (a log every 40 steps) breaks it only if it is more than 5 % of the period, and of no
+    multiple of a shorter one: 5 of 80 equal layers, with a few operations after the last, are no
+    step. Nor is it one step that goes on if other work repeats afterwards: 14 launches of one kernel
+    and 13 of another are no steps of one launch."""
+    equal = code[:-period] == code[period:]
+    sums = np.concatenate(([0], np.cumsum(equal)))
+    good = sums[period:] - sums[:-period] >= ALIKE * period
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], good, [False])).astype(np.int8)))
+    lows, highs = edges[::2], edges[1::2] - 1  # the first and last window of each good run
+    if not len(lows):
+        return None
+    other = np.zeros(len(lows) - 1, bool)
+    if ALIKE * period > period - 1:  # windows do not differ at all, so a sum tells their work
+        values = np.random.default_rng(0).integers(1 << 40, size=int(code.max() - code.min()) + 1)
+        work = np.concatenate(([0], np.cumsum(values[code - code.min()])))
+        work = work[period:] - work[:-period]
+        other = work[lows[1:]] != work[highs[:-1]]
+    longest = np.argmax(highs - lows)
+    middle = int(lows[longest] + highs[longest]) // 2
+    least = _shortest(np, code[middle : middle + period])
+    apart = other | (
+        lows[1:] - highs[:-1] > (3 - ALIKE - 0.1) * period + 1 if least == period else lows[1:] > 0
+    )
+    begins = np.concatenate(([0], 1 + np.flatnonzero(apart)))
+    ends = np.append(begins[1:], len(lows)) - 1
+    held = total[highs[ends] + 2 * period] - total[lows[begins]]
+    held[np.maximum.reduceat(highs - lows, begins) < period * (REPEATS - 2)] = 0
+    best = int(np.argmax(held))
+    if not held[best]:
+        return None
+    runs = slice(begins[best], ends[best] + 1)
+    margin = 2 * (period - round(ALIKE * period))  # twice, since some are equal by chance
+    low, high = lows[runs] + margin, np.maximum(highs[runs] + period - margin, lows[runs] + margin)
+    differ = int((high - low - (sums[high] - sums[low])).sum())
+    return int(lows[begins[best]]), int(highs[ends[best]]) + 2 * period, int(held[best]), differ
+
+
+def _shortest(np: Any, code: Array) -> int:
+    """The shortest length by whose repetition a sequence is made, in the main; its own if none."""
+    count = len(code)
+    divisors = {
+        d for i in range(1, math.isqrt(count) + 1) if count % i == 0 for d in (i, count // i)
+    }
+    for length in sorted(divisors - {count}):
+        if np.count_nonzero(code[:-length] == code[length:]) >= ALIKE * (count - length):
+            return length
+    return count
