@@ -60,11 +60,11 @@ from ncu_toolkit.kernel.ladder.rung import Rung
 from ncu_toolkit.kernel.pages.book import open_book
 from ncu_toolkit.kernel.pages.html import write_front
 from ncu_toolkit.kernel.pages.index_view import index_part
-from ncu_toolkit.kernel.pages.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
 from ncu_toolkit.kernel.runs import store
 from ncu_toolkit.program.analysis import program as programs
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.pages.program_view import write_program_page
+from ncu_toolkit.program.pages.publish import RECORDED_PREFIX, as_shown, with_best_ceilings
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import read_trace
 from ncu_toolkit.program.traces.step import find_step

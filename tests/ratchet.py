@@ -6,7 +6,10 @@
 The limits are tests/ratchet.json. A change that needs a higher one edits that file by hand and says
 why in its commit.
 
-lines: of Python in the package, blank ones and comments included.
+lines: of Python in the package, blank ones and comments included; lines_kernel (with base),
+lines_program and lines_guests: those of the wings.
+long_functions: functions of more than LONGEST lines. many_parameters: functions with more than MOST
+parameters, without commands, whose parameters are their options.
 verdict_modules: modules in which a function runs between a report of one launch and its card as text,
 without the rules, of which each bottleneck has one.
 page_modules: the same between the report and its page.
@@ -35,6 +38,8 @@ PACKAGE = ROOT / "ncu_toolkit"
 LIMITS = Path(__file__).with_suffix(".json")
 #: What a writer may know: the values that it shows, and how text is written.
 SHOWN = ("base.core", "base.document", "base.render")
+#: Lines of a function, and its parameters, that a reader takes in at once.
+LONGEST, MOST = 60, 6
 #: Named in the environment of a traced command: where it notes the modules that it enters.
 NOTED = "NCU_TOOLKIT_TRACED"
 
@@ -49,8 +54,29 @@ def trees() -> dict[str, ast.Module]:
     return found
 
 
-def lines() -> int:
-    return sum(path.read_bytes().count(b"\n") for path in PACKAGE.rglob("*.py"))
+def lines(*wings: str) -> int:
+    """Lines of the wings; without any, of the package."""
+    folders = [PACKAGE / wing for wing in wings] or [PACKAGE]
+    return sum(
+        path.read_bytes().count(b"\n") for folder in folders for path in folder.rglob("*.py")
+    )
+
+
+def functions() -> Iterator[ast.FunctionDef]:
+    for tree in trees().values():
+        yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def long_functions() -> int:
+    return sum((each.end_lineno or 0) - each.lineno >= LONGEST for each in functions())
+
+
+def many_parameters() -> int:
+    return sum(
+        len([*each.args.posonlyargs, *each.args.args, *each.args.kwonlyargs]) > MOST
+        for each in functions()
+        if each.name != "command"
+    )
 
 
 def class_names() -> int:
@@ -158,6 +184,11 @@ def trace(script: str) -> None:
 def measure() -> dict[str, int]:
     return {
         "lines": lines(),
+        "lines_kernel": lines("base", "kernel"),
+        "lines_program": lines("program"),
+        "lines_guests": lines("guests"),
+        "long_functions": long_functions(),
+        "many_parameters": many_parameters(),
         "verdict_modules": entered("import ncu_toolkit\nstr(ncu_toolkit.load(report))"),
         "page_modules": entered(
             "import ncu_toolkit\nncu_toolkit.load(report).to_html('page.html')"

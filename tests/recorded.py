@@ -86,7 +86,7 @@ def _judges() -> str:
     """A digest of all code and data that a verdict may depend on. Rules are discovered, not
     imported, so imports do not tell."""
     package = ROOT / "ncu_toolkit"
-    above = {"pages", "render", "gpu", "cli", "api", "recordings"}
+    above = {"pages", "render", "gpu", "recording", "cli", "api", "guests", "recordings"}
     return digest(
         path
         for kind in ("py", "json", "toml")

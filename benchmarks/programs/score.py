@@ -34,10 +34,11 @@ from ncu_toolkit.base.core.files import write_atomic
 from ncu_toolkit.base.model import Profile
 from ncu_toolkit.kernel.analysis.analyze import Options, analyze
 from ncu_toolkit.kernel.diagnosis.achieved import expected
-from ncu_toolkit.kernel.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.program.analysis.program import TraceResult, analyze_programs
 from ncu_toolkit.program.explain.program import program_answer, step_kernels
 from ncu_toolkit.program.model import ProgramDiagnosis
+from ncu_toolkit.program.rules import step_rules
 
 FOLDER: Final = Path(__file__).resolve().parent
 HEADINGS: Final = {

@@ -155,10 +155,11 @@ class Report(_Shown):
             EnvironmentProblem: the file cannot be written.
         """
         from ncu_toolkit.kernel.pages.html import write_analysis
+        from ncu_toolkit.program.analysis.reported import card_of
 
         if not self.profiles:
             raise ValueError("there is no launch to show")
-        return write_analysis(self._analysis, Path(path))
+        return write_analysis(self._analysis, Path(path), across=card_of)
 
     def needs(self, kernel: str = "", **given: Any) -> Report:
         """The report with what its launches must move and compute at the least: see
@@ -285,10 +286,10 @@ class ProgramTrace(_Shown):
         """A pandas table, one row a kernel of the step with one grid and block: `kernel`, `class`,
         `grid`, `block`, `launches`, `time_us` (microseconds that nothing else accounts for),
         `share` of the step (0-1), `line`, and the `bottleneck` that a report gave it."""
-        from ncu_toolkit.kernel.analysis import frames
+        from ncu_toolkit.program.analysis.frames import step_frame
         from ncu_toolkit.program.explain.program import step_kernels
 
-        return frames.step_frame(step_kernels(self.step, self.account, self._result.known))
+        return step_frame(step_kernels(self.step, self.account, self._result.known))
 
 
 @overload
@@ -411,11 +412,11 @@ def compare(
 
 
 def _answer_of(launches: tuple[LaunchResult, ...]) -> Answer:
-    from ncu_toolkit.kernel.analysis import answers
     from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult
+    from ncu_toolkit.program.analysis.reported import answered
 
     file = FileResult("", launches, read=len(launches))
-    return answers.of_analysis(Analysis((file,)), flags=False)
+    return answered(Analysis((file,)), flags=False)
 
 
 def _in_python(shown: Answer) -> Answer:

@@ -168,13 +168,13 @@ def _programs(
     jobs: int | None, timeout: float,
 ) -> int:  # fmt: skip
     """Answer for traces, and the reports beside them."""
-    from ncu_toolkit.kernel.analysis.answers import digest, of_analysis
     from ncu_toolkit.program.analysis.program import analyze_programs, answers_of
+    from ncu_toolkit.program.analysis.reported import answered, digest
 
     with _reading(lambda: len(paths)) as tell:
         programs = analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
     if form in ("json", "csv"):
-        from ncu_toolkit.kernel.pages import json
+        from ncu_toolkit.program.pages import json
 
         write = json.program_csv if form == "csv" else json.program_document
         emit(write(programs, top), output)
@@ -190,7 +190,7 @@ def _programs(
         answers = answers_of(programs, top, page=output is None and sys.stdout.isatty())
         if programs.alone:
             answers.append(
-                digest(programs.alone, top) if form == "brief" else of_analysis(programs.alone, top)
+                digest(programs.alone, top) if form == "brief" else answered(programs.alone, top)
             )
         if form == "text":
             from ncu_toolkit.base.render.text import AnswersText
@@ -299,16 +299,20 @@ def lacking(analysis: Analysis) -> list[str]:
 
 def render(analysis: Analysis, form: str, top: int | None) -> Any:
     """The analysis in a format: a string, or for text a rich renderable."""
-    from ncu_toolkit.kernel.analysis import answers
+    from ncu_toolkit.program.analysis import reported
 
     if form in ("json", "csv", "sarif"):
-        from ncu_toolkit.kernel.pages import json
-
         chosen, left_out = limited(analysis, top)
         if form == "sarif":
             return str(guest("sarif.sarif").analysis_document(chosen))
-        return json.csv(chosen) if form == "csv" else json.analysis_document(chosen, left_out)
-    found = answers.digest if form == "brief" else answers.of_analysis
+        if form == "csv":
+            from ncu_toolkit.kernel.pages import json
+
+            return json.csv(chosen)
+        from ncu_toolkit.program.pages.json import report_document
+
+        return report_document(chosen, left_out)
+    found = reported.digest if form == "brief" else reported.answered
     return shown_as(found(analysis, top), form)
 
 
@@ -334,10 +338,13 @@ def write_pages(
 ) -> Path | None:
     """Write the analysis as pages; None where there is nothing to show."""
     from ncu_toolkit.kernel.pages.html import write_analysis, write_analysis_folder
+    from ncu_toolkit.program.analysis.reported import card_of
 
     if not analysis.launches:
         return None
     chosen, _ = limited(analysis, top)
     if standalone:
-        return write_analysis(chosen, output or Path(STANDALONE), redacted=redacted)
-    return write_analysis_folder(chosen, output or Path("reports"), redacted=redacted)
+        target = output or Path(STANDALONE)
+        return write_analysis(chosen, target, redacted=redacted, across=card_of)
+    folder = output or Path("reports")
+    return write_analysis_folder(chosen, folder, redacted=redacted, across=card_of)

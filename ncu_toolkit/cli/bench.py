@@ -50,7 +50,7 @@ def command(
 def _finish(session: Session, reports: Path, form: str, at: History) -> None:
     """Print a run's timings, write its files and pages, and raise its failure."""
     from ncu_toolkit.kernel.analysis import frames
-    from ncu_toolkit.kernel.pages.publish import publish_run
+    from ncu_toolkit.program.pages.publish import publish_run
 
     folder = session.folder
     csv = frames.timings_frame(session.run.timings).to_csv(index=False)

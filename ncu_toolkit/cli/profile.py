@@ -254,8 +254,8 @@ def _profile_program(
     needs: tuple[Needs, ...],
     probed: bool,
 ) -> None:
-    from ncu_toolkit.kernel.pages.publish import publish_run
     from ncu_toolkit.kernel.pages.run_view import run_text
+    from ncu_toolkit.program.pages.publish import publish_run
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
@@ -367,8 +367,8 @@ def title_of(names: tuple[str, ...], cases: Cases) -> str:
 
 def finish(session: Session, reports: Path, at: History, names: tuple[str, ...] = ()) -> None:
     """Write a run's pages, print its summary and the cards of `names`, and keep it."""
-    from ncu_toolkit.kernel.pages.publish import publish_run
     from ncu_toolkit.kernel.pages.run_view import run_text
+    from ncu_toolkit.program.pages.publish import publish_run
 
     screen = console()
     run = publish_run(session.folder, reports)

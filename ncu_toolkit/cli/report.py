@@ -11,8 +11,8 @@ from ncu_toolkit.base.core.units import counted
 from ncu_toolkit.cli._common import Progress, console
 from ncu_toolkit.cli._options import options
 from ncu_toolkit.kernel.gpu import cuda
-from ncu_toolkit.kernel.pages.publish import publish_recordings, rebuild_index
 from ncu_toolkit.kernel.runs.store import recordings
+from ncu_toolkit.program.pages.publish import publish_recordings, rebuild_index
 
 
 @click.command("report")

@@ -86,7 +86,7 @@ def command(
     History(cuda.gpu_uuid()).keep_trial(trial, trace.parent)
     answer = trial_answer(trial, trace=f"ncu-toolkit analyze {shell_word(str(trace))}")
     if out.form == "json":
-        from ncu_toolkit.kernel.pages import json
+        from ncu_toolkit.program.pages import json
 
         out.text(json.trial_document(trial))
     else:

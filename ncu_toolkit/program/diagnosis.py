@@ -23,7 +23,7 @@ from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.achieved import expected
 from ncu_toolkit.kernel.diagnosis.engine import call_of
 from ncu_toolkit.kernel.diagnosis.kernel import CALL, made_by
-from ncu_toolkit.kernel.diagnosis.rules import step_rules, title
+from ncu_toolkit.kernel.diagnosis.rules import title
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import (
@@ -35,7 +35,7 @@ from ncu_toolkit.program.model import (
     Step,
     StepFinding,
 )
-from ncu_toolkit.program.rules import _double, _patterns
+from ncu_toolkit.program.rules import _double, _patterns, step_rules
 from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
 from ncu_toolkit.program.switches import switches_for

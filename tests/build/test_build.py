@@ -264,8 +264,9 @@ class TestCompile:
     def test_two_processes_at_once(self, root: Path) -> None:
         rung_in(root)
         script = (
-            "import sys; from pathlib import Path; from ncu_toolkit.kernel.build import nvcc as build; from ncu_toolkit.kernel.ladder import catalogue as ladder\n"
-            "c = build.compile_rung(ladder.find_rung('a', Path(sys.argv[1])), 'sm_80'); print(c.path, c.entries['a'].registers)"
+            "import sys; from pathlib import Path; from ncu_toolkit.kernel.build import nvcc; "
+            "from ncu_toolkit.kernel.ladder import catalogue as ladder\n"
+            "c = nvcc.compile_rung(ladder.find_rung('a', Path(sys.argv[1])), 'sm_80'); print(c.path, c.entries['a'].registers)"
         )
         runs = [
             subprocess.Popen(

@@ -111,7 +111,7 @@ def test_strings_use_no_banned_phrase() -> None:
 
 
 def test_pages_use_no_banned_phrase() -> None:
-    paths = [*DOCUMENTS, *(PACKAGE / "render" / "templates").iterdir()]
+    paths = [*DOCUMENTS, *(PACKAGE / "base" / "render" / "templates").iterdir()]
     assert {
         path.name: found for path in paths if (found := banned(path.read_text(encoding="utf-8")))
     } == {}

@@ -8,9 +8,10 @@ import program_traces
 import pytest
 
 from ncu_toolkit.kernel.diagnosis import achieved
-from ncu_toolkit.kernel.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.model import ProgramDiagnosis, Trace
+from ncu_toolkit.program.rules import step_rules
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.step import find_step
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ncu_toolkit.base.model import Device, Diagnosis, Evidence, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import rules
 from ncu_toolkit.kernel.diagnosis.kernel import authored
-from ncu_toolkit.kernel.diagnosis.rules import reference, step_rules
+from ncu_toolkit.kernel.diagnosis.rules import reference
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.diagnosis import SURE, diagnose_program, for_caller, together
 from ncu_toolkit.program.model import (
@@ -33,14 +33,14 @@ from ncu_toolkit.program.model import (
     Trace,
     Window,
 )
-from ncu_toolkit.program.rules import _operations
+from ncu_toolkit.program.rules import _operations, step_rules
 from ncu_toolkit.program.rules._facts import WORTH, StepFacts
 from ncu_toolkit.program.rules.fp32_matmul import rates
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.step import find_step
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "ncu_toolkit" / "diagnosis" / "program_rules"
+RULES = ROOT / "ncu_toolkit" / "program" / "rules"
 
 
 def of_rule(found: ProgramDiagnosis, rule: str) -> StepFinding | None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ncu_toolkit.kernel.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.program.rules import step_rules
 from ncu_toolkit.program.switches import Switch, switches, switches_for
 from ncu_toolkit.program.traces.classes import CLASSES
 

@@ -456,7 +456,7 @@ def test_arguments_and_host_names_are_not_kept(
 ) -> None:
     """A token on the command line and the name of the machine, however short and in any case, are in
     no file of a redacted run: not in its log, its manifest or its pages."""
-    from ncu_toolkit.kernel.pages.publish import publish_run
+    from ncu_toolkit.program.pages.publish import publish_run
 
     monkeypatch.setattr(socket, "gethostname", lambda: "q7")
     monkeypatch.setattr(socket, "getfqdn", lambda: "q7.lab.example.org")

@@ -16,8 +16,9 @@ from benchmarks.field import half
 from benchmarks.programs import hta, score
 from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.base.model import RuleMessage
-from ncu_toolkit.kernel.diagnosis.rules import load_rules, step_rules
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.rules import step_rules
 from ncu_toolkit.program.traces.files import read_trace, write_trace
 from ncu_toolkit.program.traces.step import find_step
 

@@ -218,7 +218,7 @@ def add_metric(copy: Path) -> tuple[str, str]:
     """The entry that CONTRIBUTING.md shows; its short name and the profiler's."""
     (entry,) = re.findall(r"```python\n(Metric\(.*?\))?,?\n```", RECIPES, flags=re.DOTALL)
     name, raw = re.findall(r'"([^"]+)"', entry)[:2]
-    registry = copy / "ncu_toolkit" / "metrics" / "registry.py"
+    registry = copy / "ncu_toolkit" / "base" / "metrics" / "registry.py"
     text = registry.read_text(encoding="utf-8")
     start = "_MEMORY: Final[tuple[Metric, ...]] = (\n"
     assert text.count(start) == 1
@@ -383,7 +383,7 @@ args = ["x", "y", "n"]
 
 def add_ladder(copy: Path) -> None:
     add_kernel(copy, "scale", SCALE)
-    problem = copy / "ncu_toolkit" / "ladder" / "problems" / "scale.py"
+    problem = copy / "ncu_toolkit" / "kernel" / "ladder" / "problems" / "scale.py"
     problem.write_text(PROBLEM.lstrip(), encoding="utf-8")
 
 
@@ -431,7 +431,7 @@ def test_documents_that_follow_from_a_recipe(copy: Path, recipe: str) -> None:
 
 
 def test_a_section_is_one_entry(copy: Path) -> None:
-    path = copy / "ncu_toolkit" / "pages" / "page_view.py"
+    path = copy / "ncu_toolkit" / "kernel" / "pages" / "page_view.py"
     text = path.read_text(encoding="utf-8")
     before, imported = "    yield _considered(diagnosis)\n", "from ncu_toolkit.kernel.explain.code"
     assert text.count(before) == text.count(imported) == 1

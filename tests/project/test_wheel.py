@@ -60,15 +60,15 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     for path in rung_files():
-        assert f"ncu_toolkit/kernels/{path.parent.name}/{path.name}" in names
+        assert f"ncu_toolkit/kernels_data/{path.parent.name}/{path.name}" in names
     for path in (recorded.ROOT / "kernels" / "common").iterdir():
-        assert f"ncu_toolkit/kernels/common/{path.name}" in names
+        assert f"ncu_toolkit/kernels_data/common/{path.name}" in names
     for path in (recorded.ROOT / "sections").glob("*.section"):
         assert f"ncu_toolkit/sections_data/{path.name}" in names
     for folder in store.recordings():
         for path in folder.iterdir():
             assert f"ncu_toolkit/data/recordings/{folder.name}/{path.name}" in names
-    for path in (recorded.ROOT / "ncu_toolkit" / "render").rglob("*"):
+    for path in (recorded.ROOT / "ncu_toolkit" / "base" / "render").rglob("*"):
         if path.is_file() and path.suffix not in (".py", ".pyc"):
             assert str(path.relative_to(recorded.ROOT)) in names
     assert not [

@@ -16,8 +16,8 @@ import pytest
 import recorded
 
 from ncu_toolkit.base.core.errors import InputProblem
-from ncu_toolkit.kernel.pages import publish
 from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.program.pages import publish
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ from ncu_toolkit.kernel.analysis.analyze import LaunchResult
 from ncu_toolkit.kernel.diagnosis.glossary import definitions
 from ncu_toolkit.kernel.diagnosis.rules.reference import page, rules
 from ncu_toolkit.program import doctor
+from ncu_toolkit.program.analysis.reported import answered
 
 SCHEME: Final = "ncu-toolkit://"
 #: Seconds for a program under ncu.
@@ -387,7 +388,7 @@ def analysed(report: ServedReport, budget: int = digest.DEFAULT, skip: int = 0) 
         return _of_program(report, report.program.answer, budget, skip)
     marks = [_mark(report, group.typical) for group in report.analysis.judged]
     count = min(max(len(marks), 1), skip + _FITTING)
-    shown = answers.of_analysis(report.analysis, top=count, cards=count, program=False)
+    shown = answered(report.analysis, top=count, cards=count, program=False)
     budget = min(budget, digest.LAUNCH * max(len(marks) - skip, 1))
     return lay_out(shown, budget, marks, skip=skip, base=_base(report))
 

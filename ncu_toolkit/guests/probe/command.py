@@ -5,7 +5,7 @@ import itertools
 import shlex
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from ncu_toolkit.base.core import patterns
 from ncu_toolkit.base.core.errors import EXIT_INTERRUPTED, EnvironmentProblem, UsageProblem
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.document.card import short_name
-from ncu_toolkit.base.document.views import CARDS, TOP
+from ncu_toolkit.base.document.views import CARDS, TOP, Answer
 from ncu_toolkit.base.model import Context, Profile
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.base.model.trace import KernelTimes
@@ -76,9 +76,7 @@ def command(
         found, verdicts = _rungs(cases, tuned)
     answer = answer_of(found, verdicts, top=top, then=then, notes=notes)
     if out.form == "json":
-        from ncu_toolkit.kernel.pages import json
-
-        out.text(json.probe_document(found, verdicts, answer))
+        out.text(document(found, verdicts, answer))
     else:
         out.answer(answer)
     return code
@@ -189,3 +187,33 @@ def judged(found: KernelTimes, top: int) -> tuple[list[Probed], list[str]]:
         diagnosis, told = regime.verdict(kernel, found.device)
         verdicts.append(Probed(diagnosis, told, code))
     return verdicts, notes
+
+
+def document(trace: KernelTimes, verdicts: Sequence[Probed], shown: Answer) -> str:
+    """What a probe found: kernels with most time first, the first ones with their verdict and
+    card."""
+    from ncu_toolkit.kernel.pages import json
+
+    kernels = []
+    for at, kernel in enumerate(trace.kernels):
+        row = {
+            "kernel": visible(kernel.launch.function),
+            **json.fields_of(kernel.launch, "grid block registers shared_static shared_dynamic"),
+            **json.fields_of(
+                kernel,
+                "launches total_us median_us low_us high_us conditions_us=conditions kept=rates",
+            ),
+        }
+        if at < len(verdicts):
+            row["diagnosis"] = json.diagnosis(verdicts[at].diagnosis)
+        if at < len(shown.cards):
+            row["card"] = json.card(shown.cards[at])
+        kernels.append(row)
+    return json.document_of(
+        "probe",
+        device=asdict(trace.device),
+        **json.fields_of(trace, "launches span_us busy_us median_gap_us=gap_us"),
+        gaps=json.as_plain(trace.gaps),
+        kernels=kernels,
+        notes=json.as_plain(shown.notes),
+    )

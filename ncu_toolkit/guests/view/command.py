@@ -67,8 +67,9 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
 def write_pages(analysis: Analysis, folder: Path) -> Path:
     """Write the pages; returns the one to open, of two comparable reports their comparison."""
     from ncu_toolkit.kernel.pages.html import write_analysis_folder, write_answer
+    from ncu_toolkit.program.analysis.reported import card_of
 
-    page = write_analysis_folder(analysis, folder)
+    page = write_analysis_folder(analysis, folder, across=card_of)
     if len(analysis.files) != 2:
         return page
     old, new = (gate.sides_of(Analysis((file,), analysis.options)) for file in analysis.files)

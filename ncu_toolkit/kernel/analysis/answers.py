@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.units import counted, shortlist
 from ncu_toolkit.base.document.card import NAME, kernel_name
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, Tone, table
-from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer, Kind, answer, told_apart
+from ncu_toolkit.base.document.views import CARDS, TOP, Answer, Kind, answer, told_apart
 from ncu_toolkit.base.model import Finding, Location
 from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult
 from ncu_toolkit.kernel.diagnosis import figures
@@ -27,8 +27,6 @@ from ncu_toolkit.kernel.report.reader import partly
 if TYPE_CHECKING:
     from ncu_toolkit.kernel.analysis.gate import ComparedPair, Comparison, Side
     from ncu_toolkit.kernel.explain.differences import PredictedGain
-    from ncu_toolkit.program.analysis.reported import ReportedProgram
-    from ncu_toolkit.program.model import StepFinding
 
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
@@ -57,12 +55,8 @@ def of_analysis(
     cards: int = CARDS,
     most_notes: int = TOP,
     flags: bool = True,
-    program: bool = True,
 ) -> Answer:
-    """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`.
-
-    Where the launches are a program's, and what costs most is no single kernel's, it is the answer
-    to the program, unless `program` is false."""
+    """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`."""
     groups = analysis.judged
     names = told_apart([file.path for file in analysis.files])
     kinds = [
@@ -84,37 +78,8 @@ def of_analysis(
         return replace(shown, headline=nothing)
     several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
     inside = map(_inside, several[: len(shown.cards)])
-    points = list(_chained(analysis))
-    if len(analysis.launches) >= MANY:
-        from ncu_toolkit.program.analysis import reported  # few reports have so many
-
-        if whole := reported.of_analysis(analysis):
-            if program and whole.leads:
-                return _of_program(analysis, whole, top, cards, flags, points, notes)
-            points += map(_cause, whole.causes)
-    return replace(shown, points=tuple(points)[:CARDS], tables=tuple(inside))
-
-
-def _cause(found: StepFinding) -> str:
-    return f"{visible(found.title)}: {visible(found.summary)}"
-
-
-def _of_program(
-    analysis: Analysis, whole: ReportedProgram, top: int | None, cards: int, flags: bool,
-    points: Sequence[str], notes: Sequence[str],
-) -> Answer:  # fmt: skip
-    from ncu_toolkit.program.explain.program import program_answer
-
-    file = analysis.launches[0].file
-    shown = program_answer(
-        *whole,
-        top=top or TOP,
-        cards=min(cards, CARDS),
-        notes=notes,
-        next_command=f"ncu-toolkit analyze {shell_word(file)} --format html",
-        flags=flags,
-    )
-    return replace(shown, points=(*points[:CARDS], *shown.points))
+    points = tuple(_chained(analysis))[:CARDS]
+    return replace(shown, points=points, tables=tuple(inside))
 
 
 def _inside(launch: LaunchResult) -> Table:
@@ -145,12 +110,6 @@ def _chained(analysis: Analysis) -> Iterable[str]:
         for file in analysis.files
         for found, launches in file.chains
     )
-
-
-def digest(analysis: Analysis, top: int | None = None) -> Answer:
-    """As `of_analysis`, of as many kernels and notes as fit a page."""
-    most = min(top or DIGEST_TOP, DIGEST_TOP)
-    return of_analysis(analysis, top, most, DIGEST_TOP)
 
 
 def of_finding(launch: LaunchResult, finding: Finding) -> Answer:

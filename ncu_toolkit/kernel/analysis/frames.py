@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pandas
 
 from ncu_toolkit.base.metrics.registry import REGISTRY
 from ncu_toolkit.base.model import Profile, Timing
 from ncu_toolkit.kernel.analysis.gate import Comparison
-
-if TYPE_CHECKING:
-    from ncu_toolkit.program.explain.program import StepKernel
 
 _KEY: Final = ("file", "launch", "kernel")
 #: Columns that each table has, whatever a report holds; a table without rows has these alone.
@@ -27,16 +24,13 @@ TIMINGS: Final = (
     "of_baseline", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle", "rested", "energy_mj", "pj_per_flop",
     "pj_per_byte", "verified_worst",
 )  # fmt: skip
-STEP_KERNELS: Final = (
-    "kernel", "class", "grid", "block", "launches", "time_us", "share", "line", "bottleneck"
-)  # fmt: skip
 METRICS: Final = (*_KEY, "metric", "value", "unit", "presence")
 INSTRUCTIONS: Final = (
     *_KEY, "address", "opcode", "sass", "source_file", "line", "executed", "threads", "samples"
 )  # fmt: skip
 
 
-def _frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pandas.DataFrame:
+def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pandas.DataFrame:
     """The rows in the order of their own columns, those that none of them has after these."""
     found = dict.fromkeys((*(name for row in rows for name in row), *columns))
     return pandas.DataFrame(list(rows), columns=list(found))
@@ -69,7 +63,7 @@ def launches_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
             "shared_dynamic": launch.shared_dynamic,
         }
         rows.append(row | {name: reading.value for name, reading in profile.readings.items()})
-    return _frame(rows, LAUNCHES)
+    return frame(rows, LAUNCHES)
 
 
 def metrics_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
@@ -86,7 +80,7 @@ def metrics_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
         for profile in profiles
         for reading in profile.readings.values()
     ]
-    return _frame(rows, METRICS)
+    return frame(rows, METRICS)
 
 
 def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
@@ -107,7 +101,7 @@ def instructions_frame(profiles: Iterable[Profile]) -> pandas.DataFrame:
             }
             row |= {f"samples_{reason}": count for reason, count in instruction.samples.items()}
             rows.append(row | dict(instruction.counters))
-    return _frame(rows, INSTRUCTIONS)
+    return frame(rows, INSTRUCTIONS)
 
 
 def timings_frame(timings: Iterable[Timing]) -> pandas.DataFrame:
@@ -145,23 +139,4 @@ def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
             pair.problem or pair.gpus,
         )
         rows.append(dict(zip(COMPARISON, values, strict=True)))
-    return _frame(rows, COMPARISON)
-
-
-def step_frame(kernels: Iterable[StepKernel]) -> pandas.DataFrame:
-    """One row a kernel of a program's step."""
-    rows = [
-        {
-            "kernel": each.launch.kernel,
-            "class": each.kind,
-            "grid": "x".join(map(str, each.launch.grid or ())),
-            "block": "x".join(map(str, each.launch.block or ())),
-            "launches": each.launches,
-            "time_us": each.us,
-            "share": each.share,
-            "line": each.line,
-            "bottleneck": each.verdict.primary.bottleneck if each.verdict else "",
-        }
-        for each in kernels
-    ]
-    return _frame(rows, STEP_KERNELS)
+    return frame(rows, COMPARISON)

@@ -26,10 +26,14 @@ from ncu_toolkit.kernel.ladder.problems import Problem, problem_for
 from ncu_toolkit.kernel.ladder.rung import Rung
 from ncu_toolkit.kernel.pages import charts
 from ncu_toolkit.kernel.pages.roofline import DeviceRoof, roofs
+from ncu_toolkit.kernel.report import reader
 
+#: The fact of a run that only launches of some kernels were chosen.
+FILTER: Final = "Filter"
 #: A rung of the trunk is faster than the one before it by this part at least.
 TRUNK: Final = 0.1
 Diagnose = Callable[[Profile], Diagnosis]
+Across = Callable[["Book"], Card | None]
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,8 @@ class Book:
     run: Run
     diagnose_profile: Diagnose
     rungs: Mapping[tuple[str, str], Rung]
+    across: Across = field(default=lambda book: None, compare=False)
+    """What costs most across its launches where they are a program's."""
     _verdicts: dict[int, Diagnosis] = field(default_factory=dict)
     _cards: dict[int, Card] = field(default_factory=dict)
 
@@ -410,6 +416,12 @@ class Book:
             own = problem.rate == "flop" if problem else bool(entry.flops)
             found[entry.family] = own or found.get(entry.family, False)
         return found
+
+    @property
+    def filtered(self) -> bool:
+        """Whether launches were left out by their kernels."""
+        skipped = any(reader.by_kernel(each.reason) for each in self.run.skipped)
+        return skipped or FILTER in self.run.environment
 
     @cached_property
     def strangers(self) -> tuple[Profile, ...]:
@@ -555,14 +567,16 @@ def open_book(
     diagnose_profile: Diagnose,
     rungs: Mapping[tuple[str, str], Rung] | None = None,
     verdicts: Iterable[tuple[Profile, Diagnosis]] = (),
+    across: Across | None = None,
 ) -> Book:
     """Lay out a run. `rungs` default to the shipped ladders; `verdicts` are those that are known
-    already."""
+    already; `across`: as in `Book`."""
     names = {p.rung.family for p in run.profiles if p.rung} | {t.family for t in run.timings}
     return Book(
         run,
         diagnose_profile,
         known_rungs(names) if rungs is None else rungs,
+        across or (lambda book: None),
         {id(profile): verdict for profile, verdict in verdicts},
     )
 
@@ -572,11 +586,15 @@ def open_book(
 _recent: deque[tuple[Run, Book]] = deque(maxlen=16)
 
 
-def book_for(run: Run, verdicts: Iterable[tuple[Profile, Diagnosis]] = ()) -> Book:
+def book_for(
+    run: Run,
+    verdicts: Iterable[tuple[Profile, Diagnosis]] = (),
+    across: Across | None = None,
+) -> Book:
     """The run laid out with the toolkit's own diagnosis and ladders; `verdicts` of its profiles are
-    known already."""
+    known already; `across`: as in `Book`."""
     for known, book in _recent:
         if known is run:
             return book
-    _recent.append((run, open_book(run, diagnose, verdicts=verdicts)))
+    _recent.append((run, open_book(run, diagnose, verdicts=verdicts, across=across)))
     return _recent[-1][1]

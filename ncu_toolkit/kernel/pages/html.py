@@ -21,12 +21,11 @@ from ncu_toolkit.kernel.analysis.analyze import Analysis
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.diagnosis.glossary import definitions
 from ncu_toolkit.kernel.pages import json as json_out
-from ncu_toolkit.kernel.pages.book import Book, book_for, open_book
+from ncu_toolkit.kernel.pages.book import FILTER, Across, Book, book_for, open_book
 from ncu_toolkit.kernel.pages.code_folds import sources_of
 from ncu_toolkit.kernel.pages.index_view import IndexPart, index_view, verdicts
 from ncu_toolkit.kernel.pages.page_view import Neighbours, page_view
 from ncu_toolkit.kernel.pages.run_view import (
-    FILTER,
     page_names,
     run_summary,
     run_view,
@@ -206,22 +205,30 @@ def as_run(analysis: Analysis, created: str, *, redacted: bool = False) -> Run:
     )
 
 
-def _book(analysis: Analysis, redacted: bool) -> Book:
+def _book(analysis: Analysis, redacted: bool, across: Across | None) -> Book:
     """The run of an analysis, made now, with the verdicts that the analysis holds; profiles that
     were changed since are judged again."""
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     known = [(each.profile, each.diagnosis) for each in analysis.launches if each.profile]
-    return open_book(as_run(analysis, created, redacted=redacted), diagnose, verdicts=known)
+    return open_book(
+        as_run(analysis, created, redacted=redacted), diagnose, verdicts=known, across=across
+    )
 
 
-def write_analysis(analysis: Analysis, target: Path, *, redacted: bool = False) -> Path:
-    """Write the analysis as one HTML file that holds everything; returns `target`."""
-    return write_standalone(_book(analysis, redacted), target)
+def write_analysis(
+    analysis: Analysis, target: Path, *, redacted: bool = False, across: Across | None = None
+) -> Path:
+    """Write the analysis as one HTML file that holds everything; returns `target`. `across`: as in
+    `Book`."""
+    return write_standalone(_book(analysis, redacted, across), target)
 
 
-def write_analysis_folder(analysis: Analysis, reports: Path, *, redacted: bool = False) -> Path:
-    """Write the analysis as pages in a new folder of `reports`; returns the page to open."""
-    book = _book(analysis, redacted)
+def write_analysis_folder(
+    analysis: Analysis, reports: Path, *, redacted: bool = False, across: Across | None = None
+) -> Path:
+    """Write the analysis as pages in a new folder of `reports`; returns the page to open. `across`: as
+    in `Book`."""
+    book = _book(analysis, redacted, across)
     folder = store.new_run_folder(reports, f"analysis {book.run.id}")
     return write_run(book.run, folder, book=book, front=False)
 

@@ -1,6 +1,5 @@
-"""What commands found, for machines: a run, an analysis, programs and a comparison as JSON, an
-analysis and a program's kernels as CSV. Schemas of an analysis and of programs are
-schemas/analysis-1.json, program-1.json and trial-1.json in the package."""
+"""What commands found, for machines: a run, an analysis and a comparison as JSON, an analysis as CSV,
+and how values become JSON and CSV. Schemas are in the package's folder schemas/."""
 
 from __future__ import annotations
 
@@ -10,26 +9,21 @@ from dataclasses import asdict
 from functools import cache
 from importlib import resources
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ncu_toolkit import __version__
+from ncu_toolkit.base.core.errors import ToolkitError
 from ncu_toolkit.base.core.safe import csv_rows, visible
 from ncu_toolkit.base.document.card import Card
-from ncu_toolkit.base.document.views import MANY
 from ncu_toolkit.base.metrics.registry import REGISTRY
 from ncu_toolkit.base.model import Diagnosis, Profile, finite
 
 if TYPE_CHECKING:
     from ncu_toolkit.base.document.tables import Cell, Table
-    from ncu_toolkit.base.document.views import Answer, RunView
-    from ncu_toolkit.base.model.trace import KernelTimes
-    from ncu_toolkit.guests.probe.probed import Probed
+    from ncu_toolkit.base.document.views import RunView
     from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Group, LaunchResult
     from ncu_toolkit.kernel.analysis.gate import ComparedPair, Comparison
     from ncu_toolkit.kernel.pages.book import Book
-    from ncu_toolkit.program.analysis.program import Programs, TraceResult
-    from ncu_toolkit.program.explain.program import Judged
-    from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial
 
 #: Raised when a field changes its meaning or goes away; fields may be added without that.
 VERSION: Final = 1
@@ -60,7 +54,7 @@ def written(plain: Any) -> str:
     return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """A value as JSON has it. No text holds control or reordering characters, and null stands for
     what is not finite."""
     if isinstance(value, str):
@@ -68,23 +62,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return finite(value)
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: as_plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [as_plain(each) for each in value]
     names = _FIELDS.get(type(value).__name__)
-    return value if names is None else _fields(value, names)
+    return value if names is None else fields_of(value, names)
 
 
-def _fields(value: Any, names: str) -> dict[str, Any]:
+def fields_of(value: Any, names: str) -> dict[str, Any]:
     found = {}
-    for key, get, nullable in _parsed(names):
-        got = _plain(get(value))
+    for key, get, nullable in parsed(names):
+        got = as_plain(get(value))
         found[key] = (got or None) if nullable else got
     return found
 
 
 @cache
-def _parsed(names: str) -> Sequence[tuple[str, Callable[[Any], Any], bool]]:
+def parsed(names: str) -> Sequence[tuple[str, Callable[[Any], Any], bool]]:
     """Key, attribute and whether null stands for an empty one, of each field."""
     found = []
     for name in names.split():
@@ -93,7 +87,7 @@ def _parsed(names: str) -> Sequence[tuple[str, Callable[[Any], Any], bool]]:
     return found
 
 
-def _cells(value: Any, shown: Sequence[tuple[str, Callable[[Any], Any], bool]]) -> list[Any]:
+def cells(value: Any, shown: Sequence[tuple[str, Callable[[Any], Any], bool]]) -> list[Any]:
     """A row of CSV, with grids and blocks as `4x4x1`."""
     found = (get(value) for _, get, _ in shown)
     return ["x".join(map(str, each)) if isinstance(each, tuple) else each for each in found]
@@ -158,14 +152,14 @@ def _value(cell: Cell) -> Any:
 
 def launch_of_run(profile: Profile, found: Diagnosis, page: str) -> dict[str, Any]:
     """A launch of a run, with the name of its page where it has one."""
-    first, *others = _plain(found.findings)
+    first, *others = as_plain(found.findings)
     names = (
         "file=origin.file launch=origin.key kernel=launch.kernel status=launch.status duration_us"
     )
     return {
-        **_fields(profile, names),
+        **fields_of(profile, names),
         "page": page,
-        "context": _fields(profile.rung, "family rung size dtype") if profile.rung else None,
+        "context": fields_of(profile.rung, "family rung size dtype") if profile.rung else None,
         "diagnosis": {**first, "runners_up": others},
     }
 
@@ -183,32 +177,26 @@ def schema(name: str = "analysis") -> dict[str, Any]:
     return loaded
 
 
-def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
-    """An analysis. `omitted_launches` counts those that --top left out."""
-    whole = None
-    if not omitted_launches and len(analysis.launches) >= MANY:
-        from ncu_toolkit.program.analysis import reported  # few reports have so many
-
-        whole = reported.of_analysis(analysis)
-    program = {"program": _program(*whole, None)} if whole else {}
-    head, _, tail = _document(
+def analysis_document(analysis: Analysis, omitted_launches: int = 0, **more: Any) -> str:
+    """An analysis. `omitted_launches` counts those that --top left out; `more` is put last."""
+    head, _, tail = document_of(
         "analysis",
         kernel_filter=visible(analysis.options.kernel),
         omitted_launches=omitted_launches,
-        missed=_plain(analysis.missed),
-        files=[_file(file) for file in analysis.files],
+        missed=as_plain(analysis.missed),
+        files=[file_of(file) for file in analysis.files],
         kernels=[_group(group, analysis.total_us) for group in analysis.groups],
         launches=[_HERE],
         chains=[
             {
                 "file": visible(file.path),
                 "launches": [launch.key for launch in launches],
-                **_plain(chain),
+                **as_plain(chain),
             }
             for file in analysis.files
             for chain, launches in file.chains
         ],
-        **program,
+        **more,
     ).partition(f"\n  {json.dumps(_HERE)}\n ")
     # One after the other: as one document they take twenty times the memory.
     rows = (written(_launch(each)).rstrip().replace("\n", "\n  ") for each in analysis.launches)
@@ -216,98 +204,21 @@ def analysis_document(analysis: Analysis, omitted_launches: int = 0) -> str:
     return "".join([head, *(["\n  ", *inside[1:], "\n "] if inside else []), tail])
 
 
-def program_document(programs: Programs, top: int | None = None) -> str:
-    """Programs by their traces, with the `top` kernels of each step."""
-
-    return _document(
-        "program",
-        files=[
-            _opened(each, "unreadable" if each.error else "complete") for each in programs.traces
-        ],
-        reports=[_file(file) for file in programs.reports.files],
-        unjoined=[visible(str(each)) for each in programs.strangers],
-        programs=[
-            {
-                "file": visible(each.path),
-                **_program(found, each.known, top),
-                "notes": _plain((*found.notes, *found.step.trace.notes, *each.notes)),
-            }
-            for each, found in programs.found
-        ],
-    )
-
-
-def trial_document(trial: ProgramTrial) -> str:
-    """What came of switches that were thrown in a program."""
-    return _document(
-        "trial", **_fields(trial, "program gpu word before_us notes"), tried=_plain(trial.tried)
-    )
-
-
-def _program(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[str, Any]:
-    from ncu_toolkit.program.explain.program import step_kernels
-
-    step, account = found.step, found.account
-    kernels = step_kernels(step, account, known)
-    return {
-        **_fields(step.trace, "program? recorder=source lacks"),
-        "gpus": [visible(device.name) for device in step.trace.devices],
-        "step": {
-            **_fields(step, "how said wall_us spread launches"),
-            "seen": len(step.windows),
-            "times_us": [window.us for window in step.windows],
-        },
-        "account": {
-            **_fields(account, "wall_us busy"),
-            "parts": [
-                {**_fields(part, "key label us count"), "share": part.us / account.wall_us if account.wall_us else 0.0}
-                for part in account.parts
-            ],
-        },
-        "findings": [
-            {**_plain(each), "launches": len(each.ops), "gaps": len(each.gaps)} for each in found.findings
-        ],
-        "together_us": finite(found.together_us),
-        "considered": _plain(found.considered),
-        "omitted_kernels": max(0, len(kernels) - (len(kernels) if top is None else top)),
-        "kernels": [
-            {
-                **_fields(each, "kernel=launch.kernel function=launch.function class=kind grid=launch.grid block=launch.block"),
-                **_fields(each, "launches total_us=us share line?"),
-                "diagnosis": diagnosis(each.verdict) if each.verdict else None,
-            }
-            for each in kernels[:top]
-        ],
-    }  # fmt: skip
-
-
-def program_csv(programs: Programs, top: int | None = None) -> str:
-    """One row for each kernel of each program's step. Unreadable traces get a row too."""
-    from ncu_toolkit.program.explain.program import step_kernels
-
-    shown = _parsed(
-        "kernel=launch.kernel class=kind grid=launch.grid block=launch.block launches total_us=us share line "
-        "bottleneck=verdict.primary.bottleneck predicted_speedup=verdict.primary.speedup"
-    )
-    rows: list[list[object]] = [["file", *(key for key, _, _ in shown)]]
-    for each, found in programs.found:
-        for kernel in step_kernels(found.step, found.account, each.known)[:top]:
-            known = shown if kernel.verdict else shown[:-2]
-            rows.append([each.path, *_cells(kernel, known), *[None] * (len(shown) - len(known))])
-    rows += [
-        [each.path, f"unreadable: {each.error.message}"]
-        for each in programs.unreadable
-        if each.error
-    ]
-    return csv_rows(rows)
-
-
-def _document(name: str, **content: Any) -> str:
+def document_of(name: str, **content: Any) -> str:
     head = {"schema": f"ncu-toolkit/{name}", "version": VERSION, "tool_version": __version__}
     return written({**head, **content})
 
 
-def _opened(file: FileResult | TraceResult, status: str) -> dict[str, Any]:
+class Opened(Protocol):
+    """A file that was read, or could not be."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def error(self) -> ToolkitError | None: ...
+
+
+def opened(file: Opened, status: str) -> dict[str, Any]:
     error = file.error
     return {
         "file": visible(file.path),
@@ -317,10 +228,10 @@ def _opened(file: FileResult | TraceResult, status: str) -> dict[str, Any]:
     }
 
 
-def _file(file: FileResult) -> dict[str, Any]:
+def file_of(file: FileResult) -> dict[str, Any]:
     return {
-        **_opened(file, file.status),
-        **_fields(file, "state damage=lacking? ncu_version?"),
+        **opened(file, file.status),
+        **fields_of(file, "state damage=lacking? ncu_version?"),
         "declared_launches": None if file.error else file.declared,
         "read_launches": None if file.error else file.read,
         "checksum": visible(file.checksum) or None,
@@ -330,7 +241,7 @@ def _file(file: FileResult) -> dict[str, Any]:
 def _group(group: Group, total_us: float | None) -> dict[str, Any]:
     times, launch = group.times_us, group.typical
     return {
-        **_fields(launch, "file kernel"),
+        **fields_of(launch, "file kernel"),
         "launches": [member.key for member in group.launches],
         "status": visible(launch.status),
         "total_us": group.total_us,
@@ -347,9 +258,9 @@ def _group(group: Group, total_us: float | None) -> dict[str, Any]:
 def _launch(launch: LaunchResult) -> dict[str, Any]:
     names = "file launch=key kernel function gpu arch grid block status workload? inside stack process? device"
     return {
-        **_fields(launch, names),
+        **fields_of(launch, names),
         "contradictions": [
-            {"text": visible(sentence), "metrics": _plain(metrics)}
+            {"text": visible(sentence), "metrics": as_plain(metrics)}
             for sentence, metrics in launch.contradictions.items()
         ],
         "duration_us": finite(launch.duration_us),
@@ -361,8 +272,8 @@ def _launch(launch: LaunchResult) -> dict[str, Any]:
 
 def diagnosis(found: Diagnosis) -> dict[str, Any]:
     """A verdict as plain data: the first finding, with the others under `runners_up`."""
-    first, *others = _plain(found.findings)
-    return {**first, **_fields(found, "bounds_us=bounds notes"), "runners_up": others}
+    first, *others = as_plain(found.findings)
+    return {**first, **fields_of(found, "bounds_us=bounds notes"), "runners_up": others}
 
 
 def card(shown: Card) -> dict[str, Any]:
@@ -373,39 +284,11 @@ def card(shown: Card) -> dict[str, Any]:
     return plain
 
 
-def probe_document(trace: KernelTimes, verdicts: Sequence[Probed], shown: Answer) -> str:
-    """What a probe found: kernels with most time first, the first ones with their verdict and
-    card."""
-    kernels = []
-    for at, kernel in enumerate(trace.kernels):
-        row = {
-            "kernel": visible(kernel.launch.function),
-            **_fields(kernel.launch, "grid block registers shared_static shared_dynamic"),
-            **_fields(
-                kernel,
-                "launches total_us median_us low_us high_us conditions_us=conditions kept=rates",
-            ),
-        }
-        if at < len(verdicts):
-            row["diagnosis"] = diagnosis(verdicts[at].diagnosis)
-        if at < len(shown.cards):
-            row["card"] = card(shown.cards[at])
-        kernels.append(row)
-    return _document(
-        "probe",
-        device=asdict(trace.device),
-        **_fields(trace, "launches span_us busy_us median_gap_us=gap_us"),
-        gaps=_plain(trace.gaps),
-        kernels=kernels,
-        notes=_plain(shown.notes),
-    )
-
-
 def csv(analysis: Analysis) -> str:
     """One row a launch: identity, verdict, and every metric that was kept, under its short name and
     unit. Unreadable files get a row too."""
     metrics = sorted({name for launch in analysis.launches for name in launch.figures})
-    shown = _parsed(
+    shown = parsed(
         "file launch=key kernel gpu grid block status duration_us bottleneck=diagnosis.primary.bottleneck "
         "predicted_speedup=diagnosis.primary.speedup confidence=diagnosis.primary.confidence"
     )
@@ -420,7 +303,7 @@ def csv(analysis: Analysis) -> str:
         second = next(iter(launch.diagnosis.runners_up), None)
         rows.append(
             [
-                *_cells(launch, shown),
+                *cells(launch, shown),
                 *((second.bottleneck, second.speedup) if second else (None, None)),
                 "; ".join(launch.contradictions) or None,
                 *(launch.figures.get(name) for name in metrics),
@@ -436,14 +319,14 @@ def csv(analysis: Analysis) -> str:
 
 def comparison_document(comparison: Comparison) -> str:
     """A comparison, the kernel whose time moved most first."""
-    return _document(
+    return document_of(
         "comparison",
         gates=list(comparison.gates),
         passed=not comparison.failures and comparison.comparable,
         compared=comparison.compared,
         pairs=[_pair(pair) for pair in comparison.ordered],
-        regressions=_plain(comparison.failures),
-        undecided=_plain(comparison.undecided),
+        regressions=as_plain(comparison.failures),
+        undecided=as_plain(comparison.undecided),
         only_old=[visible(side.name) for side in comparison.alone_old],
         only_new=[visible(side.name) for side in comparison.alone_new],
         alone=[
@@ -458,8 +341,8 @@ def comparison_document(comparison: Comparison) -> str:
             for side in found
         ],
         # all launches of both sides, each figure as [old, new]; null where no sum says anything
-        total=_plain(comparison.total),
-        remarks=_plain(comparison.remarks),
+        total=as_plain(comparison.total),
+        remarks=as_plain(comparison.remarks),
     )
 
 
@@ -468,8 +351,8 @@ def _pair(pair: ComparedPair) -> dict[str, Any]:
 
     found, came = pair.difference("time"), prediction(pair)
     return {
-        **_fields(pair, "kernel=name problem? different_gpus=gpus?"),
-        "time": _plain(found),
+        **fields_of(pair, "kernel=name problem? different_gpus=gpus?"),
+        "time": as_plain(found),
         "launches": [len(pair.old.times_us), len(pair.new.times_us)],
         "bottleneck": [pair.old.bottleneck or None, pair.new.bottleneck or None],
         "prediction": {**asdict(came), "inside": came.inside} if came else None,

@@ -4,16 +4,14 @@ achievements, and a page for each launch."""
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import visible
-from ncu_toolkit.base.document.card import Card, kernel_label
+from ncu_toolkit.base.document.card import kernel_label
 from ncu_toolkit.base.document.tables import Cell, Column, Table, missing, number, plain_table, text
 from ncu_toolkit.base.document.views import (
     CARDS,
-    MANY,
     Answer,
     Fact,
     Kind,
@@ -45,13 +43,6 @@ from ncu_toolkit.kernel.pages.page_view import (
     page_link,
     page_view,
 )
-from ncu_toolkit.kernel.report import reader
-from ncu_toolkit.program.analysis import reported
-from ncu_toolkit.program.analysis.reported import ReportedLaunch
-from ncu_toolkit.program.explain.program import program_answer
-
-#: The fact of a run that only launches of some kernels were chosen.
-FILTER: Final = "Filter"
 
 #: Groups of launches listed in the table of launches that are no rung, longest first; the rest are
 #: counted in its note.
@@ -88,7 +79,7 @@ def run_summary(book: Book) -> RunView:
     families = tuple(family_view(book, name) for name in book.families)
     linked = page_names(book)
     judged, alike = calibration(book) if book.entries else None, kinds(book)
-    program, answered = _program(book), others(book, alike)
+    program, answered = book.across(book), others(book, alike)
     complete = [members[0] for members in book.groups if members[0].launch.complete]
     card_pages = tuple(linked.get(id(profile), "") for profile in complete)
     return RunView(
@@ -152,23 +143,6 @@ def others(book: Book, alike: Sequence[Kind]) -> Answer | None:
     return replace(answer(alike, notes), points=tuple(_chains(book))[:CARDS])
 
 
-def _program(book: Book) -> Card | None:
-    """What costs the program of these launches most, where that is no single kernel's. None where
-    others may have run between them."""
-    files = {profile.origin.file for profile in book.strangers}
-    if len(book.strangers) < MANY or len(files) != 1 or _chosen(book):
-        return None
-    whole = reported.of_launches(
-        [
-            ReportedLaunch(
-                each.launch, each.device, each.duration_us, partial(book.diagnosis, each)
-            )
-            for each in book.strangers
-        ]
-    )
-    return program_answer(*whole).cards[0] if whole is not None and whole.leads else None
-
-
 def kinds(book: Book) -> list[Kind]:
     """The complete launches that are no rung, in the order of the book's groups."""
     found = []
@@ -186,16 +160,10 @@ def kinds(book: Book) -> list[Kind]:
     return found
 
 
-def _chosen(book: Book) -> bool:
-    """Whether launches were left out by their kernels."""
-    skipped = any(reader.by_kernel(each.reason) for each in book.run.skipped)
-    return skipped or FILTER in book.run.environment
-
-
 def _chains(book: Book) -> Iterable[str]:
     """A sentence for each chain of launches in whose place one would do. None where others may have
     run between them."""
-    if _chosen(book):
+    if book.filtered:
         return ()
     files: dict[str, list[Profile]] = {}
     for profile in book.strangers:

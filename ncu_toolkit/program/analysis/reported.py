@@ -1,22 +1,28 @@
-"""A program as a report of many launches tells of it: what costs time across its kernels.
+"""A program as a report of many launches shows it: what costs time across its kernels.
 
 A profiler runs launches one at a time, each after what it does itself, so that a report has their
 order and what each takes alone: no time between them, no copies, no host."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from ncu_toolkit.base.document.views import MANY
+from ncu_toolkit.base.core.safe import shell_word, visible
+from ncu_toolkit.base.document.card import Card
+from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer
 from ncu_toolkit.base.model import Device, Diagnosis, Launch
+from ncu_toolkit.kernel.analysis import answers
 from ncu_toolkit.kernel.analysis.analyze import Analysis, LaunchResult, typical
-from ncu_toolkit.kernel.diagnosis.rules import step_rules
+from ncu_toolkit.kernel.pages.book import Book
 from ncu_toolkit.kernel.report import reader
 from ncu_toolkit.program.diagnosis import diagnose_program
-from ncu_toolkit.program.explain.program import Judged
+from ncu_toolkit.program.explain.program import Judged, program_answer
 from ncu_toolkit.program.model import Lack, ProgramDiagnosis, StepFinding, Trace
+from ncu_toolkit.program.rules import step_rules
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.builder import TraceBuilder
 from ncu_toolkit.program.traces.step import find_step
@@ -58,9 +64,60 @@ class ReportedProgram(NamedTuple):
         return self.found.costly[0].rule in step_rules()
 
 
+def answered(
+    analysis: Analysis,
+    top: int | None = None,
+    cards: int = CARDS,
+    most_notes: int = TOP,
+    *,
+    flags: bool = True,
+    program: bool = True,
+) -> Answer:
+    """`answers.of_analysis`, with what costs time across the kernels. Where the launches are a
+    program's, and what costs most is no single kernel's, it is the answer to the program, unless
+    `program` is false."""
+    shown = answers.of_analysis(analysis, top, cards, most_notes, flags)
+    whole = of_analysis(analysis)
+    if whole is None:
+        return shown
+    if not (program and whole.leads):
+        causes = (f"{visible(each.title)}: {visible(each.summary)}" for each in whole.causes)
+        return replace(shown, points=(*shown.points, *causes)[:CARDS])
+    file = analysis.launches[0].file
+    across = program_answer(
+        *whole,
+        top=top or TOP,
+        cards=min(cards, CARDS),
+        notes=shown.notes,
+        next_command=f"ncu-toolkit analyze {shell_word(file)} --format html",
+        flags=flags,
+    )
+    return replace(across, points=(*shown.points, *across.points))
+
+
+def digest(analysis: Analysis, top: int | None = None) -> Answer:
+    """As `answered`, of as many kernels and notes as fit a page."""
+    most = min(top or answers.DIGEST_TOP, answers.DIGEST_TOP)
+    return answered(analysis, top, most, answers.DIGEST_TOP)
+
+
+def card_of(book: Book) -> Card | None:
+    """What costs the program of a run's launches most, where that is no single kernel's. None where
+    others may have run between them."""
+    files = {profile.origin.file for profile in book.strangers}
+    if len(book.strangers) < MANY or len(files) != 1 or book.filtered:
+        return None
+    launches = [
+        ReportedLaunch(each.launch, each.device, each.duration_us, partial(book.diagnosis, each))
+        for each in book.strangers
+    ]
+    whole = of_launches(launches)
+    return program_answer(*whole).cards[0] if whole is not None and whole.leads else None
+
+
 def of_analysis(analysis: Analysis) -> ReportedProgram | None:
     """As `of_launches`, of a single report in which no kernel was left out."""
-    if len(analysis.files) != 1:
+    if len(analysis.files) != 1 or len(analysis.launches) < MANY:
         return None
     (file,) = analysis.files
     if file.filtered_out or reader.by_kernel(file.left_out):

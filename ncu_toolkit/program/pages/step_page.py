@@ -9,11 +9,11 @@ from ncu_toolkit.base.core.units import counted, shortlist
 from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.kernel.analysis.analyze import Analysis, Options, analyze
 from ncu_toolkit.kernel.diagnosis.needs import Needs
-from ncu_toolkit.kernel.pages.publish import publish_run
 from ncu_toolkit.kernel.pages.run_view import STEP_PAGE
 from ncu_toolkit.program.analysis.program import TraceResult, judged
 from ncu_toolkit.program.explain.program import label_of
 from ncu_toolkit.program.pages.program_view import write_program_page
+from ncu_toolkit.program.pages.publish import publish_run
 from ncu_toolkit.program.recording import program_run, step_run
 
 

@@ -1,10 +1,10 @@
-"""The rules: the bottlenecks of a kernel, one module each in this folder, and the causes of a step,
-one module each in `program_rules`. A module's docstring is its reference page and its constants
+"""The rules: the bottlenecks of a kernel, one module each in this folder; the causes of a step are
+alike (`program/rules`). A module's docstring is its reference page and its constants
 declare what others ask about it (`Rule`); `find` decides whether a profile shows the bottleneck,
 `in_code` whether code alone does: from the facts of one kernel (`KernelFacts`), with what several rules
 ask of the code.
 
-Everything is discovered: a new module in a folder is a new bottleneck or cause. Module names are
+Everything is discovered: a new module in the folder is a new bottleneck. Module names are
 ids with underscores, and no other file names an id."""
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ncu_toolkit.kernel.build.nvcc import Resources
     from ncu_toolkit.kernel.sass.cost import Region
     from ncu_toolkit.kernel.sass.opcodes import Function, SassInstruction
-    from ncu_toolkit.program.model import StepFinding
-    from ncu_toolkit.program.rules._facts import StepFacts
 
 _NOT_RULES: Final = ("reference",)
 
@@ -125,14 +123,6 @@ class Rule(Protocol):
         return ""
 
 
-class StepRule(Protocol):
-    """What a rule of the step declares."""
-
-    TITLE: str
-
-    def find(self, s: StepFacts) -> StepFinding | NoFinding: ...
-
-
 _DECLARED: Final = (
     "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "COSTS", "WHOLE_JOB",
     "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
@@ -142,19 +132,22 @@ _DECLARED: Final = (
 @lru_cache(maxsize=1)
 def bottleneck_ids() -> tuple[str, ...]:
     """Every bottleneck id, sorted, from the file names alone."""
-    return tuple(_ids("rules"))
+    return tuple(rule_ids(Path(__file__).parent))
 
 
-def _ids(folder: str) -> list[str]:
-    found = pkgutil.iter_modules([str(Path(__file__).parent.parent / folder)])
-    names = (each.name for each in found if each.name not in _NOT_RULES)
-    return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
-
-
-def _module(folder: str, name: str) -> ModuleType:
-    return importlib.import_module(
-        f"ncu_toolkit.kernel.diagnosis.{folder}.{name.replace('-', '_')}"
+def rule_ids(folder: Path) -> list[str]:
+    """Ids of the rules in a folder, sorted, from the file names alone."""
+    names = (each.name for each in pkgutil.iter_modules([str(folder)]))
+    return sorted(
+        name.replace("_", "-")
+        for name in names
+        if not name.startswith("_") and name not in _NOT_RULES
     )
+
+
+def rule_module(package: str, name: str) -> ModuleType:
+    """The module of a rule by its id."""
+    return importlib.import_module(f"{package}.{name.replace('-', '_')}")
 
 
 @lru_cache(maxsize=1)
@@ -162,18 +155,12 @@ def load_rules() -> dict[str, Rule]:
     """Rule modules by bottleneck id, with the values of `Rule` for what they do not declare."""
     rules = {}
     for name in bottleneck_ids():
-        module = _module("rules", name)
+        module = rule_module(__name__, name)
         vars(module)["ID"] = name
         for attribute in _DECLARED:
             vars(module).setdefault(attribute, getattr(Rule, attribute))
         rules[name] = cast(Rule, module)
     return rules
-
-
-@lru_cache(maxsize=1)
-def step_rules() -> dict[str, StepRule]:
-    """Rules of the step by id."""
-    return {name: cast(StepRule, _module("program_rules", name)) for name in _ids("program_rules")}
 
 
 def title(bottleneck: str) -> str:

@@ -1,11 +1,14 @@
 """What the reference says about a bottleneck, or about a cause of a step: the parts of the rule's
 docstring, and its thresholds. The glossary, docs/bottleneck_pages.py and agents read it."""
 
+import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from ncu_toolkit.kernel.diagnosis.rules import Rule, StepRule, load_rules, step_rules
+from ncu_toolkit import PACKAGE
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 
 #: The fixed structure of a rule's docstring: these headings, in this order, after the first
@@ -34,9 +37,19 @@ class Page:
     optional: tuple[str, ...]
 
 
-def rules() -> Mapping[str, Rule | StepRule]:
-    """Every rule with a reference by its id: those of kernels, then those of a step."""
-    return {**load_rules(), **step_rules()}
+class Documented(Protocol):
+    """What a rule's module declares for its reference, beside its docstring."""
+
+    TITLE: str
+
+
+def rules() -> Mapping[str, Documented]:
+    """Every rule with a reference by its id: those of kernels, then those of a step where that wing is
+    installed."""
+    found: dict[str, Documented] = {**load_rules()}
+    if (PACKAGE / "program" / "rules").is_dir():
+        found |= importlib.import_module("ncu_toolkit.program.rules").step_rules()
+    return found
 
 
 def page(bottleneck: str) -> Page:
@@ -66,7 +79,7 @@ def page(bottleneck: str) -> Page:
     )
 
 
-def _thresholds(rule: Rule | StepRule) -> tuple[tuple[str, Threshold], ...]:
+def _thresholds(rule: Documented) -> tuple[tuple[str, Threshold], ...]:
     return tuple(
         (name, value) for name, value in sorted(vars(rule).items()) if isinstance(value, Threshold)
     )

@@ -239,7 +239,7 @@ def test_a_signal_in_a_round_ends_watch(folder: Path, how: signal.Signals) -> No
     process = subprocess.Popen(
         [sys.executable, "-m", "ncu_toolkit", "watch", *APP],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
     )  # fmt: skip
     try:
         for _ in range(600):
@@ -301,7 +301,7 @@ def test_the_terminal_is_left_whole(folder: Path, keys: bytes) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "ncu_toolkit", "watch", *APP],
         stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "100"},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3]), "COLUMNS": "100"},
         preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     timer = threading.Timer(60, process.kill)

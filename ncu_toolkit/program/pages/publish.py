@@ -25,6 +25,7 @@ from ncu_toolkit.kernel.pages.book import book_for
 from ncu_toolkit.kernel.pages.html import write_front, write_run
 from ncu_toolkit.kernel.pages.index_view import IndexPart, index_part
 from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.program.analysis.reported import card_of
 
 RECORDED_PREFIX = "recorded-"
 PAGE: Final = "index.html"
@@ -40,7 +41,7 @@ def publish_run(
     profiles and pages, and rebuild the index over everything under `reports`. `also` writes another
     file of it meanwhile; it may be called in a process of its own."""
     run = store.load_run(folder, live=True, known=[profile for profile, _ in known])
-    book_for(run, known)
+    book_for(run, known, card_of)
     work: list[Callable[[], object]] = [partial(write_run, run, folder)]
     if run.profiles:
         work.append(partial(store.save_profiles, folder, run.profiles))
@@ -88,7 +89,7 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
     runs = as_shown(runs)
     for name, run in runs.items():
         tell(name.removeprefix(RECORDED_PREFIX))
-        write_run(run, reports / name, document=False)
+        write_run(run, reports / name, book=book_for(run, across=card_of), document=False)
     store.write_atomic(stamp, key.encode())
     return runs
 
@@ -153,8 +154,8 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
         return known
     run = run or with_tops(store.load_run(folder, live=not folder.name.startswith(RECORDED_PREFIX)))
     if not (folder / PAGE).is_file():  # a run that was killed before its pages were written
-        write_run(run, folder)
-    part = index_part(book_for(run))
+        write_run(run, folder, book=book_for(run, across=card_of))
+    part = index_part(book_for(run, across=card_of))
     kept = document("index-part", {"key": key, "part": part})
     text = json.dumps(kept, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
     store.write_atomic(folder / PART, gzip.compress(text, mtime=0))

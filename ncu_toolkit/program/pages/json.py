@@ -1,0 +1,113 @@
+"""What was found of programs and tried in one, as JSON, and the kernels of their steps as CSV. Schemas
+are program-1.json and trial-1.json in the package's folder schemas/."""
+
+from typing import Any
+
+from ncu_toolkit.base.core.safe import csv_rows, visible
+from ncu_toolkit.base.model import finite
+from ncu_toolkit.kernel.analysis.analyze import Analysis
+from ncu_toolkit.kernel.pages.json import (
+    analysis_document,
+    as_plain,
+    cells,
+    diagnosis,
+    document_of,
+    fields_of,
+    file_of,
+    opened,
+    parsed,
+)
+from ncu_toolkit.program.analysis import reported
+from ncu_toolkit.program.analysis.program import Programs
+from ncu_toolkit.program.explain.program import Judged, step_kernels
+from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial
+
+
+def report_document(analysis: Analysis, omitted_launches: int = 0) -> str:
+    """`analysis_document`, with the program that the launches are of, where they are one's."""
+    whole = None if omitted_launches else reported.of_analysis(analysis)
+    program = {"program": program_of(*whole, None)} if whole else {}
+    return analysis_document(analysis, omitted_launches, **program)
+
+
+def program_document(programs: Programs, top: int | None = None) -> str:
+    """Programs by their traces, with the `top` kernels of each step."""
+
+    return document_of(
+        "program",
+        files=[
+            opened(each, "unreadable" if each.error else "complete") for each in programs.traces
+        ],
+        reports=[file_of(file) for file in programs.reports.files],
+        unjoined=[visible(str(each)) for each in programs.strangers],
+        programs=[
+            {
+                "file": visible(each.path),
+                **program_of(found, each.known, top),
+                "notes": as_plain((*found.notes, *found.step.trace.notes, *each.notes)),
+            }
+            for each, found in programs.found
+        ],
+    )
+
+
+def trial_document(trial: ProgramTrial) -> str:
+    """What came of switches that were thrown in a program."""
+    return document_of(
+        "trial", **fields_of(trial, "program gpu word before_us notes"), tried=as_plain(trial.tried)
+    )
+
+
+def program_of(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[str, Any]:
+    """A program's step: its account, what was found, and its `top` kernels."""
+    step, account = found.step, found.account
+    kernels = step_kernels(step, account, known)
+    return {
+        **fields_of(step.trace, "program? recorder=source lacks"),
+        "gpus": [visible(device.name) for device in step.trace.devices],
+        "step": {
+            **fields_of(step, "how said wall_us spread launches"),
+            "seen": len(step.windows),
+            "times_us": [window.us for window in step.windows],
+        },
+        "account": {
+            **fields_of(account, "wall_us busy"),
+            "parts": [
+                {**fields_of(part, "key label us count"), "share": part.us / account.wall_us if account.wall_us else 0.0}
+                for part in account.parts
+            ],
+        },
+        "findings": [
+            {**as_plain(each), "launches": len(each.ops), "gaps": len(each.gaps)} for each in found.findings
+        ],
+        "together_us": finite(found.together_us),
+        "considered": as_plain(found.considered),
+        "omitted_kernels": max(0, len(kernels) - (len(kernels) if top is None else top)),
+        "kernels": [
+            {
+                **fields_of(each, "kernel=launch.kernel function=launch.function class=kind grid=launch.grid block=launch.block"),
+                **fields_of(each, "launches total_us=us share line?"),
+                "diagnosis": diagnosis(each.verdict) if each.verdict else None,
+            }
+            for each in kernels[:top]
+        ],
+    }  # fmt: skip
+
+
+def program_csv(programs: Programs, top: int | None = None) -> str:
+    """One row for each kernel of each program's step. Unreadable traces get a row too."""
+    shown = parsed(
+        "kernel=launch.kernel class=kind grid=launch.grid block=launch.block launches total_us=us share line "
+        "bottleneck=verdict.primary.bottleneck predicted_speedup=verdict.primary.speedup"
+    )
+    rows: list[list[object]] = [["file", *(key for key, _, _ in shown)]]
+    for each, found in programs.found:
+        for kernel in step_kernels(found.step, found.account, each.known)[:top]:
+            known = shown if kernel.verdict else shown[:-2]
+            rows.append([each.path, *cells(kernel, known), *[None] * (len(shown) - len(known))])
+    rows += [
+        [each.path, f"unreadable: {each.error.message}"]
+        for each in programs.unreadable
+        if each.error
+    ]
+    return csv_rows(rows)
