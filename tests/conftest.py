@@ -13,24 +13,28 @@ import recorded
 from browser import Browser, require_chromium
 
 from ncu_toolkit.base.core import cache
-from ncu_toolkit.guests.history import history
+from ncu_toolkit.base.core.guests import guest
 
 _BEFORE = pytest.StashKey[str | None]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("COLUMNS", None)  # of pytest's terminal; tables keep to it
+    # child processes would compile the package anew, a second each
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not hasattr(config, "workerinput"):
         config.stash[_BEFORE] = os.environ.get(cache.CACHE_VARIABLE)
         os.environ[cache.CACHE_VARIABLE] = str(recorded.CACHE)
-        os.environ[history.VARIABLE] = tempfile.mkdtemp(prefix="ncu-toolkit-tests-")
+        if history := guest("history.history"):
+            os.environ[history.VARIABLE] = tempfile.mkdtemp(prefix="ncu-toolkit-tests-")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _BEFORE not in config.stash:
         return
     del os.environ[cache.CACHE_VARIABLE]
-    shutil.rmtree(os.environ.pop(history.VARIABLE), ignore_errors=True)
+    if history := guest("history.history"):
+        shutil.rmtree(os.environ.pop(history.VARIABLE), ignore_errors=True)
     if (before := config.stash[_BEFORE]) is not None:
         os.environ[cache.CACHE_VARIABLE] = before
 

@@ -147,8 +147,8 @@ def entered(script: str) -> int:
         if done.returncode:
             raise SystemExit(f"error: the traced code failed: {done.stderr[-2000:]}")
         names = {Path(line).relative_to(PACKAGE) for line in noted.read_text().splitlines()}
-    rules = Path("kernel", "diagnosis", "rules")
-    return sum(name.parent != rules or name.name.startswith("_") for name in names)
+    rules = (Path("kernel", "diagnosis", "rules"), Path("program", "rules"))
+    return sum(name.parent not in rules or name.name.startswith("_") for name in names)
 
 
 def trace(script: str) -> None:

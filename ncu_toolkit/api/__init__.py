@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
@@ -412,11 +412,12 @@ def compare(
 
 
 def _answer_of(launches: tuple[LaunchResult, ...]) -> Answer:
+    from ncu_toolkit.kernel.analysis import answers
     from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult
-    from ncu_toolkit.program.analysis.reported import answered
+    from ncu_toolkit.program.analysis.reported import across
 
     file = FileResult("", launches, read=len(launches))
-    return answered(Analysis((file,)), flags=False)
+    return answers.of_analysis(Analysis((file,)), flags=False, across=partial(across, flags=False))
 
 
 def _in_python(shown: Answer) -> Answer:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,7 @@ from ncu_toolkit.kernel.diagnosis.rules.unknown import ALONE
 from ncu_toolkit.kernel.report.reader import partly
 
 if TYPE_CHECKING:
+    from ncu_toolkit.base.document.views import Answer
     from ncu_toolkit.kernel.diagnosis.needs import Needs
     from ncu_toolkit.program.analysis.program import Programs
 
@@ -169,7 +171,6 @@ def _programs(
 ) -> int:  # fmt: skip
     """Answer for traces, and the reports beside them."""
     from ncu_toolkit.program.analysis.program import analyze_programs, answers_of
-    from ncu_toolkit.program.analysis.reported import answered, digest
 
     with _reading(lambda: len(paths)) as tell:
         programs = analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
@@ -189,9 +190,7 @@ def _programs(
     else:
         answers = answers_of(programs, top, page=output is None and sys.stdout.isatty())
         if programs.alone:
-            answers.append(
-                digest(programs.alone, top) if form == "brief" else answered(programs.alone, top)
-            )
+            answers.append(answer_to(programs.alone, form, top))
         if form == "text":
             from ncu_toolkit.base.render.text import AnswersText
 
@@ -299,8 +298,6 @@ def lacking(analysis: Analysis) -> list[str]:
 
 def render(analysis: Analysis, form: str, top: int | None) -> Any:
     """The analysis in a format: a string, or for text a rich renderable."""
-    from ncu_toolkit.program.analysis import reported
-
     if form in ("json", "csv", "sarif"):
         chosen, left_out = limited(analysis, top)
         if form == "sarif":
@@ -312,8 +309,16 @@ def render(analysis: Analysis, form: str, top: int | None) -> Any:
         from ncu_toolkit.program.pages.json import report_document
 
         return report_document(chosen, left_out)
-    found = reported.digest if form == "brief" else reported.answered
-    return shown_as(found(analysis, top), form)
+    return shown_as(answer_to(analysis, form, top), form)
+
+
+def answer_to(analysis: Analysis, form: str, top: int | None) -> Answer:
+    """The answer to the launches, as many as a form shows."""
+    from ncu_toolkit.kernel.analysis import answers
+    from ncu_toolkit.program.analysis import reported
+
+    found = answers.digest if form == "brief" else answers.of_analysis
+    return found(analysis, top, across=partial(reported.across, top=top))
 
 
 def limited(analysis: Analysis, top: int | None) -> tuple[Analysis, int]:

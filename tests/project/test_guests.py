@@ -1,4 +1,4 @@
-"""The wings: each guest can be deleted, and what is left works."""
+"""The wings: each guest can be deleted, and what is left works; so can all above the kernel's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ import recorded
 import report_files
 
 from ncu_toolkit.base.core import guests
-from ncu_toolkit.cli import COMMANDS
 
 FOLDER = recorded.ROOT / "ncu_toolkit" / "guests"
 GUESTS = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py"))
-#: Modules that import what an extra brings, which a test machine has; a copy has the same machine.
 IMPORTS_ALL = """
 import importlib, pkgutil, sys
 import ncu_toolkit
@@ -27,56 +25,95 @@ for found in pkgutil.walk_packages(ncu_toolkit.__path__, "ncu_toolkit."):
     if not found.name.endswith(("__main__", "sitecustomize")):
         importlib.import_module(found.name)
 """
+#: Every command's help, and what the commands with `lost` names do.
+ALL_HELP = (
+    IMPORTS_ALL
+    + """
+import json
+from click.testing import CliRunner
+from ncu_toolkit.cli import cli
+run = CliRunner().invoke
+shown = run(cli, ["--help"])
+assert shown.exit_code == 0, shown.output
+named = cli.list_commands(None)
+assert all(f"  {name} " in shown.output for name in named), shown.output
+for name in named:
+    done = run(cli, [name, "--help"])
+    assert done.exit_code == 0, (name, done.output)
+print(json.dumps(named))
+"""
+)
+KERNEL_ALONE = (
+    IMPORTS_ALL
+    + """
+from pathlib import Path
+from ncu_toolkit.kernel.analysis.analyze import Options, analyze
+from ncu_toolkit.kernel.analysis.answers import of_analysis
+from ncu_toolkit.kernel.pages.html import write_analysis
+found = analyze([Path("a.ncu-rep")], Options(profiles=True))
+assert of_analysis(found).cards
+write_analysis(found, Path("page.html"))
+"""
+)
 
 
 def run(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(copy), "NCU_TOOLKIT_CACHE": str(copy / "cache")}
     return subprocess.run(
-        [sys.executable, *words], cwd=copy, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+
+
+def without(copy: Path, *folders: str) -> None:
+    """A copy of the package in which some folders are missing, and a report beside it."""
+    skip = shutil.ignore_patterns("__pycache__", "recordings")
+    shutil.copytree(recorded.ROOT / "ncu_toolkit", copy / "ncu_toolkit", ignore=skip)
+    for folder in ("kernels", "sections"):
+        shutil.copytree(recorded.ROOT / folder, copy / folder)
+    for folder in folders:
+        shutil.rmtree(copy / "ncu_toolkit" / folder)
+    (copy / "a.ncu-rep").write_bytes(report_files.first_launches(2))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GUESTS)
 def test_each_guest_can_be_deleted(name: str, tmp_path: Path) -> None:
-    """Its folder and tests are gone: every module still imports, every other command has its help,
-    and reports are analysed, compared and written as pages. What the guest adds is refused in one
-    line, or left out."""
-    skip = shutil.ignore_patterns("__pycache__", "recordings")
-    shutil.copytree(recorded.ROOT / "ncu_toolkit", tmp_path / "ncu_toolkit", ignore=skip)
-    for folder in ("kernels", "sections"):
-        shutil.copytree(recorded.ROOT / folder, tmp_path / folder)
-    lost = set(guests.commands()) & {*getattr(guests.guest(f"{name}.__init__"), "COMMANDS", {})}
-    shutil.rmtree(tmp_path / "ncu_toolkit" / "guests" / name)
-    (tmp_path / "a.ncu-rep").write_bytes(report_files.first_launches(2))
+    """Every module still imports, every other command has its help, and reports are analysed,
+    compared and written as pages. A command that is gone is refused in one line."""
+    without(tmp_path, f"guests/{name}")
+    package = guests.guest(f"{name}.__init__")
+    lost = set(getattr(package, "COMMANDS", {}))
 
-    done = run(tmp_path, "-c", IMPORTS_ALL, str(tmp_path))
+    done = run(tmp_path, "-c", ALL_HELP, str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
+    assert not lost & {*json.loads(done.stdout)}
     tool = ("-m", "ncu_toolkit")
-    shown = run(tmp_path, *tool, "--help")
-    assert shown.returncode == 0, shown.stderr
-    for command in {*COMMANDS, *guests.commands()} - lost:
-        assert f"  {command} " in shown.stdout
-        assert run(tmp_path, *tool, command, "--help").returncode == 0, command
     for command in lost:
-        assert f"  {command} " not in shown.stdout
         gone = run(tmp_path, *tool, command)
         assert (gone.returncode, gone.stderr.count("\n")) == (2, 1), gone.stderr
     for words in (
-        ("analyze", "a.ncu-rep", "--format", "json"),
         ("analyze", "a.ncu-rep", "--format", "html", "--output", "pages"),
         ("compare", "a.ncu-rep", "a.ncu-rep"),
         ("list",),
     ):
         done = run(tmp_path, *tool, *words)
         assert done.returncode == 0, done.stderr
-    assert json.loads(run(tmp_path, *tool, "analyze", "a.ncu-rep", "--format", "json").stdout)
+
+
+@pytest.mark.slow
+def test_reports_are_answered_without_the_wings_above(tmp_path: Path) -> None:
+    without(tmp_path, "guests", "cli", "api", "program")
+    done = run(tmp_path, "-c", KERNEL_ALONE, str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("name", GUESTS)
-def test_what_a_guest_does_without_being_there_is_said(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_guest_that_is_gone_is_not_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guests, "there", lambda each: each != name)
     assert guests.guest(f"{name}.anything") is None
     assert guests.known(*GUESTS) == tuple(each for each in GUESTS if each != name)

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, get_type_hints
 
@@ -31,7 +32,7 @@ from ncu_toolkit.kernel.analysis.analyze import LaunchResult
 from ncu_toolkit.kernel.diagnosis.glossary import definitions
 from ncu_toolkit.kernel.diagnosis.rules.reference import page, rules
 from ncu_toolkit.program import doctor
-from ncu_toolkit.program.analysis.reported import answered
+from ncu_toolkit.program.analysis.reported import across
 
 SCHEME: Final = "ncu-toolkit://"
 #: Seconds for a program under ncu.
@@ -388,7 +389,9 @@ def analysed(report: ServedReport, budget: int = digest.DEFAULT, skip: int = 0) 
         return _of_program(report, report.program.answer, budget, skip)
     marks = [_mark(report, group.typical) for group in report.analysis.judged]
     count = min(max(len(marks), 1), skip + _FITTING)
-    shown = answered(report.analysis, top=count, cards=count, program=False)
+    shown = answers.of_analysis(
+        report.analysis, top=count, cards=count, across=partial(across, leads=False)
+    )
     budget = min(budget, digest.LAUNCH * max(len(marks) - skip, 1))
     return lay_out(shown, budget, marks, skip=skip, base=_base(report))
 

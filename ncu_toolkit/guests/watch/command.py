@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from ncu_toolkit.kernel.analysis import answers, gate
 from ncu_toolkit.kernel.analysis.analyze import DEFAULT_TIMEOUT, Analysis, Options, prepare
 from ncu_toolkit.kernel.gpu import collect, cuda, runner
 from ncu_toolkit.kernel.runs import baselines, store
-from ncu_toolkit.program.analysis.reported import answered
+from ncu_toolkit.program.analysis.reported import across
 from ncu_toolkit.program.recording import program_run
 
 #: Milliseconds without a further save that end a burst of saves.
@@ -130,7 +131,7 @@ class Screen:
         analysis = self._read(run)
         if analysis.judged:
             self.kernel = analysis.judged[0].typical.function
-        found = answered(analysis, top=1)
+        found = answers.of_analysis(analysis, top=1, across=partial(across, top=1))
         # `next` of a card would have the user do by hand what the next round does
         cards = tuple(replace(card, next="") for card in found.cards)
         self._show(replace(found, kernels=None, rest="", cards=cards, next=""))

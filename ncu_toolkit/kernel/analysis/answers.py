@@ -6,7 +6,7 @@ import ntpath
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.units import counted, shortlist
 from ncu_toolkit.base.document.card import NAME, kernel_name
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, Tone, table
-from ncu_toolkit.base.document.views import CARDS, TOP, Answer, Kind, answer, told_apart
+from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer, Kind, answer, told_apart
 from ncu_toolkit.base.model import Finding, Location
 from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult
 from ncu_toolkit.kernel.diagnosis import figures
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ncu_toolkit.kernel.analysis.gate import ComparedPair, Comparison, Side
     from ncu_toolkit.kernel.explain.differences import PredictedGain
 
+Across = Callable[[Analysis, Answer], Answer]
 #: Kinds of launches, and of incomplete ones, in a digest: more would not fit a page.
 DIGEST_TOP: Final = 5
 #: What to do about a file that is incomplete.
@@ -55,8 +56,10 @@ def of_analysis(
     cards: int = CARDS,
     most_notes: int = TOP,
     flags: bool = True,
+    across: Across | None = None,
 ) -> Answer:
-    """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`."""
+    """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`. `across`
+    adds what costs time across the kernels of many launches, or answers with that."""
     groups = analysis.judged
     names = told_apart([file.path for file in analysis.files])
     kinds = [
@@ -79,7 +82,14 @@ def of_analysis(
     several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
     inside = map(_inside, several[: len(shown.cards)])
     points = tuple(_chained(analysis))[:CARDS]
-    return replace(shown, points=points, tables=tuple(inside))
+    shown = replace(shown, points=points, tables=tuple(inside))
+    return across(analysis, shown) if across and len(analysis.launches) >= MANY else shown
+
+
+def digest(analysis: Analysis, top: int | None = None, across: Across | None = None) -> Answer:
+    """As `of_analysis`, of as many kernels and notes as fit a page."""
+    most = min(top or DIGEST_TOP, DIGEST_TOP)
+    return of_analysis(analysis, top, most, DIGEST_TOP, across=across)
 
 
 def _inside(launch: LaunchResult) -> Table:

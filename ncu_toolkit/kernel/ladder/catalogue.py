@@ -269,7 +269,9 @@ def kernels_root() -> Path:
     """The folder of the ladders: $NCU_TOOLKIT_KERNELS, else `kernels` inside the package (a wheel),
     else beside it (a checkout). Raises EnvironmentProblem: no such folder."""
     chosen = os.environ.get(ROOT_VARIABLE)
-    candidates = [Path(chosen)] if chosen else [PACKAGE / "kernels_data", PACKAGE.parent / "kernels"]
+    candidates = (
+        [Path(chosen)] if chosen else [PACKAGE / "kernels_data", PACKAGE.parent / "kernels"]
+    )
     for candidate in candidates:
         if (candidate / _COMMON).is_dir() or (chosen and candidate.is_dir()):
             return candidate.resolve()

@@ -209,7 +209,7 @@ def document_of(name: str, **content: Any) -> str:
     return written({**head, **content})
 
 
-class Opened(Protocol):
+class ReadFile(Protocol):
     """A file that was read, or could not be."""
 
     @property
@@ -218,7 +218,7 @@ class Opened(Protocol):
     def error(self) -> ToolkitError | None: ...
 
 
-def opened(file: Opened, status: str) -> dict[str, Any]:
+def opened(file: ReadFile, status: str) -> dict[str, Any]:
     error = file.error
     return {
         "file": visible(file.path),

@@ -12,6 +12,7 @@ from ncu_toolkit.base.document.card import kernel_label
 from ncu_toolkit.base.document.tables import Cell, Column, Table, missing, number, plain_table, text
 from ncu_toolkit.base.document.views import (
     CARDS,
+    MANY,
     Answer,
     Fact,
     Kind,
@@ -79,7 +80,10 @@ def run_summary(book: Book) -> RunView:
     families = tuple(family_view(book, name) for name in book.families)
     linked = page_names(book)
     judged, alike = calibration(book) if book.entries else None, kinds(book)
-    program, answered = book.across(book), others(book, alike)
+    program, answered = (
+        book.across(book) if len(book.strangers) >= MANY else None,
+        others(book, alike),
+    )
     complete = [members[0] for members in book.groups if members[0].launch.complete]
     card_pages = tuple(linked.get(id(profile), "") for profile in complete)
     return RunView(

@@ -3,29 +3,25 @@
 A profiler runs launches one at a time, each after what it does itself, so that a report has their
 order and what each takes alone: no time between them, no copies, no host."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.document.card import Card
 from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer
 from ncu_toolkit.base.model import Device, Diagnosis, Launch
-from ncu_toolkit.kernel.analysis import answers
 from ncu_toolkit.kernel.analysis.analyze import Analysis, LaunchResult, typical
-from ncu_toolkit.kernel.pages.book import Book
 from ncu_toolkit.kernel.report import reader
-from ncu_toolkit.program.diagnosis import diagnose_program
-from ncu_toolkit.program.explain.program import Judged, program_answer
-from ncu_toolkit.program.model import Lack, ProgramDiagnosis, StepFinding, Trace
-from ncu_toolkit.program.rules import step_rules
-from ncu_toolkit.program.traces.account import account_of
-from ncu_toolkit.program.traces.builder import TraceBuilder
-from ncu_toolkit.program.traces.step import find_step
+
+if TYPE_CHECKING:
+    from ncu_toolkit.kernel.pages.book import Book
+    from ncu_toolkit.program.explain.program import Judged
+    from ncu_toolkit.program.model import Lack, ProgramDiagnosis, StepFinding, Trace
 
 #: What no report has; whether it has lines is seen.
 _LACKS: Final[tuple[Lack, ...]] = ("wall time", "host calls", "marks", "shapes", "memory kinds")
@@ -55,64 +51,63 @@ class ReportedProgram(NamedTuple):
     @property
     def causes(self) -> tuple[StepFinding, ...]:
         """Findings of more than one kernel, those that can save most first."""
+        from ncu_toolkit.program.rules import step_rules
+
         rules = step_rules()
         return tuple(each for each in self.found.costly if each.rule in rules)
 
     @property
     def leads(self) -> bool:
         """Whether one of them can save more than what is found of any kernel."""
-        return self.found.costly[0].rule in step_rules()
+        return self.found.costly[0] in self.causes
 
 
-def answered(
+def across(
     analysis: Analysis,
+    shown: Answer,
     top: int | None = None,
-    cards: int = CARDS,
-    most_notes: int = TOP,
     *,
     flags: bool = True,
-    program: bool = True,
+    leads: bool = True,
 ) -> Answer:
-    """`answers.of_analysis`, with what costs time across the kernels. Where the launches are a
-    program's, and what costs most is no single kernel's, it is the answer to the program, unless
-    `program` is false."""
-    shown = answers.of_analysis(analysis, top, cards, most_notes, flags)
+    """The answer to many launches, with what costs time across their kernels. Where they are a
+    program's, and what costs most is no single kernel's, the answer to the program, unless `leads` is
+    false."""
     whole = of_analysis(analysis)
     if whole is None:
         return shown
-    if not (program and whole.leads):
+    from ncu_toolkit.program.explain.program import program_answer
+
+    if not (leads and whole.leads):
         causes = (f"{visible(each.title)}: {visible(each.summary)}" for each in whole.causes)
         return replace(shown, points=(*shown.points, *causes)[:CARDS])
     file = analysis.launches[0].file
-    across = program_answer(
+    answer = program_answer(
         *whole,
         top=top or TOP,
-        cards=min(cards, CARDS),
         notes=shown.notes,
         next_command=f"ncu-toolkit analyze {shell_word(file)} --format html",
         flags=flags,
     )
-    return replace(across, points=(*shown.points, *across.points))
-
-
-def digest(analysis: Analysis, top: int | None = None) -> Answer:
-    """As `answered`, of as many kernels and notes as fit a page."""
-    most = min(top or answers.DIGEST_TOP, answers.DIGEST_TOP)
-    return answered(analysis, top, most, answers.DIGEST_TOP)
+    return replace(answer, points=(*shown.points, *answer.points))
 
 
 def card_of(book: Book) -> Card | None:
     """What costs the program of a run's launches most, where that is no single kernel's. None where
     others may have run between them."""
     files = {profile.origin.file for profile in book.strangers}
-    if len(book.strangers) < MANY or len(files) != 1 or book.filtered:
+    if len(files) != 1 or book.filtered:
         return None
     launches = [
         ReportedLaunch(each.launch, each.device, each.duration_us, partial(book.diagnosis, each))
         for each in book.strangers
     ]
     whole = of_launches(launches)
-    return program_answer(*whole).cards[0] if whole is not None and whole.leads else None
+    if whole is None or not whole.leads:
+        return None
+    from ncu_toolkit.program.explain.program import program_answer
+
+    return program_answer(*whole).cards[0]
 
 
 def of_analysis(analysis: Analysis) -> ReportedProgram | None:
@@ -133,6 +128,10 @@ def of_launches(launches: Sequence[ReportedLaunch]) -> ReportedProgram | None:
     kernels = {each.launch.kernel for each in ran}
     if len(ran) < max(MANY, _EACH * len(kernels)) or len(kernels) < _KERNELS:
         return None
+    from ncu_toolkit.program.diagnosis import diagnose_program
+    from ncu_toolkit.program.traces.account import account_of
+    from ncu_toolkit.program.traces.step import find_step
+
     trace = trace_of(ran)
     alike: defaultdict[int, list[int]] = defaultdict(list)
     for at, op in enumerate(trace.ops):
@@ -149,6 +148,10 @@ def of_launches(launches: Sequence[ReportedLaunch]) -> ReportedProgram | None:
 def trace_of(launches: Iterable[ReportedLaunch]) -> Trace:
     """Launches as a trace, back to back from time 0, with a call of no length for each whose line is
     known."""
+    import msgspec
+
+    from ncu_toolkit.program.traces.builder import TraceBuilder
+
     made = TraceBuilder()
     now = 0
     for at, (launch, device, us, _) in enumerate(launches):

@@ -5,11 +5,10 @@ and `find` decides whether a step shows it. What rules share is in modules with 
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ncu_toolkit.base.model import NoFinding
-from ncu_toolkit.kernel.diagnosis.rules import rule_ids, rule_module
+from ncu_toolkit.kernel.diagnosis.rules import rules_of
 
 if TYPE_CHECKING:
     from ncu_toolkit.program.model import StepFinding
@@ -27,5 +26,4 @@ class StepRule(Protocol):
 @lru_cache(maxsize=1)
 def step_rules() -> dict[str, StepRule]:
     """Rules of the step by id."""
-    names = rule_ids(Path(__file__).parent)
-    return {name: cast(StepRule, rule_module(__name__, name)) for name in names}
+    return {name: cast(StepRule, module) for name, module in rules_of(__name__).items()}

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
+from ncu_toolkit import PACKAGE
 from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.base.hardware.specs import Occupancy
 from ncu_toolkit.base.model import Comparison, Evidence, Finding, Location, NoFinding
@@ -132,11 +132,19 @@ _DECLARED: Final = (
 @lru_cache(maxsize=1)
 def bottleneck_ids() -> tuple[str, ...]:
     """Every bottleneck id, sorted, from the file names alone."""
-    return tuple(rule_ids(Path(__file__).parent))
+    return tuple(_ids(__name__))
 
 
-def rule_ids(folder: Path) -> list[str]:
-    """Ids of the rules in a folder, sorted, from the file names alone."""
+def rules_of(package: str) -> dict[str, ModuleType]:
+    """The rule modules of a package by id, sorted; none where it is not installed."""
+    return {
+        name: importlib.import_module(f"{package}.{name.replace('-', '_')}")
+        for name in _ids(package)
+    }
+
+
+def _ids(package: str) -> list[str]:
+    folder = PACKAGE.joinpath(*package.split(".")[1:])
     names = (each.name for each in pkgutil.iter_modules([str(folder)]))
     return sorted(
         name.replace("_", "-")
@@ -145,17 +153,11 @@ def rule_ids(folder: Path) -> list[str]:
     )
 
 
-def rule_module(package: str, name: str) -> ModuleType:
-    """The module of a rule by its id."""
-    return importlib.import_module(f"{package}.{name.replace('-', '_')}")
-
-
 @lru_cache(maxsize=1)
 def load_rules() -> dict[str, Rule]:
     """Rule modules by bottleneck id, with the values of `Rule` for what they do not declare."""
     rules = {}
-    for name in bottleneck_ids():
-        module = rule_module(__name__, name)
+    for name, module in rules_of(__name__).items():
         vars(module)["ID"] = name
         for attribute in _DECLARED:
             vars(module).setdefault(attribute, getattr(Rule, attribute))

@@ -1,14 +1,12 @@
 """What the reference says about a bottleneck, or about a cause of a step: the parts of the rule's
 docstring, and its thresholds. The glossary, docs/bottleneck_pages.py and agents read it."""
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
-from ncu_toolkit import PACKAGE
-from ncu_toolkit.kernel.diagnosis.rules import load_rules
+from ncu_toolkit.kernel.diagnosis.rules import load_rules, rules_of
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 
 #: The fixed structure of a rule's docstring: these headings, in this order, after the first
@@ -46,10 +44,8 @@ class Documented(Protocol):
 def rules() -> Mapping[str, Documented]:
     """Every rule with a reference by its id: those of kernels, then those of a step where that wing is
     installed."""
-    found: dict[str, Documented] = {**load_rules()}
-    if (PACKAGE / "program" / "rules").is_dir():
-        found |= importlib.import_module("ncu_toolkit.program.rules").step_rules()
-    return found
+    found = {**load_rules(), **rules_of("ncu_toolkit.program.rules")}
+    return cast(Mapping[str, Documented], found)
 
 
 def page(bottleneck: str) -> Page:
