@@ -248,7 +248,7 @@ class Progress:
             self._console.print(text)
 
 
-class History:
+class RunHistory:
     """What the history, where that guest is installed, keeps of a run. It is made before the run,
     since it notes the commit that is profiled. A failure to keep is a note."""
 

@@ -9,7 +9,7 @@ from ncu_toolkit.base.core.errors import UsageProblem
 from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.model import Timing
 from ncu_toolkit.base.model.run import Run
-from ncu_toolkit.cli._common import History, console, grid
+from ncu_toolkit.cli._common import RunHistory, console, grid
 from ncu_toolkit.cli._options import Chosen, Cluster, formats, option, options
 from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
 from ncu_toolkit.kernel.gpu.runner import Session
@@ -40,14 +40,14 @@ def command(
             "Choose a family such as gemm_tensor, or leave it out",
         )
     with where.opened() as executor:
-        at = History(executor.uuid())
+        at = RunHistory(executor.uuid())
         job = LadderJob(
             title_of(chosen.names, cases), cases, None, reports, tuned, executor=executor, cache=cache, against=against or ""
         )  # fmt: skip
         run_ladder(job, lambda session: _finish(session, reports, form, at))
 
 
-def _finish(session: Session, reports: Path, form: str, at: History) -> None:
+def _finish(session: Session, reports: Path, form: str, at: RunHistory) -> None:
     """Print a run's timings, write its files and pages, and raise its failure."""
     from ncu_toolkit.kernel.analysis import frames
     from ncu_toolkit.program.pages.publish import publish_run

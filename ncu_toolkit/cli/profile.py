@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.guests import guest
 from ncu_toolkit.base.metrics.registry import SET_NAME
 from ncu_toolkit.base.model.run import LadderOptions
 from ncu_toolkit.cli import _complete
-from ncu_toolkit.cli._common import History, Progress, console, one_line
+from ncu_toolkit.cli._common import RunHistory, Progress, console, one_line
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
     KERNEL,
@@ -91,7 +91,7 @@ def command(
         _refuse_others()
         with where.opened() as executor:
             folder = runner.find(resumed, reports)
-            at = History(executor.uuid())
+            at = RunHistory(executor.uuid())
             job = LadderJob("", (), asked, folder.parent, timeout=timeout, executor=executor)
             _go_on(folder, job, lambda made: finish(made, folder.parent, at))
         return
@@ -132,7 +132,7 @@ def command(
         )
     cases = chosen.cases(lambda problem: problem.record_sizes, predecessors=not alone)
     with where.opened() as executor:
-        at, title = History(executor.uuid()), title_of(chosen.names, cases)
+        at, title = RunHistory(executor.uuid()), title_of(chosen.names, cases)
         job = LadderJob(title, cases, asked, reports, tuned, timeout, executor, probed)
         run_ladder(job, lambda made: finish(made, reports, at, chosen.names))
 
@@ -259,7 +259,7 @@ def _profile_program(
 
     screen = console()
     program_run.check(request.command, request.kernel_filter)
-    at = History(cuda.gpu_uuid())
+    at = RunHistory(cuda.gpu_uuid())
     screen.print(
         f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder"
     )
@@ -318,7 +318,7 @@ def _profile_step(
 
     screen = console()
     program_run.check(request.command, "")
-    at = History(cuda.gpu_uuid())
+    at = RunHistory(cuda.gpu_uuid())
     try:
         with one_line() as watch:
             done = step_run.profile_step(
@@ -365,7 +365,7 @@ def title_of(names: tuple[str, ...], cases: Cases) -> str:
     return " ".join(dict.fromkeys(case.family for case in cases))
 
 
-def finish(session: Session, reports: Path, at: History, names: tuple[str, ...] = ()) -> None:
+def finish(session: Session, reports: Path, at: RunHistory, names: tuple[str, ...] = ()) -> None:
     """Write a run's pages, print its summary and the cards of `names`, and keep it."""
     from ncu_toolkit.kernel.pages.run_view import run_text
     from ncu_toolkit.program.pages.publish import publish_run

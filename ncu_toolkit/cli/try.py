@@ -9,7 +9,7 @@ import click
 from ncu_toolkit.base.core import patterns
 from ncu_toolkit.base.core.errors import UsageProblem, did_you_mean
 from ncu_toolkit.base.core.safe import shell_word
-from ncu_toolkit.cli._common import History, console
+from ncu_toolkit.cli._common import RunHistory, console
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
     Output,
@@ -83,7 +83,7 @@ def command(
     screen = console(stderr=True)
     job = trying.TryJob(program, tuple(shlex.split(build)), kernel, timeout, seconds or 0.0)
     trial, trace = trying.try_program(job, names, reports, runs=runs, tell=screen.print)
-    History(cuda.gpu_uuid()).keep_trial(trial, trace.parent)
+    RunHistory(cuda.gpu_uuid()).keep_trial(trial, trace.parent)
     answer = trial_answer(trial, trace=f"ncu-toolkit analyze {shell_word(str(trace))}")
     if out.form == "json":
         from ncu_toolkit.program.pages import json

@@ -18,7 +18,7 @@ from ncu_toolkit.base.core import patterns, workers
 from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.model.run import LadderOptions
-from ncu_toolkit.cli._common import History, console, interruptible, require
+from ncu_toolkit.cli._common import RunHistory, console, interruptible, require
 from ncu_toolkit.cli._options import COUNT, KERNEL, Chosen, PathName, option, options
 from ncu_toolkit.cli._program import ProgramCommand
 from ncu_toolkit.guests.watch.watch import Watched, fingerprint, loop
@@ -101,7 +101,7 @@ def command(asked: Rounds, program: tuple[str, ...]) -> None:
         store.discard(store.new_run_folder(asked.reports, "watch"))
 
         def round_() -> Path:
-            screen.at = History(cuda.gpu_uuid())
+            screen.at = RunHistory(cuda.gpu_uuid())
             return profile()
 
         with (
@@ -125,7 +125,7 @@ class Screen:
         self._screen, self._reader = screen or console(), read
         self._sides: dict[Path, tuple[gate.Sides, gate.Sides]] = {}
         self.kernel = ""
-        self.at: History | None = None
+        self.at: RunHistory | None = None
 
     def first(self, run: Path) -> None:
         analysis = self._read(run)
