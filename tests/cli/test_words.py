@@ -40,7 +40,7 @@ MOST_WORDS = 25
 def every_command() -> Iterator[tuple[str, click.Command]]:
     """Every command by the words that call it."""
     top = click.Context(cli, info_name="ncu-toolkit")
-    for name in every_command():
+    for name in commands():
         command = cli.get_command(top, name)
         assert command is not None
         yield name, command
