@@ -251,9 +251,10 @@ def _repeated(raw: bytes, metric: bytes, base: int, instructions: int) -> bytes:
     entries = [(at, n) for at, n in entries if at < period]
     if not entries:
         return raw
+    turns = -(-instructions // _LENGTH)
     found = [
-        (at + period * turn, n)
-        for turn in range(-(-instructions // _LENGTH))
+        (at + period * turn, n // turns)  # the hardware's own count, which is compared, stays
+        for turn in range(turns)
         for at, n in entries
         if at + period * turn < 16 * instructions
     ]

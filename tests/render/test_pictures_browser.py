@@ -78,9 +78,8 @@ def test_savings_are_those_of_the_cards(browser: Browser, program: tuple[Any, Pa
     total = sum(launch.duration_us for launch in launches)
     saved = sum(map(saves, launches))
     sentence = plain(browser.evaluate("document.querySelector('.savings .lead').innerText"))
-    assert (
-        sentence
-        == f"{units.significant(saved / 1e3)} of {plain(units.duration(total))} to save inside the kernels, by fixing the first cause of each."
+    assert sentence.startswith(
+        f"{units.significant(saved / 1e3)} of {plain(units.duration(total))} to save inside the kernels, by fixing the first cause of each."
     )
     assert browser.complaints() == []
     # the table has the same sum

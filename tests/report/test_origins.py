@@ -39,6 +39,10 @@ def report(name: str) -> LoadedReport:
     return load_report(REPORTS / f"{name}.ncu-rep.xz")
 
 
+#: Launches for which ncu gave a throughput of L1 above 100 % (147 and 403).
+IMPOSSIBLE = {"torch-workers": 1, "principles-full-2": 1}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_is_read_whole(name: str) -> None:
@@ -47,7 +51,8 @@ def test_is_read_whole(name: str) -> None:
     assert not found.damage
     assert not found.missing
     assert found.read_launches == found.declared_launches == len(found.profiles) > 0
-    assert [p.contradictions for p in found.profiles if p.contradictions] == []
+    doubted = [{*p.contradictions.values()} for p in found.profiles if p.contradictions]
+    assert doubted == [{("l1_throughput",)}] * IMPOSSIBLE.get(name, 0)
     unfinished = [p.launch.status for p in found.profiles if not p.launch.complete]
     assert len(unfinished) == INCOMPLETE.get(name, 0), unfinished
 
