@@ -15,16 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ncu_toolkit.base.core.errors import (
-    EXIT_ENVIRONMENT,
-    EXIT_INPUT,
-    EXIT_OK,
-    EnvironmentProblem,
     UsageProblem,
 )
 from ncu_toolkit.base.core.files import make_folder, may_be_trace, named_like_traces
 from ncu_toolkit.base.core.guests import guest, known
 from ncu_toolkit.base.core.safe import slug
-from ncu_toolkit.base.model import NOT_MEASURED
 from ncu_toolkit.cli._common import WIDTH, Progress, complain, emit, shown_as
 from ncu_toolkit.cli._options import formats, given, option, options
 from ncu_toolkit.kernel.analysis.analyze import (
@@ -34,8 +29,6 @@ from ncu_toolkit.kernel.analysis.analyze import (
     analyze,
     find_reports,
 )
-from ncu_toolkit.kernel.diagnosis.rules.unknown import ALONE
-from ncu_toolkit.kernel.report.reader import partly
 
 if TYPE_CHECKING:
     from ncu_toolkit.base.document.views import Answer
@@ -116,8 +109,8 @@ def command(
         )
     _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
     if form != "text" or output is not None or not sys.stdout.isatty():
-        complain(lacking(analysis))  # on a terminal the text itself has said it
-    return exit_code(analysis)
+        complain(analysis.faults)  # on a terminal the text itself has said it
+    return analysis.exit_code
 
 
 def _traces_inside(paths: tuple[Path, ...]) -> list[Path]:
@@ -197,8 +190,8 @@ def _programs(
             emit(AnswersText(answers), output, WIDTH)
         else:
             emit("\n".join(shown_as(each, form) for each in answers), output)
-    complain(lacking_of(programs))
-    return program_exit_code(programs)
+    complain(programs.faults)
+    return programs.exit_code
 
 
 def _show(
@@ -234,66 +227,6 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
         )
         for each, found in programs.found
     ]
-
-
-def program_exit_code(programs: Programs) -> int:
-    """As `exit_code`, of traces and the reports beside them."""
-    errors = [each.error for each in programs.unreadable]
-    if any(isinstance(error, EnvironmentProblem) for error in errors):
-        return EXIT_ENVIRONMENT
-    if errors or programs.strangers:
-        return EXIT_INPUT
-    return exit_code(programs.reports) if programs.reports.files else EXIT_OK
-
-
-def lacking_of(programs: Programs) -> list[str]:
-    """As `lacking`, of traces and the reports beside them."""
-    lines = [f"unreadable: {each.error}" for each in programs.unreadable]
-    lines += map(str, programs.strangers)
-    return lines + (lacking(programs.reports) if programs.reports.files else [])
-
-
-def exit_code(analysis: Analysis) -> int:
-    """4 where something of the input is missing: a file, launches, a launch's data, or any launch
-    that --kernel names; 3 where this machine lacked what reading takes (space, memory, a module).
-
-    --allow-partial accepts that where any launch is left.
-    """
-    if any(isinstance(file.error, EnvironmentProblem) for file in analysis.unreadable):
-        return EXIT_ENVIRONMENT
-    if analysis.options.allow_partial and any(launch.complete for launch in analysis.launches):
-        return EXIT_OK
-    lacks = analysis.unreadable or analysis.partial or analysis.incomplete
-    return EXIT_INPUT if lacks or not analysis.launches else EXIT_OK
-
-
-def lacking(analysis: Analysis) -> list[str]:
-    """One line for each missing part of the input that --allow-partial does not accept."""
-    lines = [f"unreadable: {file.error}" for file in analysis.unreadable]
-    if not analysis.launches and not lines:
-        from ncu_toolkit.kernel.analysis.answers import unmatched
-
-        kernel = analysis.options.kernel
-        other = f"no launch matches --kernel '{kernel}'" if kernel else "no launch could be read"
-        lines.append(unmatched(analysis) or other)
-    if analysis.options.allow_partial:
-        return lines
-    whole = {launch.file for launch in analysis.launches if launch.complete}
-
-    def rest_of(path: str) -> str:
-        return f"; {partly(path)}" if path in whole else ""
-
-    lines += [
-        f"incomplete: '{file.path}': {file.missing}. Copy or record it again{rest_of(file.path)}"
-        for file in analysis.partial
-    ]
-    if lost := analysis.incomplete:
-        first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-        do = ALONE if first.status.startswith(NOT_MEASURED) else "Record it again"
-        lines.append(
-            f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. {do}{rest_of(first.file)}"
-        )
-    return lines
 
 
 def render(analysis: Analysis, form: str, top: int | None) -> Any:

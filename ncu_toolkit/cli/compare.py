@@ -148,10 +148,10 @@ def _read(
     mine, theirs = ({file.absolute() for file in find_reports([path])[0]} for path in paths)
     sides = (_side_in(every, mine), _side_in(every, theirs))
     if not every.launches:
-        unmatched = answers.unmatched(every, "there is")
+        unmatched = every.unmatched("there is")
     else:
         labels = ("the old report has", "the new report has")
-        parts = (answers.unmatched(side, label) for side, label in zip(sides, labels, strict=True))
+        parts = (side.unmatched(label) for side, label in zip(sides, labels, strict=True))
         unmatched = "; ".join(filter(None, parts))
     return (gate.sides_of(sides[0]), gate.sides_of(sides[1])), (old, new), unmatched
 

@@ -43,7 +43,6 @@ from ncu_toolkit.base.core.errors import (
 from ncu_toolkit.base.document.tables import Table
 from ncu_toolkit.base.model import Diagnosis, Finding
 from ncu_toolkit.base.render.text import AnswerText
-from ncu_toolkit.cli import analyze as analyze_command
 from ncu_toolkit.cli import main
 from ncu_toolkit.kernel.analysis import analyze, answers
 from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Group, LaunchResult, Options
@@ -872,7 +871,7 @@ def test_an_expression_that_never_ends_is_a_wrong_request(
 def test_what_the_machine_lacks_has_its_own_exit_code(whole: Analysis) -> None:
     full = FileResult("x.ncu-rep", error=EnvironmentProblem("No space left on device"))
     lost = dataclasses.replace(whole, files=(*whole.files, full))
-    assert analyze_command.exit_code(lost) == EXIT_ENVIRONMENT
+    assert lost.exit_code == EXIT_ENVIRONMENT
 
 
 def test_a_large_report_stays_on_the_disk_and_is_read_the_same(

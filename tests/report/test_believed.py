@@ -14,7 +14,6 @@ import report_files
 
 from ncu_toolkit.base.metrics.registry import REGISTRY
 from ncu_toolkit.base.model import NOT_MEASURED, Profile
-from ncu_toolkit.cli.analyze import exit_code
 from ncu_toolkit.kernel.analysis import answers
 from ncu_toolkit.kernel.analysis.analyze import Options, analyze
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
@@ -162,7 +161,7 @@ def test_a_real_report_of_copied_counters() -> None:
     )
     assert set(inside.copies) == {1, 2}, "their counters alone tell it too"
     found = analyze([COPIED], Options())
-    assert exit_code(found) == 4
+    assert found.exit_code == 4
     assert sum(line.startswith("not measured: ") for line in answers.remarks(found)) == 2
 
 

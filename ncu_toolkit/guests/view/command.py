@@ -18,7 +18,6 @@ import click
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.cli._common import complain
 from ncu_toolkit.cli._options import options
-from ncu_toolkit.cli.analyze import exit_code, lacking
 from ncu_toolkit.kernel.analysis import answers, gate
 from ncu_toolkit.kernel.analysis.analyze import Analysis, Options, analyze
 
@@ -46,9 +45,9 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
     that forwards it to your machine. Exits with 4 when a report is unreadable or incomplete; the
     rest is still shown."""
     analysis = analyze(paths, Options(kernel=kernel, profiles=True))
-    complain(lacking(analysis))
+    complain(analysis.faults)
     if not analysis.launches:
-        return exit_code(analysis)
+        return analysis.exit_code
     folder = Path(tempfile.mkdtemp(prefix="ncu-toolkit-view-"))
     page = write_pages(analysis, folder)
     if serve:
@@ -61,7 +60,7 @@ def command(paths: tuple[Path, ...], kernel: str, serve: bool) -> int:
     else:
         click.echo(f"Open {page}")
         click.echo("There is no browser here. Use --serve to open the pages on another machine.")
-    return exit_code(analysis)
+    return analysis.exit_code
 
 
 def write_pages(analysis: Analysis, folder: Path) -> Path:

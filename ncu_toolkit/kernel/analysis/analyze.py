@@ -21,13 +21,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ncu_toolkit.base.core import cache, patterns, shares, workers
 from ncu_toolkit.base.core.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INPUT,
+    EXIT_OK,
     EnvironmentProblem,
     InputProblem,
     ToolkitError,
     UsageProblem,
 )
 from ncu_toolkit.base.core.files import REPORT_SUFFIXES
-from ncu_toolkit.base.model import Diagnosis, Frame, Origin, Profile
+from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.units import shortlist
+from ncu_toolkit.base.document.card import kernel_name
+from ncu_toolkit.base.model import NOT_MEASURED, Diagnosis, Frame, Origin, Profile
 from ncu_toolkit.base.model.profile import Extents
 from ncu_toolkit.kernel.report import messages, ncu_action, reader
 from ncu_toolkit.kernel.report.reader import partly
@@ -36,6 +42,9 @@ if TYPE_CHECKING:
     from ncu_toolkit.base.document.card import Card
     from ncu_toolkit.kernel.diagnosis.chain import Chain, ChainLink
     from ncu_toolkit.kernel.diagnosis.needs import Needs
+
+#: Kernels that are named where a filter matches none.
+_EXISTING: Final = 8
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
 
@@ -330,6 +339,60 @@ class Analysis:
         """Those of `Options.needs` that no launch's name matches."""
         names = {launch.kernel for launch in self.launches}
         return tuple(each for each in self.options.needs if not any(map(each.covers, names)))
+
+    @property
+    def exit_code(self) -> int:
+        """4 where something of the input is missing: a file, launches, a launch's data, or any launch
+        that --kernel names; 3 where this machine lacked what reading takes (space, memory, a module).
+
+        --allow-partial accepts that where any launch is left.
+        """
+        if any(isinstance(file.error, EnvironmentProblem) for file in self.unreadable):
+            return EXIT_ENVIRONMENT
+        if self.options.allow_partial and any(launch.complete for launch in self.launches):
+            return EXIT_OK
+        lacks = self.unreadable or self.partial or self.incomplete
+        return EXIT_INPUT if lacks or not self.launches else EXIT_OK
+
+    @property
+    def faults(self) -> list[str]:
+        """One line for each missing part of the input that --allow-partial does not accept."""
+        lines = [f"unreadable: {file.error}" for file in self.unreadable]
+        if not self.launches and not lines:
+            kernel = self.options.kernel
+            other = (
+                f"no launch matches --kernel '{kernel}'" if kernel else "no launch could be read"
+            )
+            lines.append(self.unmatched() or other)
+        if self.options.allow_partial:
+            return lines
+        whole = {launch.file for launch in self.launches if launch.complete}
+
+        def rest_of(path: str) -> str:
+            return f"; {partly(path)}" if path in whole else ""
+
+        lines += [
+            f"incomplete: '{file.path}': {file.missing}. Copy or record it again{rest_of(file.path)}"
+            for file in self.partial
+        ]
+        if lost := self.incomplete:
+            first, more = lost[0], f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+            from ncu_toolkit.kernel.diagnosis.rules.unknown import ALONE  # few need the rules here
+
+            do = ALONE if first.status.startswith(NOT_MEASURED) else "Record it again"
+            lines.append(
+                f"launch {first.key} of '{first.file}' ({first.function}) is {first.status}{more}. {do}{rest_of(first.file)}"
+            )
+        return lines
+
+    def unmatched(self, which: str = "") -> str:
+        """A line with the kernels that there are, where --kernel matches none of them; else empty."""
+        names = [kernel_name(name) for file in self.files for name in file.kernels]
+        if self.launches or not names:
+            return ""
+        which = which or ("the report has" if len(self.files) == 1 else "the reports have")
+        pattern, there = visible(self.options.kernel, 80), list(dict.fromkeys(names))
+        return f"no kernel matches '{pattern}'; {which}: {shortlist(there, _EXISTING)}"
 
 
 def find_reports(paths: Sequence[Path]) -> tuple[list[Path], list[FileResult]]:

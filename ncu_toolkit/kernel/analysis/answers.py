@@ -42,8 +42,6 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMED: Final = 3
 #: What names in a comparison's table may be cut to: two of them, so that both can be told.
 _SHORTEST: Final = 20
-#: Kernels that are named where a filter matches none.
-_EXISTING: Final = 8
 #: A change (new over old, less 1) from which on it is shown as a factor.
 _FACTOR: Final = 9.0
 #: Longest name of each of two kernels in one cell.
@@ -77,7 +75,7 @@ def of_analysis(
         more = f"{len(notes) - most_notes} more like these{'; --format json lists all' if flags else ''}."
         notes = [*notes[:most_notes], more]
     shown = answer(kinds, notes, top or TOP, cards, next_command(analysis), flags=flags)
-    if nothing := unmatched(analysis):
+    if nothing := analysis.unmatched():
         return replace(shown, headline=nothing)
     several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
     inside = map(_inside, several[: len(shown.cards)])
@@ -101,16 +99,6 @@ def _inside(launch: LaunchResult) -> Table:
     found = list(Counter(launch.inside).items())
     note = f"{len(found) - TOP} more; --format json lists all." if len(found) > TOP else ""
     return table(f"Launches in the {kernel_name(launch.function)}", columns, found[:TOP], note)
-
-
-def unmatched(analysis: Analysis, which: str = "") -> str:
-    """A line with the kernels that there are, where --kernel matches none of them; else empty."""
-    names = [kernel_name(name) for file in analysis.files for name in file.kernels]
-    if analysis.launches or not names:
-        return ""
-    which = which or ("the report has" if len(analysis.files) == 1 else "the reports have")
-    pattern, there = visible(analysis.options.kernel, 80), list(dict.fromkeys(names))
-    return f"no kernel matches '{pattern}'; {which}: {shortlist(there, _EXISTING)}"
 
 
 def _chained(analysis: Analysis) -> Iterable[str]:
@@ -179,7 +167,7 @@ def remarks(analysis: Analysis) -> Iterable[str]:
     for each in analysis.unused_needs:
         yield f"no launch matches --needs '{visible(str(each), 80)}'"
     filtered = sum(file.filtered_out for file in analysis.files)
-    if filtered and not unmatched(analysis):
+    if filtered and not analysis.unmatched():
         do = "1 other launch does" if filtered == 1 else f"{filtered} other launches do"
         yield f"{do} not match --kernel {visible(analysis.options.kernel, 80)}"
 

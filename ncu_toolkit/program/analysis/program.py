@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.base.core import workers
-from ncu_toolkit.base.core.errors import InputProblem, ToolkitError, for_user
+from ncu_toolkit.base.core.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INPUT,
+    EXIT_OK,
+    EnvironmentProblem,
+    InputProblem,
+    ToolkitError,
+    for_user,
+)
 from ncu_toolkit.base.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.base.core.safe import shell_word
 from ncu_toolkit.base.core.units import shortlist
@@ -80,6 +88,23 @@ class Programs:
     @property
     def unreadable(self) -> tuple[TraceResult, ...]:
         return tuple(each for each in self.traces if each.error is not None)
+
+    @property
+    def exit_code(self) -> int:
+        """As `Analysis.exit_code`, of traces and the reports beside them."""
+        errors = [each.error for each in self.unreadable]
+        if any(isinstance(error, EnvironmentProblem) for error in errors):
+            return EXIT_ENVIRONMENT
+        if errors or self.strangers:
+            return EXIT_INPUT
+        return self.reports.exit_code if self.reports.files else EXIT_OK
+
+    @property
+    def faults(self) -> list[str]:
+        """As `Analysis.faults`, of traces and the reports beside them."""
+        lines = [f"unreadable: {each.error}" for each in self.unreadable]
+        lines += map(str, self.strangers)
+        return lines + (self.reports.faults if self.reports.files else [])
 
 
 def traces_among(paths: Iterable[Path]) -> list[Path]:
