@@ -20,6 +20,7 @@ from ncu_toolkit.program.model import STEP_RANGE
 
 if TYPE_CHECKING:
     import pandas
+    from plotly.graph_objects import Figure
 
     from ncu_toolkit.base.document.card import Card
     from ncu_toolkit.base.document.views import Answer
@@ -72,6 +73,26 @@ class KernelLaunch(_Shown, Profile):
     def card(self) -> Card:
         """The answer on one screen, as a value."""
         return self._judged.card
+
+    def figure(self, which: Literal["roofline", "units"] = "roofline") -> Figure:
+        """A picture of the launch's page as a `plotly.graph_objects.Figure`: the launch under its
+        roofs, or how busy each unit was.
+
+        Raises:
+            ValueError: there is no such figure, or the report lacks the time, the work or the bytes
+                that a roofline is drawn from.
+        """
+        from ncu_toolkit.base.render import figures
+        from ncu_toolkit.kernel.explain.sections import roof_plot
+
+        if which == "units":
+            return figures.units(self.card)
+        if which != "roofline":
+            raise ValueError(f"a launch has the figures 'roofline' and 'units', not {which!r}")
+        plot = roof_plot((self, self.card, self.diagnosis.bounds))
+        if plot is None:
+            raise ValueError("the report lacks what a roofline is drawn from: time, work or bytes")
+        return figures.roofline(plot.pictures[0], self.card.kernel)
 
     @property
     def _answer(self) -> Answer:
@@ -281,6 +302,17 @@ class ProgramTrace(_Shown):
 
         name = Path(self.path).name
         return write_program_page(self.diagnosis, Path(path), self._result.known, name)
+
+    def figure(self, which: Literal["icicle"] = "icicle") -> Figure:
+        """Where the step's time goes, by range, operator and kernel, as a
+        `plotly.graph_objects.Figure`. Raises ValueError for any other figure."""
+        from ncu_toolkit.base.render import figures
+        from ncu_toolkit.program.pages.program_view import program_view
+
+        if which != "icicle":
+            raise ValueError(f"a step has the figure 'icicle', not {which!r}")
+        view = program_view(self.diagnosis, self._result.known, Path(self.path).name)
+        return figures.icicle(view.icicle, self.account.wall_us, view.title)
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table, one row a kernel of the step with one grid and block: `kernel`, `class`,
