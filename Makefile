@@ -79,8 +79,8 @@ report:  ## Write reports/index.html from the recordings in the package; needs n
 test: $(STAMP)  ## Run the quick tests that need no GPU.
 	$(RUN) -m pytest -m 'not gpu and not slow' -n auto --dist worksteal
 
-test-all: $(STAMP)  ## Run all tests that need no GPU.
-	$(RUN) -m pytest -m 'not gpu' -n auto --dist worksteal
+test-all: test  ## Run all tests that need no GPU: the quick ones, then the slow ones.
+	$(RUN) -m pytest -m 'slow and not gpu' -n auto --dist worksteal
 
 test-oldest: $(STAMP)  ## Run the same tests with the oldest versions that pyproject.toml allows, in an environment of its own.
 	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VENV)-oldest
