@@ -4,7 +4,7 @@ A `.ncu-rep` is `NVR\\0`, a length-prefixed file header, then blocks: a length-p
 (a protobuf message) that declares how many sources, graphs and results follow in its payload, in
 this order, and how long that payload is. Each of those is length-prefixed too. The module silently
 loads most damaged files as fewer launches, so lengths and counts are compared with the file's size
-here. Learnt from real files of ncu 2020.3 to 2025.3. A file that does not fit is reported with the
+here. Numbers of fields are those of messages.py. A file that does not fit is reported with the
 offset at which it stops making sense."""
 
 import os

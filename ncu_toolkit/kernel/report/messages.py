@@ -1,4 +1,5 @@
-"""Fields of a report's protobuf messages, learnt from real files of ncu 2020.3 to 2025.3.
+"""Fields of a report's protobuf messages, by the schema that Nsight Compute installs
+(extras/FileFormat; a test compares them), and seen in files of ncu 2020.3 to 2025.3.
 
 The profiler's own module reads the metrics. This reads the few things that it does not give (which
 machine code a launch ran) and what a check of the module's answers needs. Field numbers are named
