@@ -5,10 +5,10 @@ from pathlib import Path
 import program_traces
 import pytest
 import recorded
-from ncu_toolkit.program.traces.files import write_trace
 
 import ncu_toolkit
 from ncu_toolkit.kernel.explain.sections import roof_plot
+from ncu_toolkit.program.traces.files import write_trace
 
 
 @pytest.fixture(scope="module")

@@ -46,20 +46,20 @@ def named(schema: Mapping[str, Mapping[int, tuple[str, str]]], message: str) -> 
 
 def test_fields_that_are_read(schema: dict[str, dict[int, tuple[str, str]]]) -> None:
     header, result = named(schema, "BlockHeader"), named(schema, "ProfileResult")
-    assert (framing._SOURCES, framing._PAYLOAD) == (header["NumSources"], header["PayloadSize"])
+    assert (header["NumSources"], header["PayloadSize"]) == (framing._SOURCES, framing._PAYLOAD)
     counts = ("NumResults", "NumRangeResults", "NumCmdlistResults", "NumGraphResults")
-    assert framing._RESULTS == tuple(header[name] for name in counts)
+    assert tuple(header[name] for name in counts) == framing._RESULTS
     kinds = ("ProfileResult", "RangeResult", "CmdlistResult", "GraphResult")
     of_kinds = [named(schema, kind) for kind in kinds]
     stacks = [(each["CpuStack"], each["PythonStack"]) for each in of_kinds]
     assert [messages._STACKS[number] for number in framing._RESULTS] == stacks
-    assert (messages._THREAD, messages._CALL, messages._CREATED) == (
+    assert (
         result["ThreadID"], result["APICallID"], result["CreationTime"],
-    )  # fmt: skip
+    ) == (messages._THREAD, messages._CALL, messages._CREATED)  # fmt: skip
     value = named(schema, "ProfileMetricValue")
-    assert (messages._TEXT, messages._FLOAT, messages._DOUBLE) == (
+    assert (
         value["StringValue"], value["FloatValue"], value["DoubleValue"],
-    )  # fmt: skip
+    ) == (messages._TEXT, messages._FLOAT, messages._DOUBLE)  # fmt: skip
 
 
 def differing(
