@@ -57,7 +57,7 @@ def test_the_readme_is_short() -> None:
 def test_figures_of_the_results_are_the_recordings() -> None:
     """A figure that someone edits by hand is put back."""
     runs = generate.recordings()
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
     tampered = text.replace("TFLOP/s |", "PFLOP/s |", 1)
     assert tampered != text
     assert (
@@ -80,7 +80,7 @@ def test_figures_of_the_readme_are_those_of_the_documents() -> None:
     assert later
     assert passes
     _, _, field = (
-        (ROOT / "docs" / "field.md").read_text(encoding="utf-8").partition("## The sealed")
+        (ROOT / "docs" / "lab" / "field.md").read_text(encoding="utf-8").partition("## The sealed")
     )
     count, public, first, theirs = told.groups()
     assert f"| ncu-toolkit, public | {public} | " in field
@@ -88,7 +88,7 @@ def test_figures_of_the_readme_are_those_of_the_documents() -> None:
     assert f"Nsight Compute's rules: {later[3]} and " in field
     assert f"| ncu-toolkit | {count} | {first} (" in field
     assert f"| Nsight Compute's rules | {count} | {theirs} (" in field
-    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    results = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
     for name, taken in zip(
         ("ncu-toolkit (`--set ladder`)", "`--set full`"), passes.groups(), strict=True
     ):
@@ -146,7 +146,7 @@ def test_tuned_sizes_are_counted() -> None:
 
 
 def test_what_was_not_measured_is_told_by_name() -> None:
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
     told = "full (repeats 2 and 3), detailed (repeats 2 and 3), ladder (repeat 3)."
     assert f"Not run for lack of time: {told}" in text
 
@@ -211,7 +211,8 @@ def test_every_document_is_in_the_navigation_of_the_site() -> None:
     """Folders of bottlenecks and decisions are listed by docs/site_hook.py."""
     docs = ROOT / "docs"
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    paths = {*docs.glob("*.md"), *(docs / "tutorials").glob("*.md")} - {docs / "README.md"}
+    paths = {page for folder in ("", "tutorials", "lab") for page in (docs / folder).glob("*.md")}
+    paths -= {docs / "README.md"}
     names = sorted(str(path.relative_to(docs)) for path in paths)
     assert [name for name in names if f": {name}\n" not in site] == []
     listed = (docs / "README.md").read_text(encoding="utf-8")

@@ -414,7 +414,7 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
 #: Documents that `make docs` writes anew after each recipe. No recording and no picture is among
 #: them.
 FOLLOWING: dict[str, tuple[Callable[[Path], object], set[str]]] = {
-    "a kernel": (add_kernel, {"docs/results.md", "docs/rungs.md", "kernels/README.md"}),
+    "a kernel": (add_kernel, {"docs/lab/results.md", "docs/lab/rungs.md", "kernels/README.md"}),
     "a metric": (add_metric, {"docs/metrics.md", "docs/glossary.md"}),
     "a ladder": (add_ladder, {"kernels/README.md"}),
 }
