@@ -39,7 +39,7 @@ PROGRAMS ?= programs
 MIRROR ?=
 
 # Fails where Python is too old, or a package is missing that the base of pyproject.toml needs.
-NEEDED := import tomllib, backports.zstd, click, jinja2, msgspec, ncu_report, pandas, plotly, pygments, rich
+NEEDED := import tomllib, backports.zstd, click, jinja2, msgspec, ncu_report, numpy, pandas, plotly, rich
 
 .DEFAULT_GOAL := help
 .PHONY: help setup report test test-all test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score programs programs-score record test-gpu sanitize docs site clean

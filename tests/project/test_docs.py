@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -265,6 +267,42 @@ def test_the_lock_file_meets_the_requirements() -> None:
     ]
     assert [str(each) for each in wanted if locked.get(each.name, "") not in each.specifier] == []
     assert "://" not in text, "no index, no host"
+
+
+#: Distributions of modules with another name, or that a requirement brings; "": the user's program's own.
+BRINGS = {
+    "cuda": "cuda-bindings", "cupy": "cupy-cuda13x", "cupy_backends": "cupy-cuda13x", "pynvml": "nvidia-ml-py",
+    "yaml": "pyyaml", "mcp_types": "mcp", "anyio": "mcp", "uvicorn": "mcp", "markupsafe": "jinja2", "dask": "distributed",
+    "_typeshed": "", "torch": "", "cudnn": "",
+}  # fmt: skip
+#: Requirements that others import, that Python has from 3.14 on, or that are no modules.
+NOT_IMPORTED = {"backports-zstd", "bokeh", "cryptography", "nvidia-cuda-cupti"}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    """Without what only development, documents and the toolchain need."""
+    modules = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            match node:
+                case ast.Import(names=names):
+                    modules |= {alias.name for alias in names}
+                case ast.ImportFrom(module=str(name), level=0):
+                    modules.add(name)
+                case ast.Call(
+                    func=ast.Attribute(attr="import_module" | "find_spec"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
+                    modules.add(name)
+    names = {name.partition(".")[0] for name in modules} - {"ncu_toolkit", *sys.stdlib_module_names}
+    imported = {BRINGS.get(name, name.replace("_", "-")) for name in names} - {""}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = (extras[name] for name in extras.keys() - {"dev", "docs", "toolchain"})
+    lines = [*project["dependencies"], *(line for extra in wanted for line in extra)]
+    declared = {Requirement(line).name for line in lines}
+    assert sorted(imported - declared) == []
+    assert sorted(declared - imported - NOT_IMPORTED) == []
 
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
