@@ -59,7 +59,7 @@ _OUTPUT: Final = re.compile("-[qv]*o|--output|--log-file")
 _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
-def _known() -> dict[str, str]:
+def commands() -> dict[str, str]:
     """Commands and their lines of help, those of guests last."""
     return {**COMMANDS, **{name: text for name, (_, text) in guests.commands().items()}}
 
@@ -81,7 +81,7 @@ class Commands(click.Group):
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_known()]  # not list(): the command module of that name lies in this package
+        return [*commands()]  # not list(): the command module of that name lies in this package
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = f"ncu_toolkit.cli.{cmd_name}"
@@ -100,21 +100,21 @@ class Commands(click.Group):
 
         return [
             CompletionItem(name, help=text)
-            for name, text in _known().items()
+            for name, text in commands().items()
             if name.startswith(incomplete)
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([*_known().items()])
+            formatter.write_dl([*commands().items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = difflib.get_close_matches(name, _known(), n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(_known())}"
+            near = difflib.get_close_matches(name, commands(), n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(commands())}"
             raise click.UsageError(f"no command '{name}'; {hint}")
         return super().resolve_command(ctx, args)
 

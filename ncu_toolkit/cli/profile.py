@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.guests import guest
 from ncu_toolkit.base.metrics.registry import SET_NAME
 from ncu_toolkit.base.model.run import LadderOptions
 from ncu_toolkit.cli import _complete
-from ncu_toolkit.cli._common import RunHistory, Progress, console, one_line
+from ncu_toolkit.cli._common import Progress, RunHistory, console, one_line
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
     KERNEL,

@@ -22,9 +22,9 @@ from ncu_toolkit.base.render.markdown import brief, markdown
 from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.kernel.analysis import answers
 from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options, judge
-from ncu_toolkit.kernel.pages import json as documents
 from ncu_toolkit.program.analysis.program import Programs, answer_of, judged
 from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.pages import json as documents
 from ncu_toolkit.program.traces.files import read_trace
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -32,7 +32,7 @@ from ncu_toolkit.base.core.errors import (
 )
 from ncu_toolkit.base.model.run import LadderOptions
 from ncu_toolkit.base.model.run import Run as RunValue
-from ncu_toolkit.cli import COMMANDS, main
+from ncu_toolkit.cli import commands, main
 from ncu_toolkit.kernel.build import toolchain
 from ncu_toolkit.kernel.gpu import collect, cuda
 from ncu_toolkit.kernel.gpu.selection import Cases
@@ -92,7 +92,7 @@ def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "importlib", SimpleNamespace(import_module=refuse))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_every_command_has_help(run: Run, command: str) -> None:
     for option in ("--help", "-h"):
         ended = run(command, option)
@@ -101,7 +101,7 @@ def test_every_command_has_help(run: Run, command: str) -> None:
         assert len(ended.out.split("\n\n")[1].split()) >= 4, "it says what it does"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_every_option_says_what_it_does(run: Run, command: str) -> None:
     from click import Option
 
@@ -121,7 +121,7 @@ def test_every_option_says_what_it_does(run: Run, command: str) -> None:
 def test_top_level_help_and_version(run: Run) -> None:
     ended = run("--help")
     assert ended.code == EXIT_OK
-    assert all(name in ended.out for name in COMMANDS)
+    assert all(name in ended.out for name in commands())
     ended = run("--version")
     assert ended.code == EXIT_OK
     assert ended.out.startswith("ncu-toolkit ")
@@ -914,7 +914,7 @@ def test_what_probe_lacks_costs_the_profile_nothing(
     monkeypatch.setattr("ncu_toolkit.guests.probe.command.confirmations", refuse)
     monkeypatch.setattr(cuda, "gpu_uuid", lambda: "")
     monkeypatch.setattr(program_run, "profile", lambda *_, **__: made)
-    monkeypatch.setattr(profile, "keep", lambda *_: None)
+    monkeypatch.setattr(profile.RunHistory, "keep", lambda *_: None)
     ended = run("profile", "--probe", "--", "true")
     assert ended.code == EXIT_ENVIRONMENT
     assert "cuda-bindings is not installed" in ended.error

@@ -12,7 +12,7 @@ import pytest
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.base.model.trace import KernelTimes, KernelTrace
-from ncu_toolkit.cli import COMMANDS, _options, cli, main
+from ncu_toolkit.cli import _options, cli, commands, main
 from ncu_toolkit.cli import profile as profile_command
 from ncu_toolkit.guests.probe import command as probe_command
 from ncu_toolkit.guests.probe import trace
@@ -21,7 +21,7 @@ from ncu_toolkit.kernel.gpu import collect
 
 def test_every_command_says_the_same() -> None:
     said: dict[str, str] = {}
-    for name in COMMANDS:
+    for name in commands():
         command: Any = cli.get_command(None, name)  # type: ignore[arg-type]
         for option in command.params:
             if "-k" in option.opts:

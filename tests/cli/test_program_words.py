@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ncu_toolkit.cli import COMMANDS, _program, cli
+from ncu_toolkit.cli import _program, cli, commands
 from ncu_toolkit.cli import profile as profile_command
 from ncu_toolkit.guests.probe import command as probe_command
 from ncu_toolkit.kernel.gpu import collect
@@ -27,7 +27,7 @@ COMMAND_WORDS = {
 def test_each_command_that_runs_a_program_is_tested() -> None:
     runs = {
         name
-        for name in COMMANDS
+        for name in commands()
         if any("PROGRAM" in (each.metavar or "") for each in cli.get_command(None, name).params)  # type: ignore[arg-type,union-attr]
     }
     assert runs == {*COMMAND_WORDS}

@@ -11,7 +11,7 @@ import click
 import pytest
 import recorded
 
-from ncu_toolkit.cli import COMMANDS, cli
+from ncu_toolkit.cli import cli, commands
 from ncu_toolkit.kernel.ladder.catalogue import split
 
 PACKAGE = recorded.ROOT / "ncu_toolkit"
@@ -37,10 +37,10 @@ BANNED = re.compile(
 MOST_WORDS = 25
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
+def every_command() -> Iterator[tuple[str, click.Command]]:
     """Every command by the words that call it."""
     top = click.Context(cli, info_name="ncu-toolkit")
-    for name in COMMANDS:
+    for name in commands():
         command = cli.get_command(top, name)
         assert command is not None
         yield name, command
@@ -50,8 +50,8 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 def helps() -> dict[str, str]:
     """What --help says, by command: its text and that of its options."""
-    found = {"": f"{cli.help}\n" + "\n".join(COMMANDS.values())}
-    for name, command in commands():
+    found = {"": f"{cli.help}\n" + "\n".join(commands().values())}
+    for name, command in every_command():
         options = (p.help or "" for p in command.params if isinstance(p, click.Option))
         found[name] = "\n".join([command.help or "", *options])
     return found
@@ -129,8 +129,8 @@ def test_headers_of_kernels_use_no_banned_phrase() -> None:
 
 def test_summaries_of_help_are_short() -> None:
     """The line in the list of commands, and the first sentence of each command's own help."""
-    summaries = [*COMMANDS.values()]
-    summaries += [(command.help or "").partition("\n\n")[0] for _, command in commands()]
+    summaries = [*commands().values()]
+    summaries += [(command.help or "").partition("\n\n")[0] for _, command in every_command()]
     sentences = [s for text in summaries for s in re.split(r"(?<=[.:;])\s+", text) if s]
     assert [s for s in sentences if len(s.split()) > MOST_WORDS] == []
     assert [s for s in summaries if not s] == []

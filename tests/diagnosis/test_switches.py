@@ -41,7 +41,9 @@ def test_it_can_be_applied_and_kept(switch: Switch) -> None:
 def test_functions_need_the_standard_library_alone() -> None:
     """The program's Python runs them, and has no ncu-toolkit."""
     tree = ast.parse(
-        Path(str(resources.files("ncu_toolkit"))).joinpath("gpu/inside/hooks.py").read_text()
+        Path(str(resources.files("ncu_toolkit")))
+        .joinpath("program/recording/inside/hooks.py")
+        .read_text()
     )
     made = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert {name for name in made if name[0] != "_"} == {

@@ -266,15 +266,15 @@ def test_the_verdict_needs_no_extension_module_that_an_embedded_python_lacks() -
     assert int(done.stdout) > 25
     # what goes on from there imports nothing more
     for module in (
-        "report/ncu_action",
-        "report/ncu_source",
-        "diagnosis/engine",
-        "sass/attribution",
-        "sass/branches",
-        "diagnosis/figures",
-        "diagnosis/time_model",
-        "document/card",
-        "explain/verdict",
+        "kernel/report/ncu_action",
+        "kernel/report/ncu_source",
+        "kernel/diagnosis/engine",
+        "kernel/sass/attribution",
+        "kernel/sass/branches",
+        "kernel/diagnosis/figures",
+        "kernel/diagnosis/time_model",
+        "base/document/card",
+        "kernel/explain/verdict",
     ):
         text = Path(home, "ncu_toolkit", f"{module}.py").read_text(encoding="utf-8")
         assert re.findall(r"^ +(?:import \w+|from [\w.]+ import)", text, re.MULTILINE) == [], module

@@ -129,7 +129,7 @@ WRITER = """
 import sys
 from dataclasses import replace
 from history_rows import PLAIN
-from ncu_toolkit.kernel.runs import history
+from ncu_toolkit.guests.history import history
 history.MANY = 4
 for number in range(int(sys.argv[2])):
     name = f"{sys.argv[1]}-{number:02}"
