@@ -315,6 +315,24 @@ def test_modules_that_are_named_exist(name: str) -> None:
     ] == []
 
 
+def test_what_comments_and_messages_name_exists() -> None:
+    """Files by their path, and what `module.name` says of a module of the package."""
+    sources = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    words: dict[str, set[str]] = {}
+    for path, text in sources.items():
+        module = path.parent.name if path.stem == "__init__" else path.stem
+        words.setdefault(module, set()).update(re.findall(r"\w+", text))
+    missing = []
+    for path, text in sources.items():
+        files = re.findall(r"(?<![\w/.<*{}-])((?:[\w-]+/)+[\w-]+\.(?:py|toml|c|md))\b", text)
+        roots = (ROOT, PACKAGE, path.parent)
+        missing += [(path.name, at) for at in files if not any((r / at).exists() for r in roots)]
+        for module, name in re.findall(r"`(\w+)\.(\w+)(?:\(.*?\))?`", text):
+            if module in words and name not in {*words, *words[module], "py", "toml", "md"}:
+                missing.append((path.name, f"{module}.{name}"))
+    assert missing == []
+
+
 def test_the_picture_shows_every_room() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
