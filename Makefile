@@ -39,7 +39,7 @@ PROGRAMS ?= programs
 MIRROR ?=
 
 # Fails where Python is too old, or a package is missing that the base of pyproject.toml needs.
-NEEDED := import tomllib, backports.zstd, click, jinja2, msgspec, ncu_report, pandas, plotly, pygments, rich
+NEEDED := import tomllib, backports.zstd, click, jinja2, msgspec, ncu_report, numpy, pandas, plotly, rich
 
 .DEFAULT_GOAL := help
 .PHONY: help setup report test test-all test-oldest check lock benchmark benchmark-heavy mutation-test bench-toolkit bench-cost bench-loop field field-score programs programs-score record test-gpu sanitize docs site clean
@@ -116,16 +116,16 @@ bench-loop: $(GPU_STAMP)  ## Measure what compare calls a regression (200 plante
 field: $(GPU_STAMP)  ## Check, time and profile every pair of the field benchmark into FIELD; what is there already is kept.
 	$(RUN) -m benchmarks.field record --out $(FIELD) --jobs $(JOBS)
 
-field-score: $(STAMP)  ## Score the recorded field benchmark into docs/field.md, a table a group; needs no GPU.
-	$(RUN) -m benchmarks.field score --cases --out docs/field.md
+field-score: $(STAMP)  ## Score the recorded field benchmark into docs/lab/field.md, a table a group; needs no GPU.
+	$(RUN) -m benchmarks.field score --cases --out docs/lab/field.md
 
 programs: $(GPU_STAMP)  ## Build, record, time and profile the whole programs into PROGRAMS, public ones from MIRROR; what is there already is kept.
 	$(if $(MIRROR),$(RUN) benchmarks/programs/public.py $(MIRROR) $(PROGRAMS)/public)
 	$(RUN) benchmarks/programs/record.py $(PROGRAMS) --jobs $(JOBS) --rounds 3 --profile 1 --rules $(if $(MIRROR),--public $(PROGRAMS)/public)
 
-programs-score: $(STAMP)  ## Score the recorded development half of the programs into docs/programs.md and program.md; needs no GPU.
+programs-score: $(STAMP)  ## Score the recorded development half of the programs into docs/lab/programs.md and program.md; needs no GPU.
 	$(RUN) -m benchmarks.programs.cases --write
-	$(RUN) -m benchmarks.programs.score --cases --out docs/programs.md
+	$(RUN) -m benchmarks.programs.score --cases --out docs/lab/programs.md
 	$(RUN) -m benchmarks.programs.savings docs/program.md
 
 record: $(GPU_STAMP)  ## Record LADDERS (all) on this machine's GPU into RECORDINGS, a folder each; a folder that exists is kept.

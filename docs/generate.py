@@ -145,7 +145,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     pages = {DOCS / "bottlenecks" / name: text for name, text in bottleneck_documents(runs).items()}
     kernels = ROOT / "kernels" / "README.md"
     readme = ROOT / "README.md"
-    results = DOCS / "results.md"
+    results = DOCS / "lab" / "results.md"
     text = results.read_text(encoding="utf-8")
     tables = {
         "sessions": sessions_sentence,
@@ -162,7 +162,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
     lesson = tutorial.read_text(encoding="utf-8")
     for rung in EXAMPLES:
         lesson = between(lesson, rung, example_card(runs, rung, "before.ncu-rep.xz"))
-    calibrated = DOCS / "calibration.md"
+    calibrated = DOCS / "lab" / "calibration.md"
     held = calibrated.read_text(encoding="utf-8")
     changes = DOCS / "decisions" / "12-kernels-that-changed-the-rules.md"
     counted = calibration_tables(runs)
@@ -189,7 +189,7 @@ def documents(runs: list[Run]) -> dict[Path, str]:
         DOCS / "commands.md": commands(),
         DOCS / "glossary.md": glossary.markdown().replace("\n", f"\n\n{_NOTE}", 1),
         DOCS / "metrics.md": metric_table(),
-        DOCS / "rungs.md": rung_figures(runs),
+        DOCS / "lab" / "rungs.md": rung_figures(runs),
         **pages,
         kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
         readme: between(
@@ -259,7 +259,7 @@ def interval_limits(parts: Sequence[Sequence[str]]) -> str:
         f"- **They are made for real programs.** Of the [field benchmark](field.md)'s {real['cases']} gains of development and formerly sealed pairs"
         f" {real['inside']} lie in the interval when their pair is left out, {real['below']} below it and {real['above']} above, at a mean width of"
         f" {real['mean width']}. `{worst}` fares worst ({rows[worst]['inside']}). For kernels with one planted cause the intervals are too wide:"
-        f" {planted['inside']} of the held-out sets ([decisions/15](decisions/15-gains.md)).\n"
+        f" {planted['inside']} of the held-out sets ([decisions/15](../decisions/15-gains.md)).\n"
         f"- Sets differ more than cases within one: held-out sets alone range from {sets[0]} to {sets[-1]}.\n"
     )
 
@@ -703,7 +703,7 @@ def _verdict(run: Run, rung: Rung) -> str:
     if not found:
         return ""
     primary = diagnose(max(found, key=lambda p: p.duration_us or 0.0)).primary
-    return f"[{title(primary.bottleneck)}](bottlenecks/{primary.bottleneck}.md)" + (
+    return f"[{title(primary.bottleneck)}](../bottlenecks/{primary.bottleneck}.md)" + (
         " (good)" if primary.good else ""
     )
 

@@ -2,7 +2,7 @@
 benchmarks/programs/try_all.py wrote on a GPU, a row a program.
 
 `python docs/switch_tables.py OUT/try.json` takes new results, and rewrites the tables of docs/try.md and
-docs/calibration.md."""
+docs/lab/calibration.md."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def put(text: str, made: dict[str, str]) -> str:
 def main() -> None:
     """`python docs/switch_tables.py OUT/try.json`: take a GPU's results into data and documents."""
     print("\n".join(take(Path(sys.argv[1]))))
-    for name, made in (("try.md", blocks()), ("calibration.md", {"steps": causes()})):
+    for name, made in (("try.md", blocks()), ("lab/calibration.md", {"steps": causes()})):
         page = DATA.parents[1] / name
         page.write_text(put(page.read_text(encoding="utf-8"), made), encoding="utf-8")
 

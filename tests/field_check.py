@@ -2,7 +2,7 @@
 
     python tests/field_check.py DIR…              a row a file, and totals
     python tests/field_check.py --relations DIR…  on how many launches each relation of
-                                                  report/integrity.py holds, for docs/integrity.md
+                                                  kernel/report/integrity.py holds, for docs/integrity.md
 
 Ends with 1 where a report that loads was refused, a traceback appeared, or an exit code is not the
 one of the file's state; with --relations where a relation does not hold."""

@@ -7,7 +7,7 @@
     python -m benchmarks.field time NAME
     python -m benchmarks.field record --out DIR [NAME...] [--jobs N | --cluster WHERE] [--seconds S]
     python -m benchmarks.field pack --out DIR
-    python -m benchmarks.field score [--group GROUP] [--cases] [--out docs/field.md]
+    python -m benchmarks.field score [--group GROUP] [--cases] [--out docs/lab/field.md]
 
 `fetch` brings the sources of the pairs of public repositories into the cache folder; --from takes
 a clone on this machine, bare or not, in place of the network.

@@ -1,6 +1,6 @@
 """python -m benchmarks.programs.score: how often the answer to a whole program is right.
 
-    python -m benchmarks.programs.score [--sealed] [--cases] [--recordings FOLDER] [--out docs/programs.md]
+    python -m benchmarks.programs.score [--sealed] [--cases] [--recordings FOLDER] [--out docs/lab/programs.md]
 
 Reads labels*.toml, and in FOLDER what record.py writes: NAME.before.ncu-trace, where there is one also
 NAME.before.ncu-rep and NAME.rules.ncu-rep (or .xz), what hta.py wrote, and times.json: {NAME: {"before": {us: [...], recorded_us, seconds,

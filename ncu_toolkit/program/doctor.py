@@ -301,7 +301,7 @@ def _recordings() -> MachineCheck:
 #: Packages whose versions change a figure or a page; CuPy is named after the CUDA release it is
 #: for.
 _PACKAGES: Final = (
-    "ncu-report", "plotly", "pandas", "jinja2", "rich", "click", "numpy", "cuda-bindings", "cupti-python", "nvidia-ml-py",
+    "ncu-report", "plotly", "pandas", "jinja2", "rich", "click", "numpy", "cuda-bindings", "nvidia-cuda-cupti", "nvidia-ml-py",
 )  # fmt: skip
 
 

@@ -908,7 +908,7 @@ def test_what_probe_lacks_costs_the_profile_nothing(
     from ncu_toolkit.program.recording import program_run
 
     def refuse(*_: object) -> None:
-        raise EnvironmentProblem("cupti-python is not installed")
+        raise EnvironmentProblem("cuda-bindings is not installed")
 
     made = Session(store.load_run(one_recording, live=True), one_recording, notes=["none after 20"])
     monkeypatch.setattr("ncu_toolkit.guests.probe.command.confirmations", refuse)
@@ -917,7 +917,7 @@ def test_what_probe_lacks_costs_the_profile_nothing(
     monkeypatch.setattr(profile.RunHistory, "keep", lambda *_: None)
     ended = run("profile", "--probe", "--", "true")
     assert ended.code == EXIT_ENVIRONMENT
-    assert "cupti-python is not installed" in ended.error
+    assert "cuda-bindings is not installed" in ended.error
     assert "note: none after 20" in ended.out
     assert "Report: " in ended.out
 

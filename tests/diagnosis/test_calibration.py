@@ -1,4 +1,4 @@
-"""The figures of docs/calibration.md are held: ranks and errors over every recorded pair, false
+"""The figures of docs/lab/calibration.md are held: ranks and errors over every recorded pair, false
 alarms at roofs, the command and its gate."""
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def test_reach_is_held() -> None:
 
 
 def test_every_error_above_ten_points_is_explained() -> None:
-    """docs/calibration.md names the slow kernel of each."""
-    text = (recorded.ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    """docs/lab/calibration.md names the slow kernel of each."""
+    text = (recorded.ROOT / "docs" / "lab" / "calibration.md").read_text(encoding="utf-8")
     _, _, listed = text.partition("Errors above ten points")
     heads = [line.partition(":")[0] for line in listed.splitlines() if line.startswith("- ")]
     told = [name for head in heads for name in re.findall(r"`(\w+)`", head.partition(" before")[0])]

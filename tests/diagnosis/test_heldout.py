@@ -47,7 +47,7 @@ def differs(found: Score, held: Score) -> bool:
 def explained(found: Score, held: Score, cases: list[Case]) -> str:
     """What to read where figures differ."""
     order = sorted(cases, key=lambda case: (case.rank == 1, -(case.error or 0.0)))
-    told = "If that is meant, change RECORDINGS and docs/calibration.md. Missed, then farthest off:"
+    told = "If that is meant, change RECORDINGS and docs/lab/calibration.md. Missed, then farthest off:"
     return "\n".join(
         [f"found {score.line(found)}", f"held  {score.line(held)}", told, *map(str, order)]
     )
@@ -76,7 +76,7 @@ def test_figures_are_held(recording: Recording) -> None:
 
 
 def test_documentation_quotes_what_is_held() -> None:
-    text = (recorded.ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    text = (recorded.ROOT / "docs" / "lab" / "calibration.md").read_text(encoding="utf-8")
     section = text.split("## On kernels it had never seen")[1].split("\n## ")[0]
     rows = [
         line
@@ -189,7 +189,7 @@ def test_every_case_says_what_is_planted(folder: str) -> None:
 
 def test_ladders_on_another_gpu_are_held() -> None:
     """The package's own ladders on an H100, which no rule was written in view of: what
-    docs/calibration.md says of them."""
+    docs/lab/calibration.md says of them."""
     steps = [rung for family in load_families().values() for rung in family.rungs]
     runs = [recorded.run_of(folder) for folder in LADDERS]
     assert {run.device.name for run in runs if run.device} == {"NVIDIA H100 80GB HBM3"}
@@ -198,7 +198,9 @@ def test_ladders_on_another_gpu_are_held() -> None:
     kept = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == "h100"]
     assert fit.of_ladders("h100", calibration.outcomes) == kept, "run tests/heldout/fit.py"
     assert not differs(found, Score(41, 41, 37, 40, 4.1, 29.6)), found
-    text = " ".join((recorded.ROOT / "docs" / "calibration.md").read_text(encoding="utf-8").split())
+    text = " ".join(
+        (recorded.ROOT / "docs" / "lab" / "calibration.md").read_text(encoding="utf-8").split()
+    )
     assert (
         "first in 37 of 41 and among the first two in 40, with a median error of 4.1 points and a worst of 29.6"
         in text

@@ -64,7 +64,7 @@ class Recording:
         return HERE / self.folder / "truth.json"
 
 
-#: docs/calibration.md quotes these.
+#: docs/lab/calibration.md quotes these.
 RECORDINGS: Final = (
     Recording("one", "h100", "h100-timings.json", Score(34, 34, 34, 34, 5.5, 37.8)),
     Recording("one", "h200", "h200-timings.json", Score(34, 34, 34, 34, 5.1, 47.2)),

@@ -246,7 +246,8 @@ def test_the_gitlab_job_asks_for_the_package(runner: Runner) -> None:
 
 
 def test_documents_install_from_a_clone() -> None:
-    paths = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")]
+    folders = ("", "tutorials", "lab")
+    paths = [path for name in folders for path in (ROOT / "docs" / name).glob("*.md")]
     paths = [*paths, ROOT / "README.md", *(ROOT / "ci").iterdir()]
     found = {
         path.name: re.findall(r"pip install [^\n]*?(?<![/\w-])ncu-toolkit\b.*", path.read_text())

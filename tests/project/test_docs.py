@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -57,7 +59,7 @@ def test_the_readme_is_short() -> None:
 def test_figures_of_the_results_are_the_recordings() -> None:
     """A figure that someone edits by hand is put back."""
     runs = generate.recordings()
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
     tampered = text.replace("TFLOP/s |", "PFLOP/s |", 1)
     assert tampered != text
     assert (
@@ -80,7 +82,7 @@ def test_figures_of_the_readme_are_those_of_the_documents() -> None:
     assert later
     assert passes
     _, _, field = (
-        (ROOT / "docs" / "field.md").read_text(encoding="utf-8").partition("## The sealed")
+        (ROOT / "docs" / "lab" / "field.md").read_text(encoding="utf-8").partition("## The sealed")
     )
     count, public, first, theirs = told.groups()
     assert f"| ncu-toolkit, public | {public} | " in field
@@ -88,7 +90,7 @@ def test_figures_of_the_readme_are_those_of_the_documents() -> None:
     assert f"Nsight Compute's rules: {later[3]} and " in field
     assert f"| ncu-toolkit | {count} | {first} (" in field
     assert f"| Nsight Compute's rules | {count} | {theirs} (" in field
-    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    results = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
     for name, taken in zip(
         ("ncu-toolkit (`--set ladder`)", "`--set full`"), passes.groups(), strict=True
     ):
@@ -146,7 +148,7 @@ def test_tuned_sizes_are_counted() -> None:
 
 
 def test_what_was_not_measured_is_told_by_name() -> None:
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
     told = "full (repeats 2 and 3), detailed (repeats 2 and 3), ladder (repeat 3)."
     assert f"Not run for lack of time: {told}" in text
 
@@ -211,7 +213,8 @@ def test_every_document_is_in_the_navigation_of_the_site() -> None:
     """Folders of bottlenecks and decisions are listed by docs/site_hook.py."""
     docs = ROOT / "docs"
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    paths = {*docs.glob("*.md"), *(docs / "tutorials").glob("*.md")} - {docs / "README.md"}
+    paths = {page for folder in ("", "tutorials", "lab") for page in (docs / folder).glob("*.md")}
+    paths -= {docs / "README.md"}
     names = sorted(str(path.relative_to(docs)) for path in paths)
     assert [name for name in names if f": {name}\n" not in site] == []
     listed = (docs / "README.md").read_text(encoding="utf-8")
@@ -266,6 +269,42 @@ def test_the_lock_file_meets_the_requirements() -> None:
     assert "://" not in text, "no index, no host"
 
 
+#: Distributions of modules with another name, or that a requirement brings; "": the user's program's own.
+BRINGS = {
+    "cuda": "cuda-bindings", "cupy": "cupy-cuda13x", "cupy_backends": "cupy-cuda13x", "pynvml": "nvidia-ml-py",
+    "yaml": "pyyaml", "mcp_types": "mcp", "anyio": "mcp", "uvicorn": "mcp", "markupsafe": "jinja2", "dask": "distributed",
+    "_typeshed": "", "torch": "", "cudnn": "",
+}  # fmt: skip
+#: Requirements that others import, that Python has from 3.14 on, or that are no modules.
+NOT_IMPORTED = {"backports-zstd", "bokeh", "cryptography", "nvidia-cuda-cupti"}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    """Without what only development, documents and the toolchain need."""
+    modules = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            match node:
+                case ast.Import(names=names):
+                    modules |= {alias.name for alias in names}
+                case ast.ImportFrom(module=str(name), level=0):
+                    modules.add(name)
+                case ast.Call(
+                    func=ast.Attribute(attr="import_module" | "find_spec"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
+                    modules.add(name)
+    names = {name.partition(".")[0] for name in modules} - {"ncu_toolkit", *sys.stdlib_module_names}
+    imported = {BRINGS.get(name, name.replace("_", "-")) for name in names} - {""}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = (extras[name] for name in extras.keys() - {"dev", "docs", "toolchain"})
+    lines = [*project["dependencies"], *(line for extra in wanted for line in extra)]
+    declared = {Requirement(line).name for line in lines}
+    assert sorted(imported - declared) == []
+    assert sorted(declared - imported - NOT_IMPORTED) == []
+
+
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_modules_that_are_named_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -274,6 +313,24 @@ def test_modules_that_are_named_exist(name: str) -> None:
     assert [
         path for path in sorted(named) if not any((at / path).exists() for at in (ROOT, PACKAGE))
     ] == []
+
+
+def test_what_comments_and_messages_name_exists() -> None:
+    """Files by their path, and what `module.name` says of a module of the package."""
+    sources = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    words: dict[str, set[str]] = {}
+    for path, text in sources.items():
+        module = path.parent.name if path.stem == "__init__" else path.stem
+        words.setdefault(module, set()).update(re.findall(r"\w+", text))
+    missing = []
+    for path, text in sources.items():
+        files = re.findall(r"(?<![\w/.<*{}-])((?:[\w-]+/)+[\w-]+\.(?:py|toml|c|md))\b", text)
+        roots = (ROOT, PACKAGE, path.parent)
+        missing += [(path.name, at) for at in files if not any((r / at).exists() for r in roots)]
+        for module, name in re.findall(r"`(\w+)\.(\w+)(?:\(.*?\))?`", text):
+            if module in words and name not in {*words, *words[module], "py", "toml", "md"}:
+                missing.append((path.name, f"{module}.{name}"))
+    assert missing == []
 
 
 def test_the_picture_shows_every_room() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import nvperf
 import pytest
 import recorded
+import report_files
 
 from ncu_toolkit.base.core.errors import EnvironmentProblem
 from ncu_toolkit.kernel.build import toolchain
@@ -414,7 +415,7 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
 #: Documents that `make docs` writes anew after each recipe. No recording and no picture is among
 #: them.
 FOLLOWING: dict[str, tuple[Callable[[Path], object], set[str]]] = {
-    "a kernel": (add_kernel, {"docs/results.md", "docs/rungs.md", "kernels/README.md"}),
+    "a kernel": (add_kernel, {"docs/lab/results.md", "docs/lab/rungs.md", "kernels/README.md"}),
     "a metric": (add_metric, {"docs/metrics.md", "docs/glossary.md"}),
     "a ladder": (add_ladder, {"kernels/README.md"}),
 }
@@ -455,6 +456,28 @@ def test_a_section_is_one_entry(copy: Path) -> None:
     assert quick(copy, "a section of a launch's page", *told("a section"), naming=naming) == 2
 
 
+def test_a_guest_command_is_a_folder(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    named, code = re.findall(r"```python\n(.*?)```", section("a guest command"), flags=re.DOTALL)
+    folder = copy / "ncu_toolkit" / "guests" / "count"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(named, encoding="utf-8")
+    (folder / "command.py").write_text(code, encoding="utf-8")
+    report = tmp_path_factory.mktemp("reports") / "a.ncu-rep"
+    report.write_bytes(report_files.first_launches(2))
+    script = f"from ncu_toolkit.cli import main\nmain(['count', {str(report)!r}])"
+    assert python(copy, script) == "2 launches\n"
+    assert quick(copy, "a guest command", "tests/cli/test_words.py")
+
+
+def test_a_switch_is_one_table(copy: Path) -> None:
+    path = copy / "ncu_toolkit" / "data" / "switches.toml"
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n" + shown("a switch", "toml"))
+    script = "from ncu_toolkit.cli import main\nmain(['try', '--list'])"
+    assert "rounded-sizes" in python(copy, script)
+    assert quick(copy, "a switch", *told("a switch")) > 20
+
+
 def test_the_recipes_are_the_ones_that_are_tested() -> None:
     assert re.findall(r"^## (Add .*)$", RECIPES, flags=re.MULTILINE) == [
         "Add a kernel",
@@ -462,4 +485,6 @@ def test_the_recipes_are_the_ones_that_are_tested() -> None:
         "Add a bottleneck",
         "Add a ladder",
         "Add a section",
+        "Add a guest command",
+        "Add a switch",
     ]

@@ -509,7 +509,7 @@ def read_packed(
     which is most of the time.
 
     Raises:
-        InputProblem, EnvironmentProblem: as `ncu_rep.visit_report`.
+        InputProblem, EnvironmentProblem: as `reader.visit_report`.
     """
     before = _stamp(path)
     found: Packed | ToolkitError

@@ -245,7 +245,7 @@ def rivals(finding: Finding, k: Kernel, skipped: Iterable[str]) -> tuple[str, ..
     waiting that shows as theirs were (`Rule.COSTS`). None beside a cause that the launch's shape or
     its code shows.
 
-    docs/calibration.md has how many verdicts of thinned reports are right. Whole reports keep their
+    docs/lab/calibration.md has how many verdicts of thinned reports are right. Whole reports keep their
     words."""
     rule = load_rules()[finding.bottleneck]
     if rule.FROM_SHAPE or _specificity(finding) is Specificity.BUILD:
@@ -279,7 +279,7 @@ def _as_sure_as(finding: Finding, k: Kernel, skipped: Sequence[str]) -> Finding:
     that: a step for each thing that would confirm it and is not there (`Rule.CONFIRMED_BY`), and
     never "high" where it explains less than a FIFTH of the time, or has `rivals`.
 
-    docs/calibration.md has how often each word was right."""
+    docs/lab/calibration.md has how often each word was right."""
     absent = [
         name
         for name in load_rules()[finding.bottleneck].CONFIRMED_BY

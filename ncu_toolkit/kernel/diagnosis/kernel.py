@@ -183,7 +183,7 @@ WORTH: Final = 0.03
 #: leaves no more than a tenth.
 TENTH: Final = 0.1
 #: The command that collects what the rules read: 16 passes a kernel, where ncu's full set takes 38
-#: (docs/results.md). Single sections would make a report that lacks the others.
+#: (docs/lab/results.md). Single sections would make a report that lacks the others.
 COLLECT: Final = "ncu-toolkit profile -- YOUR_PROGRAM"
 #: What no cause of waiting can be named without; the sections that hold it.
 SECTIONS: Final = {

@@ -5,7 +5,7 @@ The time is the larger of two sides (docs/time-model.md derives this and names i
 
 * **Loads.** Each resource (issue slots, a pipe, a level of the memory hierarchy) is busy for
   `utilisation x time`, and for a fraction of that once a cause is gone. No resource can be driven
-  beyond `achievable`, so load / achievable bounds the time from below.
+  beyond ACHIEVABLE of its peak, so load / ACHIEVABLE bounds the time from below.
 * **Waiting.** By Little's law a scheduler issues `warps / latency` instructions a cycle, and the
   stall stack splits that latency by reason. Once a cause is gone a reason's share shrinks; the rest
   stays. This is Amdahl's law along one warp. It bounds the time where schedulers idle. Where they
@@ -15,7 +15,7 @@ The time is the larger of two sides (docs/time-model.md derives this and names i
 How far a predicted gain can be off is an 80% interval from cases whose outcome is known. The
 residual of a case is (ln achieved - ln predicted) / (1 + ln predicted), of factors: a relative error
 that may grow with the gain. On that scale errors are about as large for small gains as for large
-ones, and for each confidence (docs/calibration.md). The interval lies between two quantiles of the
+ones, and for each confidence (docs/lab/calibration.md). The interval lies between two quantiles of the
 residuals, of all cases mixed with the rule's own (data/intervals.json, written by `python
 tests/heldout/fit.py`). The rule inside Nsight Compute imports this module, so it imports nothing
 that needs a compiled one."""
@@ -179,7 +179,7 @@ CONTENTION: Final = (
 )  # fmt: skip
 #: A prediction that moves the time by less moves nothing: the profiler's repeats differ by 1-2%.
 NOISE: Final = 0.02
-#: Predictions of time saved are off by five points and more (docs/calibration.md): a smaller lead
+#: Predictions of time saved are off by five points and more (docs/lab/calibration.md): a smaller lead
 #: does not count for a cause without a remedy.
 ACCURACY: Final = 0.05
 

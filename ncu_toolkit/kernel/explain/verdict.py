@@ -59,7 +59,7 @@ CODE: Final = 160
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMORY}
 #: Callers above the user's line that a card names.
 _CALLERS: Final = 3
-#: What of a report its figures come from, in words; keys are those of SECTIONS in rules/_support.py.
+#: What its figures come from, in words, by the keys of SECTIONS in kernel/diagnosis/kernel.py.
 _INPUTS: Final[Mapping[str, str]] = {
     "stalls": "stall reasons", "issue_active": "issue slots", "opcodes": "instruction counts",
     "global_load_sectors": "memory tables", "dram_bytes": "memory traffic",

@@ -279,7 +279,7 @@ class StepFacts:
         arithmetic: Sequence[str] = (),
         advice: Sequence[str] = (),
     ) -> StepFinding:
-        """A finding of the rule that asks (`program/traces.py` names it). Its ceiling is never above the
+        """A finding of the rule that asks (`program/diagnosis.py` adds its name). Its ceiling is never above the
         time of its work and gaps. Of a whole run, whose start is in it, none is "high"."""
         ops, gaps = tuple(ops), tuple(gaps)
         if not self.steady and confidence == "high":

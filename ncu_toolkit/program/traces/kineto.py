@@ -40,7 +40,7 @@ _CATEGORIES: Final = {
     "python_function": "python",
 }  # fmt: skip
 _COPY: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
-#: `base/model.py(21): forward`
+#: `model.py(21): forward`
 _PLACE: Final = re.compile(r"(.+?)\((\d{1,9})\): (.*)")
 #: Longest text in which a line of code is looked for.
 _LONGEST: Final = 4000
@@ -313,7 +313,7 @@ class _Events:
             self._to.program = re.split(r"[/\\]", line[0])[-1] if line else ""
 
     def _place(self, text: str) -> Place | None:
-        """The file and line of `base/model.py(21): forward` where the code is the user's own."""
+        """The file and line of `model.py(21): forward` where the code is the user's own."""
         if text not in self._places:
             found = _PLACE.fullmatch(text[:_LONGEST].strip())
             own = found is not None and own_code(found[1])
