@@ -11,7 +11,7 @@ from ncu_toolkit.base.core import errors
 
 
 def test_from_a_clone() -> None:
-    root = Path(errors.__file__).resolve().parents[2]
+    root = Path(errors.__file__).resolve().parents[3]
     assert errors.extra("gpu") == f"Run `pip install -e '{root}[gpu]'`"
 
 

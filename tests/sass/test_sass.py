@@ -262,7 +262,13 @@ class TestRealDisassembly:
     def _own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
 
-    @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90"])
+    @pytest.mark.parametrize(
+        "arch",
+        [
+            "sm_90",
+            *(pytest.param(each, marks=pytest.mark.slow) for each in ("sm_80", "sm_86", "sm_89")),
+        ],
+    )
     def test_a_loop_we_know(self, tmp_path: Path, arch: str) -> None:
         source = tmp_path / "sum.cu"
         source.write_text(KERNEL)
