@@ -38,21 +38,10 @@ def test_long_text_is_cut_and_says_so() -> None:
 @pytest.mark.parametrize(
     "formula",
     [
-        "=1+1",
-        "+1",
-        "-1+2",
-        "@SUM(A1)",
-        "\t=1",
-        "\r=1",
-        "＝1+1",
-        "－1",
-        "＋1",
-        "＠x",
-        " =1",
-        "\u2009=1",
+        "=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", "＝1+1", "－1", "＋1", "＠x", " =1", "\u2009=1",
         "\xa0 +1",
     ],
-)
+)  # fmt: skip
 def test_spreadsheets_run_nothing(formula: str) -> None:
     (row,) = csv.reader(io.StringIO(safe.csv_rows([[formula]])))
     assert row[0][0] == "'"
@@ -79,16 +68,9 @@ def test_slugs_name_nothing_but_a_file_here(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a|b",
-        "[x](http://y)",
-        "<img src=x onerror=alert(1)>",
-        "*b*",
-        "`c`",
-        "# h",
-        "- item",
-        "1. item",
+        "a|b", "[x](http://y)", "<img src=x onerror=alert(1)>", "*b*", "`c`", "# h", "- item", "1. item",
     ],
-)
+)  # fmt: skip
 def test_markdown_is_not_markup(text: str) -> None:
     escaped = safe.markdown(text)
     plain = escaped.replace("\u2060", "")
