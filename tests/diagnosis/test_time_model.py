@@ -26,13 +26,9 @@ QUIET = {
 
 #: What says that memory behind the SMs is used.
 MEMORY_USE = (
-    "l1_fill_active",
-    "l2_to_sm_active",
-    "l2_utilization",
-    "l2_atomic_unit_active",
-    "dram_utilization",
+    "l1_fill_active", "l2_to_sm_active", "l2_utilization", "l2_atomic_unit_active", "dram_utilization",
     "dram_bus_active",
-)
+)  # fmt: skip
 
 
 def profile(stalls: dict[str, float] | None = None, **metrics: float | None) -> Profile:

@@ -319,3 +319,11 @@ def test_the_outermost_modules_are_ranges(tmp_path: Path) -> None:
         ("nn.Module: Net_0", "range"),
         ("nn.Module: Loss_0", "range"),
     ]
+
+
+def test_work_of_a_graph_has_its_node_and_the_call(tmp_path: Path) -> None:
+    events = launch(1, 10.0, **{"graph node id": 17})
+    events[0]["name"] = "cudaGraphLaunch"
+    found = read(tmp_path, events)
+    assert found.ops[0].node == 17
+    assert found.calls[0].kind == "graph"
