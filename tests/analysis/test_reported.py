@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import diagnosis_cases as cases
@@ -14,16 +13,14 @@ import program_traces
 import pytest
 from program_traces import function_of, sgemm
 
-import ncu_toolkit
 from ncu_toolkit.base.model import Frame, Launch, Origin
-from ncu_toolkit.base.render import markdown
 from ncu_toolkit.kernel.analysis import answers
 from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
-from ncu_toolkit.kernel.pages import html
 from ncu_toolkit.kernel.pages import json as documents
 from ncu_toolkit.program.analysis import reported
 from ncu_toolkit.program.analysis.reported import ReportedLaunch
 from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.pages import json as program_json
 
 
 @lru_cache(maxsize=4)
@@ -72,7 +69,7 @@ def test_the_step_is_found_without_times_between_launches() -> None:
 
 
 def test_the_answer_names_what_a_report_lacks() -> None:
-    shown = answers.of_analysis(gpt())
+    shown = answers.of_analysis(gpt(), across=reported.across)
     assert "of kernels" in shown.headline
     assert "GPU busy" not in shown.headline
     assert shown.cards[0].bottleneck == "fp32-matmul"
@@ -94,7 +91,7 @@ def test_what_needs_the_host_is_not_judged() -> None:
 
 def test_a_part_of_a_step_is_the_whole_report() -> None:
     cut = gpt(steps=1)
-    shown = answers.of_analysis(cut)
+    shown = answers.of_analysis(cut, across=reported.across)
     assert shown.cards[0].bottleneck == "fp32-matmul"
     assert "step of" not in shown.headline
     assert any("the whole report" in each for each in shown.points)
@@ -113,7 +110,7 @@ def test_a_part_of_a_step_is_the_whole_report() -> None:
 )
 def test_no_program(analysis: Analysis) -> None:
     assert reported.of_analysis(analysis) is None
-    shown = answers.of_analysis(analysis)
+    shown = answers.of_analysis(analysis, across=reported.across)
     assert not shown.tables, "today's answer"
 
 
@@ -164,45 +161,28 @@ def test_a_kernel_that_costs_more_keeps_todays_answer() -> None:
         else each
         for each in file.launches
     ]
-    shown = answers.of_analysis(Analysis((replace(file, launches=tuple(changed)),)))
+    shown = answers.of_analysis(
+        Analysis((replace(file, launches=tuple(changed)),)), across=reported.across
+    )
     assert shown.kernels is not None
     assert any(each.startswith("FP32 matrix products") for each in shown.points)
 
 
 def test_agents_get_the_kernels_and_the_causes_beside_them() -> None:
-    shown = answers.of_analysis(gpt(), program=False)
+    shown = answers.of_analysis(gpt(), across=partial(reported.across, leads=False))
     assert shown.kernels is not None
     assert shown.points[0].startswith("FP32 matrix products on CUDA cores: ")
 
 
-def test_pages_and_markdown_tell_it_too(tmp_path: Path) -> None:
-    page = html.write_analysis(gpt(last=60, profiles=True), tmp_path / "page.html").read_text()
-    assert "FP32 matrix products on CUDA cores" in page
-    assert "where kernel time goes" in markdown.markdown(answers.of_analysis(gpt()))
-
-
-def test_in_python_the_next_step_is_a_call() -> None:
-    loaded = ncu_toolkit.Report(
-        "train.ncu-rep",
-        tuple(
-            ncu_toolkit.KernelLaunch(**{f.name: getattr(each.profile, f.name) for f in fields(each.profile)})
-            for each in gpt(last=90, profiles=True).launches
-            if each.profile
-        ),
-    )  # fmt: skip
-    text = str(loaded)
-    assert "FP32 matrix products on CUDA cores" in text
-    assert "ncu_toolkit.load('train.ncu-rep').to_html('report.html')" in text
-    assert "--top" not in text
-
-
 def test_json_holds_the_program_where_there_is_one() -> None:
-    told = json.loads(documents.analysis_document(gpt()))
+    told = json.loads(program_json.report_document(gpt()))
     jsonschema.validate(told, documents.schema())
     found = told["program"]
     assert found["findings"][0]["rule"] == "fp32-matmul"
     assert "wall time" in found["lacks"]
     step = documents.schema("program")["properties"]["programs"]["items"]["properties"]["step"]
     jsonschema.validate(found["step"], step)
-    assert "program" not in json.loads(documents.analysis_document(gpt(), 3)), "--top left some out"
-    assert "program" not in json.loads(documents.analysis_document(gpt(last=19)))
+    assert "program" not in json.loads(program_json.report_document(gpt(), 3)), (
+        "--top left some out"
+    )
+    assert "program" not in json.loads(program_json.report_document(gpt(last=19)))
