@@ -177,3 +177,16 @@ def test_a_roof_states_the_load_that_it_was_found_by() -> None:
     }
     assert stated["load:dram"].value >= (stated["load:dram"].threshold or 1.0)
     assert stated["dram_utilization"].threshold is None
+
+
+def test_what_is_left_below_a_roof_is_said() -> None:
+    other = {"device": {"cc": (8, 6), "sm_count": 82}}  # tensor cores no faster than the pipe
+    near, full = (
+        diagnose(cases.build(product(fma, 0.9, 0.02) | other)).primary for fma in (0.74, 0.8)
+    )
+    assert near.good
+    assert full.good
+    assert near.speedup == pytest.approx(0.8 / 0.74)
+    assert "1.08" in near.summary
+    assert full.speedup == 1.0
+    assert not any("Nothing to mend" in text for finding in (near, full) for text in finding.advice)

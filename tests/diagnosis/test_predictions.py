@@ -115,3 +115,28 @@ def test_memory_that_loads_wait_for_is_named(busy: float, named: bool) -> None:
     names = [finding.bottleneck for finding in diagnose(cases.build(case)).findings]
     assert ("dram-bandwidth" in names) is named
     assert not any(finding.good for finding in diagnose(cases.build(case)).findings)
+
+
+def test_a_chain_that_brings_in_a_constant_at_each_step() -> None:
+    case = {
+        "metrics": {"issue_active": 0.4, "fma_pipe_active": 0.2},
+        "stalls": {"selected": 1.0, "imc_miss": 2.0, "wait": 1.0},
+        "opcodes": {"FFMA": 10_000_000, "ULDC": 10_000_000, "LDG.E": 100_000},
+    }
+    finding = found("instruction-dependency", case)
+    assert "for constants" in finding.summary
+    assert "each constant" in finding.advice[0].lower()
+    assert "stall_share:imc_miss" in [evidence.metric for evidence in finding.evidence]
+    short = {
+        **case,
+        "metrics": {
+            **case["metrics"],
+            "duration": 5.0,
+            "sm_cycles": 8_500,
+            "sm_active_cycles": 8_000,
+        },
+    }  # type: ignore[dict-item]
+    result = outcome("instruction-dependency", short)
+    assert not isinstance(result, Finding) or "for constants" not in result.summary, (
+        "a short launch waits for its parameters"
+    )

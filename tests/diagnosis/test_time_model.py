@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import diagnosis_cases as cases
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncu_toolkit.base.model import Profile
@@ -175,6 +175,7 @@ def test_no_time_at_all_still_gives_shares() -> None:
     )
 
 
+@settings(deadline=None)
 @given(
     long=FRACTIONS,
     mio=FRACTIONS,
@@ -213,6 +214,7 @@ def test_predictions_are_bounds(
     assert prediction.arithmetic
 
 
+@settings(deadline=None)
 @given(a=FRACTIONS, b=FRACTIONS)
 def test_removing_more_never_saves_less(a: float, b: float) -> None:
     low, high = sorted((a, b))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import recorded
 import report_files
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncu_toolkit.base.core import cache
@@ -88,6 +88,7 @@ def test_an_address_that_could_be_something_else_is_asked_for_again(base: int, t
     assert module.asked == moved.asked == [0]
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.integers(0, 1 << 20).map(lambda n: n * 16),
