@@ -190,3 +190,51 @@ def test_what_is_left_below_a_roof_is_said() -> None:
     assert "1.08" in near.summary
     assert full.speedup == 1.0
     assert not any("Nothing to mend" in text for finding in (near, full) for text in finding.advice)
+
+
+def pressed(queue: float, results: float, issue: float) -> Finding:
+    metrics = {
+        "lsu_pipe_active": 0.5,
+        "l1_data_pipe_active": 0.5,
+        "issue_active": issue,
+        "fma_pipe_active": 0.3,
+    }
+    stalls = {
+        "selected": 1.0,
+        "not_selected": 10 * (1 - queue - results) - 1,
+        "mio_throttle": 10 * queue,
+        "short_scoreboard": 10 * results,
+    }
+    return found(
+        "shared-instruction-pressure",
+        {"metrics": metrics, "stalls": stalls, "opcodes": {"LDS": 4_000_000, "FFMA": 8_000_000}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("queue", "results", "issue", "said", "falls"),
+    [
+        (0.4, 0.1, 0.3, "fill the MIO queue. Warps spend 40", "fewer MIO throttle stalls"),
+        (
+            0.01,
+            0.4,
+            0.3,
+            "Warps spend 40",
+            "fewer short scoreboard stalls",
+        ),
+        (0.01, 0.05, 0.8, "Issue slots are the limit", "fewer instructions in total"),
+    ],
+)
+def test_pressure_says_which_it_is(
+    queue: float, results: float, issue: float, said: str, falls: str
+) -> None:
+    finding = pressed(queue, results, issue)
+    assert said in finding.summary
+    assert falls in finding.look_for
+    shown = {evidence.metric: evidence for evidence in finding.evidence}
+    if queue + results >= 0.1:
+        assert shown["shared_waiting"].value == pytest.approx(queue + results)
+    else:
+        assert shown["issue_active"].threshold is not None
+        assert "shared_waiting" not in shown
+    assert finding.confidence == ("high" if queue + results >= 0.3 else "medium")
