@@ -4,27 +4,20 @@ followed, options of the command line in Python."""
 from __future__ import annotations
 
 import dataclasses
-import io
-import re
 from pathlib import Path
 
 import pytest
 import recorded
 import render_fixture
-from rich.console import Console
 
 import ncu_toolkit
 from ncu_toolkit.base.core.errors import EXIT_INPUT, InputProblem
-from ncu_toolkit.base.document.card import cut_apart
-from ncu_toolkit.base.document.tables import plain_table, text
 from ncu_toolkit.base.model import Profile
-from ncu_toolkit.base.render.text import Fitted, plain_text
 from ncu_toolkit.cli import main
 from ncu_toolkit.kernel.analysis import answers, gate
-from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options, analyze
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options
 from ncu_toolkit.kernel.analysis.gate import Side
 from ncu_toolkit.kernel.explain import differences
-from ncu_toolkit.kernel.pages import html
 from ncu_toolkit.kernel.report.reader import partly
 
 TRANSPOSE = recorded.ROOT / "ncu_toolkit/data/recordings/h200-transpose/profile.ncu-rep.xz"
@@ -33,103 +26,6 @@ TRANSPOSE = recorded.ROOT / "ncu_toolkit/data/recordings/h200-transpose/profile.
 @pytest.fixture(scope="module")
 def report() -> ncu_toolkit.Report:
     return ncu_toolkit.load(TRANSPOSE)
-
-
-def table(shown: object, width: int) -> list[str]:
-    return [line.plain for line in Fitted(shown).lines(width)]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_a_narrow_table_keeps_time_and_gain_and_tells_names_apart(
-    report: ncu_toolkit.Report, width: int
-) -> None:
-    kernels = report._answer.kernels
-    assert kernels is not None
-    head, *lines = table(kernels, width)
-    assert {"kernel", "time", "gain"} <= set(head.split())
-    rows = lines[:12]
-    assert all(len(line) <= width for line in lines)
-    assert all("s" in row and ("×" in row or "at its roof" in row or "–" in row) for row in rows)
-    names = {line.split("  ")[0] for line in rows}
-    assert len(names) == len({each.launch.function for each in report}), names
-
-
-def test_the_grid_is_shown_where_names_repeat(report: ncu_toolkit.Report) -> None:
-    kernels = report._answer.kernels
-    assert kernels is not None
-    head, *lines = table(kernels, 100)
-    assert "grid" in head.split()
-    assert len({line.split("ms")[0].split("µs")[0][:35] for line in lines[:12]}) == 12
-    once = report[:1]._answer.kernels or report[-2:]._answer.kernels
-    assert once is None or "grid" not in table(once, 100)[0].split()
-
-
-@pytest.mark.parametrize("width", [40, 56, 72])
-def test_a_narrow_comparison_keeps_old_new_and_change(width: int) -> None:
-    long = "void cutlass_80_tensorop_s16816gemm_relu_f16_256x128_32x3_nn_align8_{}"
-    sides = {(at,): Side(f"{long.format(at)}_tail", "GPU", (10.0 + at,)) for at in range(3)}
-    found = answers.of_comparison(gate.compare(sides, sides)).kernels
-    assert found is not None
-    head, *rows = table(found, width)
-    assert {"kernel", "old", "new", "change"} <= set(head.split())
-    assert all(row.count("µs") == 2 for row in rows[:3]), rows
-    assert len({row.split("  ")[0] for row in rows[:3]}) == 3
-
-
-@pytest.mark.parametrize("width", [40, 56, 64])
-def test_columns_that_say_nothing_go_before_launches(width: int) -> None:
-    launches = plain_table("k", "", ["kernel", "launches", "time", "gain"], [
-        [text("a_kernel_with_a_name_of_some_length"), text("13"), text("4.19 ms"), text("–")]
-    ])  # fmt: skip
-    wide = dataclasses.replace(
-        launches,
-        columns=(*launches.columns[:3], dataclasses.replace(launches.columns[3], label="gain" * 8)),
-    )
-    head, *rest = table(wide, width)
-    assert head.split() == ["kernel", "launches", "time"]
-    assert len(rest) == 1, "nothing is said to be left out"
-    assert "gain" in table(wide, 120)[0]
-
-
-def test_nothing_changed_is_said_in_three_lines() -> None:
-    report = gate.sides_of(
-        analyze([recorded.ROOT / "tests/heldout/three/h200.ncu-rep.xz"], Options(profiles=True))
-    )
-    found = plain_text(answers.of_comparison(gate.compare(report, report)), 120).splitlines()
-    assert found[0] == "34 kernels, none changed"
-    assert len([line for line in found if line]) == 3
-    slower = {
-        key: dataclasses.replace(side, times_us=tuple(2 * us for us in side.times_us))
-        for key, side in report.items()
-    }
-    assert answers.of_comparison(gate.compare(report, slower)).kernels is not None
-
-
-def test_names_are_cut_so_that_they_differ() -> None:
-    names = [f"a_very_long_common_beginning_{at}_and_a_common_ending" for at in "xyz"]
-    for longest in (12, 16, 24, 32):
-        cut = cut_apart(names, longest)
-        assert len(set(cut)) == 3, cut
-        assert all(len(each) <= longest for each in cut)
-    assert cut_apart(["short", "short"], 16) == ["short", "short"]
-    (pair,) = cut_apart(["matrix_multiply_first → matrix_multiply_second"], 24)
-    assert " → " in pair
-    assert len(pair) <= 24
-
-
-def test_columns_of_a_pipe_are_those_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    with pytest.raises(SystemExit):
-        main(["analyze", str(TRANSPOSE), "-j", "1"])
-    shown = capsys.readouterr().out.splitlines()
-    assert max(len(line) for line in shown if "ncu-toolkit " not in line) <= 60
-    monkeypatch.setenv("COLUMNS", "wide")
-    with pytest.raises(SystemExit):
-        main(["analyze", str(TRANSPOSE), "-j", "1"])
-    lines = capsys.readouterr().out.splitlines()
-    assert 60 < max(len(line) for line in lines if "ncu-toolkit " not in line) <= 100
 
 
 def test_python_names_no_option_of_the_command_line(report: ncu_toolkit.Report) -> None:
@@ -212,29 +108,6 @@ def test_a_launch_that_is_all_of_a_file_and_incomplete_is_not_advised_to_be_read
     assert ("--allow-partial" in said.out + said.err) is whole
 
 
-def test_plain_text_is_for_consoles_too(report: ncu_toolkit.Report) -> None:
-    sink = io.StringIO()
-    Console(file=sink, width=60).print(plain_text(report._answer, 60))
-    assert sink.getvalue()
-
-
-def test_cards_of_a_page_lead_to_their_launch(tmp_path: Path) -> None:
-    at = recorded.ROOT / "tests/origins/reports/set-full.ncu-rep.xz"
-    report = ncu_toolkit.load(at)
-    page = html.write_analysis_folder(report._analysis, tmp_path)
-    text = page.read_text(encoding="utf-8")
-    heads = re.findall(r'<p class="nc-head"><b>(.*?)</b>', text)
-    assert len(heads) >= 2
-    for head in heads:
-        (href,) = re.findall(r'<a href="\./([^"]+)">', head)
-        assert (page.parent / href).is_file()
-    assert re.search(r'<dd class="nc-where"><a href="\./[^"]+"', text)
-    alone = report.to_html(tmp_path / "alone.html").read_text(encoding="utf-8")
-    hrefs = re.findall(r'<p class="nc-head"><b><a href="#(page-[^"]+)">', alone)
-    assert hrefs
-    assert all(f'id="{href}"' in alone for href in hrefs)
-
-
 TWO_KERNELS = """\
 __global__ void slow(float* x) {
     x[threadIdx.x * 32] += 1;
@@ -270,9 +143,3 @@ def test_two_kernels_of_one_file_have_no_same_source() -> None:
     assert "The source is the same." in same.points
     hidden = differences.between(of("slow", 2), of("macro_made", 2))
     assert any("the same lines of source" in point for point in hidden.points)
-
-
-def test_a_large_change_has_no_more_digits_than_are_known() -> None:
-    assert answers.percent(0.1234) == "+12.3 %"
-    assert answers.percent(122.456) == "123×"
-    assert answers.percent(-0.995) == "-99.5 %"

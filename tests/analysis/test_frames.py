@@ -61,15 +61,3 @@ def test_timings(run: Run) -> None:
     assert (table["median_us"] <= table["p90_us"]).all()
     first = run.timings[0]
     assert table.iloc[0]["flop_per_s"] == pytest.approx(first.flops / (first.median_us * 1e-6))
-
-
-def test_no_rows_make_an_empty_table() -> None:
-    assert all(
-        frame([]).empty
-        for frame in (
-            frames.launches_frame,
-            frames.metrics_frame,
-            frames.instructions_frame,
-            frames.timings_frame,
-        )
-    )

@@ -8,16 +8,12 @@ import dataclasses
 import io
 import json
 import math
-import os
 import random
-import shutil
-import statistics
 from pathlib import Path
 from typing import Any
 
 import mutation
 import pytest
-import render_fixture
 import report_files
 
 from ncu_toolkit.base.core.errors import (
@@ -29,12 +25,11 @@ from ncu_toolkit.base.core.errors import (
     UsageProblem,
 )
 from ncu_toolkit.base.model.run import Run
-from ncu_toolkit.base.render.text import AnswerText
 from ncu_toolkit.cli import main
 from ncu_toolkit.kernel.analysis import analyze, answers, gate
 from ncu_toolkit.kernel.analysis.gate import Side
 from ncu_toolkit.kernel.report import framing, integrity
-from ncu_toolkit.kernel.runs import baselines, store
+from ncu_toolkit.kernel.runs import baselines
 
 
 def side(name: str, *times: float, device: str = "GPU", status: str = "complete") -> Side:
@@ -167,13 +162,6 @@ def test_bad_expressions_are_refused_before_anything_is_read(text: str, said: st
     assert said in str(refused.value)
 
 
-def test_figures_of_every_kind_can_be_named() -> None:
-    names = gate.gate_figures()
-    assert {"time", "duration", "registers_per_thread", "dram_read_bytes"} <= names
-    for name in sorted(names):
-        assert gate.parse_gate(f"{name}>5%").names == {name}
-
-
 @pytest.mark.parametrize(
     ("text", "new", "fails", "decided"),
     [
@@ -244,21 +232,6 @@ def test_an_edit_that_changes_grid_or_block_keeps_its_partner() -> None:
     assert gate.pair_up(old, launches(("k", 8, 1), ("k", 9, 1)))[0] == [], (
         "of four no two are known"
     )
-
-
-def test_rows_of_one_name_are_told_apart() -> None:
-    """By the grid where it differs, else by the block."""
-
-    def at(grid: int, block: int = 1) -> Side:
-        profile = render_fixture.profile("naive", 1024)
-        launch = dataclasses.replace(profile.launch, grid=(grid, 1, 1), block=(block, 1, 1))
-        return dataclasses.replace(
-            side("k", 1.0), profiles=(dataclasses.replace(profile, launch=launch),)
-        )
-
-    assert answers._apart([(at(64), at(64)), (at(8), at(4))]) == [", grid 64", ", grid 8 → 4"]
-    assert answers._apart([(at(8, 32),), (at(8, 64),)]) == [", block 32", ", block 64"]
-    assert answers._apart([(at(8),), (side("k", 1.0),), (side("j", 1.0),)]) == ["", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -379,7 +352,7 @@ def test_exit_codes(reports: tuple[Path, Path], tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+@pytest.mark.parametrize("form", ["text", "json"])
 def test_a_contradiction_is_compared_and_named(
     reports: tuple[Path, Path], tmp_path: Path, form: str
 ) -> None:
@@ -475,34 +448,6 @@ def test_kernels_that_are_alone_are_paired_whatever_their_names(
     assert gate.compare({(1,): one}, {(2,): two}, gates=[gate.parse_gate("time>5%")]).pairs == ()
 
 
-def test_a_filter_that_matches_nothing_names_what_there_is(
-    reports: tuple[Path, Path], tmp_path: Path
-) -> None:
-    old, new = map(str, reports)
-    code, out, err = run("compare", old, new, "-k", "nothing")
-    assert code == EXIT_INPUT
-    assert out == "Nothing to compare: no kernel matches 'nothing'; there is: naive.\n"
-    assert err.startswith("error: no kernel matches 'nothing'; there is: naive.")
-    other = tmp_path / "other.ncu-rep"
-    other.write_bytes(report_files.first_launches(2))
-    code, _, err = run("compare", old, str(other), "-k", "coalesced")
-    assert code == EXIT_INPUT
-    assert "no kernel matches 'coalesced'; the old report has: naive" in err
-
-
-def test_each_of_two_long_names_is_shortened_by_itself() -> None:
-    names = [f"prices_{'x' * 70}_{which}[abi:v1,cw51cX_3d]" for which in ("literal", "single")]
-    pair = gate.ComparedPair(
-        " → ".join(names), *(gate.Side(name, "a GPU", (1.0,)) for name in names)
-    )
-    for longest in (28, 60):
-        one, other = answers.pair_name(pair, longest).split(" → ")
-        assert (one[-8:], other[-7:]) == ("_literal", "_single")
-        assert len(one) == len(other) == longest
-    same = gate.ComparedPair(names[0], pair.old, pair.old)
-    assert len(answers.pair_name(same, 28)) == 60
-
-
 def test_a_damaged_report_is_refused_without_an_option_that_is_not_there(
     reports: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -525,83 +470,10 @@ def test_an_incomplete_launch_is_no_matter_of_the_gpu(
     assert err.endswith("Record it again, or leave it out with --kernel\n")
 
 
-def test_the_table_fits_narrow_terminals_with_its_figures(
-    reports: tuple[Path, Path], strange: Path
-) -> None:
-    """A long problem stands below the table, not in it; figures are never cut."""
-    from rich.console import Console
-
-    name = "one_of_the_kernels_with_a_long_name_that_is_not_to_push_figures_out"
-    pairs = [
-        gate.ComparedPair(
-            name,
-            gate.Side(name, "a GPU", (707.25, 708.25)),
-            gate.Side(name, "a GPU", (808.5, 809.5)),
-        ),
-        gate.ComparedPair(
-            "lost",
-            gate.Side("lost", "a GPU", ()),
-            gate.Side("lost", "b", ()),
-            "different GPUs: " + "a GPU of a long name " * 5,
-        ),
-    ]
-    shown = gate.Comparison(tuple(pairs), (), ())
-    for width in (60, 80, 140):
-        sink = io.StringIO()
-        Console(file=sink, width=width, color_system=None).print(
-            AnswerText(answers.of_comparison(shown))
-        )
-        table = sink.getvalue().split("not comparable: lost")[0]
-        assert "809 µs" in table
-        assert "+14.3 %" in table
-        assert "not comparable" in table
-        assert "one_" in table
-        assert max(map(len, table.splitlines())) <= width
-    assert "1 of 2 kernels could be compared" in sink.getvalue()
-
-
-def test_equal_reports_are_told_as_equal(reports: tuple[Path, Path]) -> None:
-    old, new = map(str, reports)
-    out = run("compare", old, old)[1]
-    assert out.startswith("naive: no difference (")
-    assert "by cause" not in out
-    assert "The source is the same." in out
-    assert "--fail-on" not in out
-    assert "1 regression: " in run("compare", old, new, "--fail-on", "time>5%")[2]
-
-
-def test_documents(reports: tuple[Path, Path], tmp_path: Path) -> None:
-    old, new = map(str, reports)
-    _, out, _ = run("compare", old, new, "--fail-on", "time>5%", "--format", "json")
-    document = json.loads(out)
-    assert document["passed"] is False
-    assert document["pairs"][0]["time"]["change"] == pytest.approx(0.1)
-    assert document["regressions"][0]["gate"] == "time>5%"
-    target = tmp_path / "c.md"
-    run("compare", old, new, "--format", "markdown", "--output", str(target))
-    text = target.read_text(encoding="utf-8")
-    assert "| `naive` |" in text
-    assert "+10" in text
-
-
 def saved_files() -> tuple[str, ...]:
     ((_, run),) = baselines.saved()
     assert isinstance(run, Run)
     return run.report_files
-
-
-def test_a_baseline_of_an_earlier_version_is_found(
-    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
-    folder = tmp_path / "kept" / "main"
-    folder.mkdir(parents=True)
-    shutil.copyfile(reports[0], folder / "old.ncu-rep")
-    about = {"name": "main", "created": "2026-01-01T00:00:00Z", "files": ["old.ncu-rep"]}
-    store.write_json(folder / "baseline.json", "baseline", about)
-    assert saved_files() == ("old.ncu-rep",)
-    assert run("baseline", "list")[1] == "main  2026-01-01  old.ncu-rep\n"
-    assert run("compare", "main", str(reports[1]), "--fail-on", "time>5%")[0] == EXIT_GATE
 
 
 def test_baselines(
@@ -651,16 +523,6 @@ def test_a_baseline_of_incomplete_launches_is_refused(
     assert "Kept 1 report as" in out
 
 
-def test_the_median_stands_for_the_repeats(reports: tuple[Path, Path]) -> None:
-    from ncu_toolkit.kernel.analysis.analyze import Options, analyze
-
-    found = gate.sides_of(analyze([reports[0]], Options(profiles=True)))
-    (only,) = found.values()
-    assert len(only.times_us) == 4
-    assert only.values("registers_per_thread") == (only.values("registers_per_thread")[0],) * 4
-    assert statistics.median(only.times_us) == only.values("time")[1]
-
-
 def test_tables_that_are_kept_pickled_change_no_figure(tmp_path: Path) -> None:
     report = tmp_path / "one.ncu-rep"
     report.write_bytes(report_files.first_launches(1))
@@ -675,49 +537,6 @@ def test_tables_that_are_kept_pickled_change_no_figure(tmp_path: Path) -> None:
     # one of the registry, and one that needs the instructions
     for figure in ("registers_per_thread", "global_sectors"):
         assert theirs.values(figure) == mine.values(figure) != ()
-
-
-def test_a_pair_on_the_command_line(reports: tuple[Path, Path]) -> None:
-    old, new = map(str, reports)
-    assert run("compare", old, new, "--pair", "naive=naive")[0] == 0
-    code, _, err = run("compare", old, new, "--pair", "naive=nothing")
-    assert (code, err.count("\n")) == (EXIT_INPUT, 1)
-    assert "no kernel 'nothing' left to pair in the new report. It has naive" in err
-    code, _, err = run("compare", old, new, "--pair", "naive")
-    assert code == EXIT_USAGE
-    assert "--pair 'naive' is not OLD=NEW" in err
-
-
-def test_both_sides_are_read_at_once_and_a_file_of_both_once(
-    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[str]] = []
-    read = analyze.analyze
-
-    def counted(paths: list[Path], *others: Any, **named: Any) -> analyze.Analysis:
-        asked.append([path.name for path in paths])
-        return read(paths, *others, **named)
-
-    monkeypatch.setattr(analyze, "analyze", counted)
-    both, old = tmp_path / "both", tmp_path / "both" / "old"
-    old.mkdir(parents=True)
-    shutil.copy(reports[0], old)
-    code, out, _ = run("compare", str(both), str(old))
-    assert (code, asked) == (0, [["both", "old"]])
-    assert "no difference" in out
-
-
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o755), (0o077, 0o700)])
-def test_others_may_read_a_baseline_where_the_umask_lets_them(
-    reports: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int, mode: int
-) -> None:  # fmt: skip
-    monkeypatch.setenv(baselines.VARIABLE, str(tmp_path / "kept"))
-    before = os.umask(umask)
-    try:
-        baselines.save("main", [reports[0]])
-    finally:
-        os.umask(before)
-    assert (tmp_path / "kept" / "main").stat().st_mode & 0o777 == mode
 
 
 def test_a_baseline_stays_until_the_new_one_is_there(

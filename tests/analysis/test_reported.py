@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import diagnosis_cases as cases
@@ -14,17 +13,14 @@ import program_traces
 import pytest
 from program_traces import function_of, sgemm
 
-import ncu_toolkit
 from ncu_toolkit.base.model import Frame, Launch, Origin
-from ncu_toolkit.base.render import markdown
 from ncu_toolkit.kernel.analysis import answers
 from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult, Options, judge
-from ncu_toolkit.kernel.pages import html
-from ncu_toolkit.kernel.pages.json import schema
+from ncu_toolkit.kernel.pages import json as documents
 from ncu_toolkit.program.analysis import reported
 from ncu_toolkit.program.analysis.reported import ReportedLaunch
 from ncu_toolkit.program.model import Trace
-from ncu_toolkit.program.pages import json as documents
+from ncu_toolkit.program.pages import json as program_json
 
 
 @lru_cache(maxsize=4)
@@ -178,36 +174,15 @@ def test_agents_get_the_kernels_and_the_causes_beside_them() -> None:
     assert shown.points[0].startswith("FP32 matrix products on CUDA cores: ")
 
 
-def test_pages_and_markdown_tell_it_too(tmp_path: Path) -> None:
-    page = html.write_analysis(gpt(last=60, profiles=True), tmp_path / "page.html").read_text()
-    assert "FP32 matrix products on CUDA cores" in page
-    assert "where kernel time goes" in markdown.markdown(
-        answers.of_analysis(gpt(), across=reported.across)
-    )
-
-
-def test_in_python_the_next_step_is_a_call() -> None:
-    loaded = ncu_toolkit.Report(
-        "train.ncu-rep",
-        tuple(
-            ncu_toolkit.KernelLaunch(**{f.name: getattr(each.profile, f.name) for f in fields(each.profile)})
-            for each in gpt(last=90, profiles=True).launches
-            if each.profile
-        ),
-    )  # fmt: skip
-    text = str(loaded)
-    assert "FP32 matrix products on CUDA cores" in text
-    assert "ncu_toolkit.load('train.ncu-rep').to_html('report.html')" in text
-    assert "--top" not in text
-
-
 def test_json_holds_the_program_where_there_is_one() -> None:
-    told = json.loads(documents.report_document(gpt()))
-    jsonschema.validate(told, schema())
+    told = json.loads(program_json.report_document(gpt()))
+    jsonschema.validate(told, documents.schema())
     found = told["program"]
     assert found["findings"][0]["rule"] == "fp32-matmul"
     assert "wall time" in found["lacks"]
-    step = schema("program")["properties"]["programs"]["items"]["properties"]["step"]
+    step = documents.schema("program")["properties"]["programs"]["items"]["properties"]["step"]
     jsonschema.validate(found["step"], step)
-    assert "program" not in json.loads(documents.report_document(gpt(), 3)), "--top left some out"
-    assert "program" not in json.loads(documents.report_document(gpt(last=19)))
+    assert "program" not in json.loads(program_json.report_document(gpt(), 3)), (
+        "--top left some out"
+    )
+    assert "program" not in json.loads(program_json.report_document(gpt(last=19)))

@@ -3,8 +3,6 @@ at fault."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
 import sys
@@ -135,28 +133,10 @@ def test_targets(root: Path) -> None:
 def test_no_nvcc_says_how_to_get_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "tool_folders", lambda: iter([root]))
     with pytest.raises(
-        EnvironmentProblem, match=r"nvcc was not found.*pip install 'ncu-toolkit\[toolchain\]'"
+        EnvironmentProblem, match=r"nvcc was not found.*pip install .*\[toolchain\]"
     ):
         nvcc.compile_rung(rung_in(root), "sm_80")
     assert toolchain.toolchain_description() == "no nvcc, no nvdisasm"
-
-
-def test_a_tool_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = tmp_path / "nvcc"
-    fake.write_text("#!/bin/sh\nexit 1\n")
-    fake.chmod(0o755)
-    monkeypatch.setattr(toolchain, "tool_folders", lambda: iter([tmp_path]))
-    with pytest.raises(EnvironmentProblem, match="does not run"):
-        toolchain.find_tool("nvcc")
-
-
-def test_tool_folders_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", os.pathsep.join(["/one", "/two"]))
-    monkeypatch.setenv("CUDA_HOME", "/home-cuda")
-    monkeypatch.setenv("CUDA_PATH", "/path-cuda")
-    folders = [str(folder) for folder in toolchain.tool_folders()]
-    assert folders[:4] == ["/one", "/two", "/home-cuda/bin", "/path-cuda/bin"]
-    assert folders[-1] == "/usr/local/cuda/bin"
 
 
 def fake_nvcc(folder: Path, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,30 +151,14 @@ def fake_nvcc(folder: Path, message: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("message", "kind", "says"),
     [
-        (
-            "nvcc fatal   : Unsupported gpu architecture 'compute_90'",
-            EnvironmentProblem,
-            r"nvcc 11\.0\.1 cannot compile for sm_90",
-        ),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_90'", EnvironmentProblem, r"nvcc 11\.0\.1 cannot compile for sm_90"),
         ("gcc: No such file or directory", EnvironmentProblem, "no C\\+\\+ host compiler"),
-        (
-            "nvcc fatal   : Failed to preprocess host compiler properties.",
-            EnvironmentProblem,
-            "Install g\\+\\+",
-        ),
-        (
-            "error: -- unsupported GNU version! gcc versions later than 9",
-            EnvironmentProblem,
-            "host compiler here",
-        ),
-        (
-            "ptxas error   : Entry function 'a' uses too much shared data",
-            KernelProblem,
-            r"01_a\.cu does not compile for sm_90: ptxas error",
-        ),
+        ("nvcc fatal   : Failed to preprocess host compiler properties.", EnvironmentProblem, "Install g\\+\\+"),
+        ("error: -- unsupported GNU version! gcc versions later than 9", EnvironmentProblem, "host compiler here"),
+        ("ptxas error   : Entry function 'a' uses too much shared data", KernelProblem, r"01_a\.cu does not compile for sm_90: ptxas error"),
         ("", KernelProblem, "nvcc printed nothing"),
     ],
-)
+)  # fmt: skip
 def test_failures_are_told_apart(
     root: Path,
     tmp_path: Path,
@@ -249,6 +213,7 @@ class TestCompile:
         changed = nvcc.compile_rung(rung_in(root), "sm_80")
         assert (changed.cached, changed.path == first.path) == (False, False)
 
+    @pytest.mark.slow
     def test_a_damaged_entry_is_built_again(self, root: Path) -> None:
         first = nvcc.compile_rung(rung_in(root), "sm_80")
         whole = first.path.read_bytes()
@@ -261,6 +226,7 @@ class TestCompile:
         record.write_text("{}")
         assert not nvcc.compile_rung(rung_in(root), "sm_80").cached
 
+    @pytest.mark.slow
     def test_two_processes_at_once(self, root: Path) -> None:
         rung_in(root)
         script = (
@@ -330,11 +296,7 @@ class TestCompile:
         with pytest.raises(UsageProblem, match="there is no file"):
             nvcc.compile_file(root / "absent.cu", "sm_90")
 
-    def test_report_is_plain_json(self, root: Path) -> None:
-        cubin = nvcc.compile_rung(rung_in(root), "sm_80")
-        record = json.loads((cubin.path.parent / "report.json").read_text())
-        assert record["entries"]["a"]["registers"] == cubin.entries["a"].registers
-
+    @pytest.mark.slow
     def test_the_packaged_compiler_works_by_itself(
         self, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -71,6 +71,7 @@ def test_code_that_is_not_ours_is_not_loaded(place: Path, how: str) -> None:
     assert not cache.holds_code(code)
 
 
+@pytest.mark.parametrize("place", [0o022], indirect=True)
 @pytest.mark.parametrize("how", ["link", "foreign", "named"])
 def test_folders_that_are_not_ours_are_refused(
     place: Path, how: str, monkeypatch: pytest.MonkeyPatch
@@ -94,6 +95,7 @@ def test_folders_that_are_not_ours_are_refused(
     assert "\n" not in str(said.value)
 
 
+@pytest.mark.parametrize("place", [0o022], indirect=True)
 def test_a_recorder_that_was_planted_is_built_again(place: Path) -> None:
     """By the digest of its source, which everybody knows."""
     path = recorder.built()

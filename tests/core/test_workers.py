@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from ncu_toolkit.base.core import cache, workers
+from ncu_toolkit.base.core import workers
 from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 
 THREADS = workers._threads
@@ -88,19 +88,6 @@ def test_errors_come_back() -> None:
         workers.forked(break_down, range(8), jobs=2)
     with pytest.raises(RuntimeError, match="without an answer"):
         workers.forked(die, range(8), jobs=2)
-
-
-def test_the_collector_is_back_afterwards() -> None:
-    import gc
-
-    def work() -> None:
-        with cache.without_collector():
-            assert not gc.isenabled()
-            raise ValueError("x")
-
-    with pytest.raises(ValueError, match="x"):
-        work()
-    assert gc.isenabled()
 
 
 # ---- forked crews
@@ -192,12 +179,6 @@ def test_a_fork_holds_nothing_open_that_its_maker_has(tmp_path: Path) -> None:
     )
 
 
-def test_no_forks_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_threads", lambda: 2)
-    (done,) = crew(1, [""], 1, lambda: PREPARED.append("ready"))
-    assert done.value[1] == ""
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux shows them")
 def test_threads_that_python_does_not_know_count() -> None:
     wait, started = threading.Lock(), threading.Lock()
@@ -209,31 +190,6 @@ def test_threads_that_python_does_not_know_count() -> None:
         assert THREADS() > threading.active_count()
     finally:
         wait.release()
-
-
-def test_unused_forks_end_with_their_crew() -> None:
-    with workers.WorkerPool("test_workers:whoami", 60, str) as made:
-        made.fork(2)
-        pids = [worker.pid for worker in made._all]
-    for pid in pids:
-        with pytest.raises(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-
-
-def test_meanwhile_is_called_once() -> None:
-    called: list[int] = []
-    done = list(
-        workers.run(
-            "test_workers:whoami",
-            [("",)] * 3,
-            jobs=2,
-            timeout=60,
-            label=str,
-            meanwhile=lambda: called.append(1),
-        )
-    )
-    assert len(done) == 3
-    assert called == [1]
 
 
 def test_what_the_machine_lacks_is_no_fault_of_the_file() -> None:

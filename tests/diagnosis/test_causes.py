@@ -12,7 +12,6 @@ import pytest
 from ncu_toolkit.base.model import Evidence, Finding
 from ncu_toolkit.kernel.diagnosis import time_model
 from ncu_toolkit.kernel.diagnosis.engine import diagnose, ranked
-from ncu_toolkit.kernel.diagnosis.rules import barrier_imbalance
 from ncu_toolkit.kernel.diagnosis.time_model import Removal
 
 QUIET = {
@@ -28,15 +27,10 @@ def named(**case: Any) -> list[str]:
 
 
 HOT = {
-    "opcodes": {
-        "LDG.E": 500_000,
-        "ATOMG.E.ADD.STRONG.GPU": 500_000,
-        "IMAD.WIDE": 1_000_000,
-        "BRA": 500_000,
-    },
+    "opcodes": {"LDG.E": 500_000, "ATOMG.E.ADD.STRONG.GPU": 500_000, "IMAD.WIDE": 1_000_000, "BRA": 500_000},
     "stalls": {"selected": 1.0, "long_scoreboard": 12000.0, "lg_throttle": 400.0},
     "metrics": {"issue_active": 0.002, "instructions": 2_500_000},
-}
+}  # fmt: skip
 
 
 def test_a_line_in_front_of_one_address_is_no_latency_of_loads() -> None:
@@ -81,13 +75,8 @@ def test_few_warps_come_before_the_width_of_a_word() -> None:
 def test_with_all_warps_the_width_is_what_is_left() -> None:
     full = {
         **FEW_WARPS,
-        "metrics": {
-            **FEW_WARPS["metrics"],
-            "theoretical_occupancy": 1.0,
-            "achieved_occupancy": 0.97,
-            "block_limit_shared": 32,
-        },
-    }
+        "metrics": {**FEW_WARPS["metrics"], "theoretical_occupancy": 1.0, "achieved_occupancy": 0.97, "block_limit_shared": 32},
+    }  # fmt: skip
     assert named(**full)[0] == "narrow-access"
 
 
@@ -106,39 +95,6 @@ def test_a_pipe_that_is_full_in_some_sms_is_no_roof() -> None:
     )
     assert diagnosis.primary.bottleneck == "tail-effect"
     assert not any(finding.good for finding in diagnosis.findings)
-
-
-def test_even_sms_are_no_imbalance() -> None:
-    """Warps that end early in SMs that all end together were issued first: with many waves, blocks
-    cannot leave room for long either."""
-    metrics = {
-        "achieved_occupancy": 0.5,
-        "theoretical_occupancy": 1.0,
-        "sm_active_cycles": 1_690_000,
-        "sm_active_cycles_max": 1_700_000,
-        "waves": 1.0,
-    }
-    assert "load-imbalance" not in named(metrics=metrics)
-    assert "load-imbalance" not in named(
-        metrics={**metrics, "waves": 60.0, "sm_active_cycles_max": 1_850_000}
-    )
-
-
-def test_four_chains_fill_a_gap_of_four() -> None:
-    """Three cycles of gap after each issue, two warps a scheduler: full chains bring issue slots to
-    their bound."""
-    metrics = {"issue_active": 0.5, "waves": 4.0}
-    diagnosis = diagnose(
-        cases.build(
-            {
-                "metrics": {**QUIET, **metrics},
-                "stalls": {"selected": 1.0, "wait": 3.0},
-                "opcodes": {"FFMA": 10_000_000},
-            }
-        )
-    )
-    finding = next(f for f in diagnosis.findings if f.bottleneck == "instruction-dependency")
-    assert finding.speedup == pytest.approx(time_model.ACHIEVABLE / 0.5, rel=1e-3)
 
 
 def test_more_warps_do_not_shorten_queues() -> None:
@@ -221,33 +177,6 @@ def test_wider_accesses_yield_where_they_only_take_threads_away() -> None:
     ] == ["narrow-access", "memory-latency"]
 
 
-SHORT_BLOCKS = {
-    "launch": {"grid": (1_000_000, 1, 1), "block": (128, 1, 1)},
-    "stalls": {"selected": 1.0, "long_scoreboard": 12.0, "short_scoreboard": 2.0},
-    "metrics": {"sm_cycles": 1_150_000, "sm_active_cycles": 1_145_000, "sm_active_cycles_max": 1_150_000, "waves": 470.0, "achieved_occupancy": 0.43,
-    "theoretical_occupancy": 1.0, "issue_active": 0.3, "dram_utilization": 0.35},
-}  # fmt: skip
-
-
-def test_blocks_that_end_as_fast_as_they_start() -> None:
-    """A million blocks in little more than a million cycles, and SMs less than half full of them:
-    nothing but fewer, longer blocks helps."""
-    assert named(**SHORT_BLOCKS)[0] == "launch-overhead"
-
-
-def test_as_many_blocks_that_keep_the_sms_full_do_not() -> None:
-    full = {**SHORT_BLOCKS, "metrics": {**SHORT_BLOCKS["metrics"], "achieved_occupancy": 0.95}}
-    assert "launch-overhead" not in named(**full)
-
-
-def test_a_first_pass_and_its_rest_are_no_chain() -> None:
-    """Three launches, of which the first does nearly all: what it costs to start the others is not
-    what the first loses."""
-    rest: dict[str, Any] = {"context": {"launch_count": 3}}
-    assert named(**rest)[0] == "launch-overhead"
-    assert "launch-overhead" not in named(context={"launch_count": 3, "compulsory_bytes": 1e9})
-
-
 def test_a_product_s_few_warps_are_by_design() -> None:
     metrics = {
         "theoretical_occupancy": 0.25,
@@ -304,49 +233,3 @@ def test_a_feeling_yields_to_a_remedy_that_saves_nearly_as_much() -> None:
         "barrier-imbalance",
         "shared-instruction-pressure",
     ]
-
-
-LONE = 0x7F00
-
-
-def lone_part(entered: int) -> list[dict[str, Any]]:
-    """A block that waits at a barrier for the warps that a branch lets into a part of its own, in
-    which most of the rest of the time goes."""
-    lines = (
-        ("S2R R0, SR_TID.X", 80, {}),
-        (f"@P0 BRA 0x{LONE + 16 * 4:x}", 80, {}),
-        ("MUFU.EX2 R4, R4", entered, {"wait": 300}),
-        ("FMUL R4, R4, R4", entered, {"wait": 300}),
-        ("BAR.SYNC.DEFER_BLOCKING 0x0", 80, {"barrier": 900}),
-        ("FADD R6, R4, R6", 80, {"wait": 60}),
-        ("EXIT", 80, {}),
-        (f"BRA 0x{LONE + 16 * 7:x}", 0, {}),
-    )
-    return [
-        {"sass": sass, "executed": executed, "samples": samples}
-        for sass, executed, samples in lines
-    ]
-
-
-WAITING: dict[str, Any] = {"stalls": {"selected": 1.0, "barrier": 12.0, "wait": 4.0}}
-
-
-def lone_fact(entered: int) -> float | None:
-    finding = diagnose(cases.build({**WAITING, "instructions": lone_part(entered)})).findings[0]
-    assert finding.bottleneck == "barrier-imbalance"
-    return next(
-        (
-            evidence.value
-            for evidence in finding.evidence
-            if evidence.metric == barrier_imbalance.FEW
-        ),
-        None,
-    )
-
-
-def test_a_part_that_one_warp_of_eight_runs_is_named() -> None:
-    assert lone_fact(10) == pytest.approx(1 / 8)
-
-
-def test_a_part_that_most_warps_run_is_not() -> None:
-    assert lone_fact(60) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import diagnosis_cases as cases
@@ -17,7 +16,6 @@ from ncu_toolkit.kernel.diagnosis import chain
 from ncu_toolkit.kernel.diagnosis.chain import ChainLink, chains, link
 from ncu_toolkit.kernel.diagnosis.rules.launch_overhead import BETWEEN_US
 from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
-from ncu_toolkit.kernel.pages import html
 from ncu_toolkit.kernel.pages import json as writer
 
 #: A pass over 100 MB, and over the same with an input of its own; a product; 3 µs of nearly nothing.
@@ -42,11 +40,6 @@ def test_other_inputs_and_own_work_stay() -> None:
     (plain,) = chains(named(PASS, PASS, PASS))
     (inputs,) = chains(named(PASS, replace(PASS, read=2e8), replace(PASS, own_us=20.0)))
     assert inputs.fused_us > plain.fused_us + 10
-
-
-def test_a_kernel_may_come_twice_in_a_row() -> None:
-    (found,) = chains([*named(PASS, PASS), PASS, PASS])
-    assert found.launches == 4
 
 
 def test_small_launches_cost_their_starts() -> None:
@@ -119,12 +112,3 @@ def test_launches_that_were_chosen_are_no_chain() -> None:
     assert not answers.of_analysis(steps(read=9)).points, "--kernel left others out"
     counted = "Profiled 4 launches: none after 4 (--launch-count)."
     assert answers.of_analysis(steps(left_out=counted)).points
-
-
-def test_pages_tell_a_chain_too(tmp_path: Path) -> None:
-    analysis = steps(profiles=True)
-    page = html.write_analysis_folder(analysis, tmp_path).read_text(encoding="utf-8")
-    assert "4 launches of one NVTX range (pass_0 to pass_3)" in page
-    chosen = replace(analysis, options=Options(kernel="pass", profiles=True))
-    page = html.write_analysis_folder(chosen, tmp_path).read_text(encoding="utf-8")
-    assert "of one NVTX range" not in page, "others may have run between them"

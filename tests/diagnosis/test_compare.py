@@ -6,7 +6,7 @@ import math
 
 import diagnosis_cases as cases
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncu_toolkit.base.model import Profile
@@ -49,6 +49,7 @@ def test_what_figures_do_not_explain_is_the_residual() -> None:
     assert parts[-1].microseconds == pytest.approx(-500.0)
 
 
+@settings(deadline=None)
 @given(
     t0=POSITIVE,
     t1=POSITIVE,

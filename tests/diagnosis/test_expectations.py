@@ -5,75 +5,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import diagnosis_cases as cases
 import pytest
-import recorded
 from msgspec import structs
 
 from ncu_toolkit.base.model import (
     Context,
-    Device,
     InstructionMix,
-    Launch,
-    Origin,
-    Presence,
     Profile,
-    Reading,
-    StallStack,
     Timing,
 )
-from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.kernel.diagnosis.compare import Launches
 from ncu_toolkit.kernel.diagnosis.expectations import check, checks_of
 from ncu_toolkit.kernel.ladder.catalogue import find_rung
-from ncu_toolkit.kernel.pages.book import open_book
-from ncu_toolkit.kernel.pages.page_view import outcomes
+
+WHERE = ("gemm_fp32", "vectorized", "64", "float32", {"M": 64, "N": 64, "K": 64}, {"BM": 32})
 
 
 def launch(
-    duration: float,
-    opcodes: dict[str, int],
-    stalls: dict[str, float] | None = None,
-    index: int = 0,
-    rung: str = "vectorized",
+    duration: float, opcodes: dict[str, int], stalls: dict[str, float], index: int = 0
 ) -> Profile:
-    stack = (
-        StallStack(tuple(sorted(stalls.items(), key=lambda item: -item[1])), None)
-        if stalls
-        else None
-    )
-    readings = {
-        "duration": Reading("duration", duration, "us", Presence.PRESENT),
-        "l1_hit_rate": Reading("l1_hit_rate", 0.25, "fraction", Presence.PRESENT),
-    }
-    context = Context(
-        "gemm_fp32", rung, "64", "float32", {"M": 64, "N": 64, "K": 64}, {"BM": 32}, index, 2
-    )
-    device = Device("a GPU", (9, 0), sm_count=132)
-    return Profile(
-        Origin("f", 0, index),
-        device,
-        Launch("k", "k", (1, 1, 1), (32, 1, 1)),
-        readings,
-        stack,
-        InstructionMix(opcodes),
-        context=context,
-    )
+    metrics = {**dict.fromkeys(cases.METRICS), "duration": duration, "l1_hit_rate": 0.25}
+    made = cases.build({"metrics": metrics, "stalls": stalls, "opcodes": opcodes})
+    return replace(made, context=Context(*WHERE, index, 2))
 
 
 def timing(rung: str, microseconds: float) -> Timing:
-    return Timing(
-        "gemm_fp32",
-        rung,
-        "64",
-        "float32",
-        {"M": 64, "N": 64, "K": 64},
-        {"BM": 32},
-        (microseconds,),
-        "warm",
-        1.0,
-        1.0,
-        0.0,
-    )
+    return replace(Timing(*WHERE, (microseconds,), "warm", 1.0, 1.0, 0.0), rung=rung)
 
 
 HERE = Launches(
@@ -125,11 +83,7 @@ def test_outcomes_carry_what_was_measured(
 @pytest.mark.parametrize(
     ("expression", "before", "reason"),
     [
-        (
-            "executed('LDS') < prev_executed('LDS')",
-            None,
-            "the rung it is compared with was not profiled",
-        ),
+        ("executed('LDS') < prev_executed('LDS')", None, "the rung it is compared with was not profiled"),
         ("time_us < prev_time_us", None, "not both measured"),
         ("metric('dram_read_bytes') > 0", BEFORE, "dram_read_bytes of this rung was not collected"),
         ("metric('no_such_thing') > 0", BEFORE, "no figure 'no_such_thing'"),
@@ -137,7 +91,7 @@ def test_outcomes_carry_what_was_measured(
         ("Q > 0", BEFORE, "no 'Q' here"),
         ("1 / (M - N) > 0", BEFORE, "division by zero"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_told_says_why(
     expression: str, before: Launches | None, reason: str
 ) -> None:
@@ -186,33 +140,3 @@ def test_sizes_choose_checks_and_the_ratio_is_one_of_them() -> None:
     )
     assert [outcome.passed for outcome in checks_of(narrowed, "64", *timed)] == [True]
     assert len(checks_of(narrowed, "4096", *timed)) == 2
-
-
-def test_a_run_is_checked_rung_by_rung() -> None:
-    profiles = (
-        *HERE.profiles,
-        *(
-            replace(p, context=replace(p.context, rung="mini_tile"))
-            for p in BEFORE.profiles
-            if p.context
-        ),
-    )
-    run = Run(
-        "r",
-        "r",
-        "2026-01-01",
-        device=Device("a GPU", (9, 0)),
-        profiles=(*profiles, replace(profiles[0], context=None)),
-    )
-    book = open_book(run, recorded.diagnosed)
-    found = {
-        (entry.rung, outcome.check): outcome
-        for entry in book.entries
-        for outcome in outcomes(entry)
-    }
-    assert {rung for rung, _ in found} == {"vectorized", "mini_tile"}
-    assert found["vectorized", "executed('STS.128') == executed('STS')"].passed is False
-    assert found["vectorized", "executed('STS') * 4 == prev_executed('STS')"].numbers == {
-        "executed('STS')": 9,
-        "prev_executed('STS')": 32,
-    }

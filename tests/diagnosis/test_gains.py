@@ -11,7 +11,7 @@ import pytest
 from ncu_toolkit.base.model import Finding
 from ncu_toolkit.kernel.diagnosis import time_model
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
-from ncu_toolkit.kernel.diagnosis.time_model import UNLOADED, Removal, queue_share
+from ncu_toolkit.kernel.diagnosis.time_model import UNLOADED, queue_share
 
 
 def found(bottleneck: str, case: dict[str, Any]) -> Finding:
@@ -35,27 +35,6 @@ def test_an_access_slower_than_idle_memory_waits_in_a_queue() -> None:
     assert waiting(10 * UNLOADED).queue(0.3) == pytest.approx(0.9)
     assert waiting(0.5 * UNLOADED).queue(0.3) == pytest.approx(queue_share(0.3))
     assert waiting(10 * UNLOADED, {"RED.E.ADD": 10}).queue(0.3) == pytest.approx(queue_share(0.3))
-
-
-def test_what_is_behind_that_queue_goes_with_it() -> None:
-    removal = Removal("with less traffic", loads={"l2": 0.1})
-    slow, quick = waiting(10 * UNLOADED)._kept(removal), waiting(0.5 * UNLOADED)._kept(removal)
-    assert slow["short_scoreboard"] == pytest.approx(1 - 0.9 * 0.9)
-    assert quick["short_scoreboard"] == 1.0
-
-
-def test_a_throttle_goes_with_the_line_that_it_is_of() -> None:
-    case = {
-        "metrics": {"l2_utilization": 0.9, "issue_active": 0.1},
-        "stalls": {"selected": 1.0, "lg_throttle": 20.0, "long_scoreboard": 20.0},
-    }
-    model = time_model.build(cases.build(case))
-    kept = model._kept(Removal("with less traffic", loads={"l2": 0.1}))
-    assert (
-        kept["lg_throttle"]
-        < kept["long_scoreboard"]
-        == pytest.approx(1 - queue_share(model.busy("l2")) * 0.9)
-    )
 
 
 PRODUCT = cases.read("fp32-pipe")
@@ -139,12 +118,6 @@ def shared(fused: int) -> Finding:
     )  # fmt: skip
 
 
-def test_one_result_a_thread_leaves_a_patch_of_four_by_four() -> None:
-    one, patch = shared(1_000_000), shared(2_500_000)
-    assert one.saved > patch.saved + 0.05
-    assert "4x4" in one.advice[0]
-
-
 def tiled(operations: float) -> dict[str, Any]:
     return {
         "metrics": {
@@ -189,27 +162,6 @@ def test_exchanges_at_each_barrier_become_shuffles() -> None:
     assert {"lsu", "issue"} <= set(step_by_step.relieves)
     assert not between.relieves
     assert step_by_step.saved > between.saved
-
-
-def test_a_part_that_one_lane_runs_is_spread() -> None:
-    rows = [
-        {"sass": "ISETP.NE P0, R0, RZ", "executed": 8_000_000, "samples": {"barrier": 9000}},
-        {"sass": "@P0 BRA 0x40", "executed": 8_000_000},
-        {"sass": "LDS R1, [R2]", "executed": 1_000_000, "threads": 1_000_000, "samples": {"wait": 900}},
-        {"sass": "FADD R3, R1, R3", "executed": 1_000_000, "threads": 1_000_000, "samples": {"wait": 900}},
-        {"sass": "BAR.SYNC 0x0", "executed": 8_000_000},
-    ]  # fmt: skip
-    case = {
-        "metrics": {"issue_active": 0.4, "l1_data_pipe_active": 0.5},
-        "stalls": {"selected": 1.0, "barrier": 20.0, "wait": 2.0},
-        "opcodes": {"BAR.SYNC": 8_000_000, "LDS": 1_000_000, "FADD": 1_000_000, "BRA": 8_000_000},
-    }
-    alone = found("barrier-imbalance", {**case, "instructions": rows})
-    assert "of the warps execute the code" in alone.summary
-    assert "l1_data" in alone.relieves
-    for row in rows[2:4]:
-        row["threads"] = 32_000_000
-    assert "l1_data" not in found("barrier-imbalance", {**case, "instructions": rows}).relieves
 
 
 @pytest.mark.parametrize(("blocks", "sure"), [(128, False), (64, True)])
@@ -263,26 +215,6 @@ def test_a_warp_for_a_row_is_more_warps() -> None:
     assert any("A warp for a row" in line for line in finding.arithmetic)
 
 
-def test_shuffles_wait_in_line_behind_scattered_accesses() -> None:
-    def saved(cycles: float) -> float:
-        scattered = {"l2_sectors": 32.0e6, "l2_sectors_ideal": 4.0e6, "l1_tag_requests": 32.0e6}
-        rows = [
-            {"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000, "counters": scattered},
-            {"sass": "SHFL.BFLY PT, R5, R4, 0x10, 0x1f", "executed": 1_000_000, "samples": {"long_scoreboard": 900}},
-            {"sass": "FADD R6, R5, R4", "executed": 1_000_000, "samples": {"short_scoreboard": 900}},
-        ]  # fmt: skip
-        case = {
-            "metrics": {"issue_active": 0.02, "l1_data_pipe_active": 0.3, "l2_utilization": 0.4},
-            "stalls": {"selected": 1.0, "long_scoreboard": 60.0, "short_scoreboard": cycles / 3},
-            "opcodes": {"LDG.E": 1_000_000, "SHFL.BFLY": 1_000_000, "FADD": 1_000_000},
-            "instructions": rows,
-        }
-        return found("uncoalesced-global-access", case).saved
-
-    assert saved(3000.0) > 0.75, "a shuffle alone takes some 30 cycles"
-    assert saved(3000.0) - saved(30.0) > 0.1
-
-
 def one_stage(wavefronts: float) -> dict[str, Any]:
     """Tiles loaded through registers: the data stage of L1 is full, `wavefronts` of it with shared
     memory's."""
@@ -307,60 +239,6 @@ def test_loads_do_not_wait_for_what_shared_memory_keeps_busy() -> None:
     assert "wait for bandwidth" in getattr(outcome, "reason", "")
 
 
-def passed_on(reads: int) -> str:
-    """Values that pass through shared memory, where each is read `reads` times."""
-    through = [
-        {"sass": "LDG.E R4, [R2.64]", "executed": 1_000_000, "samples": {"long_scoreboard": 500}},
-        {"sass": "STS [R8], R4", "executed": 1_000_000, "counters": {"shared_wavefronts": 1e6}},
-        {"sass": "LDS R5, [R9]", "executed": reads * 1_000_000, "counters": {"shared_wavefronts": reads * 1e6}},
-    ]  # fmt: skip
-    case = {
-        "metrics": {"global_load_sectors": 1e9, "l1_fill_sectors": 3e8, "dram_read_bytes": 1e8, "l1_hit_rate": 0.6},
-        "stalls": {"selected": 1.0, "long_scoreboard": 9.0, "mio_throttle": 9.0, "short_scoreboard": 9.0},
-        "opcodes": {"LDG.E": 4_000_000, "STS": 2_000_000, "LDS": 2_000_000, "FFMA": 9_000_000},
-        "instructions": through,
-    }  # fmt: skip
-    profile = cases.build(case)
-    outcome = cases.outcome("missing-data-reuse", profile)
-    return outcome.summary if isinstance(outcome, Finding) else outcome.reason
-
-
-def test_values_that_shared_memory_gives_once_are_loaded_too_often() -> None:
-    assert "is read there once" in passed_on(1)
-    assert "is read there once" not in passed_on(8)
-
-
-def full_of(others: str) -> Finding:
-    """FFMA beside as many other instructions, issue slots nearly full."""
-    return found(
-        "fp32-pipe",
-        {
-            "metrics": {"issue_active": 0.85, "fma_pipe_active": 0.64},
-            "stalls": {"selected": 1.0, "not_selected": 6.0, "short_scoreboard": 3.0},
-            "opcodes": {"FFMA": 64_000_000, others: 21_000_000},
-        },
-    )
-
-
-def test_special_functions_are_no_overhead_of_multiply_adds() -> None:
-    assert full_of("IADD3").saved > full_of("MUFU.EX2").saved + 0.02
-
-
-def test_larger_blocks_start_less_often() -> None:
-    limits = {f"block_limit_{name}": 32.0 for name in ("blocks", "shared", "barriers")}
-    case = {
-        "metrics": {
-            **limits, "block_limit_warps": 64.0, "block_limit_registers": 84.0, "waves": 200.0,
-            "theoretical_occupancy": 0.5, "block_rate": 0.83, "issue_active": 0.06,
-        },
-        "stalls": {"selected": 1.0, "long_scoreboard": 15.0},
-        "launch": {"grid": (1_000_000, 1, 1), "block": (16, 1, 1)},
-    }  # fmt: skip
-    finding = found("low-occupancy", case)
-    assert "limited by block slots." in finding.summary
-    assert "blocks" in finding.relieves
-
-
 def product(loads: int) -> Finding:
     """A product from global memory, `loads` for two multiply-adds."""
     case = cases.read("missing-data-reuse")
@@ -374,27 +252,6 @@ def product(loads: int) -> Finding:
             "opcodes": {**case["opcodes"], "LDG.E": count},
         },
     )
-
-
-def test_one_result_a_thread_is_told_a_patch_from_global_memory_too() -> None:
-    assert product(4).saved > product(2).saved + 0.15
-    assert "4x4 tile" in " ".join(product(4).arithmetic)
-
-
-def test_warps_do_not_stand_in_a_queue_that_goes() -> None:
-    model = time_model.build(
-        cases.build(
-            {
-                "metrics": {"l2_utilization": 0.8, "issue_active": 0.05},
-                "stalls": {"selected": 1.0, "long_scoreboard": 99.0},
-            }
-        )
-    )
-    relief = {"l2": 0.1}
-    both = sum(model._left(Removal("both", loads=relief, parallelism=4.0)).values())
-    queue = sum(model._left(Removal("less traffic", loads=relief)).values())
-    assert both < queue / 2.5, "four times the warps on what has hardly a queue"
-    assert sum(model._left(Removal("more warps", parallelism=4.0)).values()) > 0.7, "it has one now"
 
 
 def test_one_slice_that_is_full_is_contention_whatever_the_mean() -> None:

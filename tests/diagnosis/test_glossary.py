@@ -13,9 +13,7 @@ import render_fixture
 from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.kernel.diagnosis import figures, glossary, time_model
 from ncu_toolkit.kernel.diagnosis.rules import bottleneck_ids
-from ncu_toolkit.kernel.explain import verdict
 from ncu_toolkit.kernel.pages.book import open_book
-from ncu_toolkit.kernel.pages.columns import COLUMNS
 from ncu_toolkit.kernel.pages.html import write_run, write_standalone
 from ncu_toolkit.kernel.sass import attribution
 
@@ -56,53 +54,6 @@ def test_every_term_of_the_renderer_has_an_entry() -> None:
     assert [words for words in shown if not glossary.definitions().find(words)] == []
     for words in shown:
         assert glossary.definitions().find(words) in glossary.definitions().terms
-
-
-def test_every_label_of_a_card_has_an_entry() -> None:
-    """Bars, waits, the headroom and the queue that summaries name, as a reader would look them
-    up."""
-    labels = [*map(verdict.resource_name, time_model.RESOURCES), "headroom", "MIO queue", "other"]
-    labels += [figures.reason_name(reason) for reason in registry.STALL_REASONS]
-    assert [label for label in labels if not glossary.definitions().find(label)] == []
-
-
-def test_titles_keep_the_capitals_of_abbreviations() -> None:
-    titles = {term.title for term in glossary.definitions().terms.values()}
-    assert {"MIO throttle", "LG throttle", "IMC miss", "FP64 instructions"} <= titles
-    assert not [title for title in titles if re.match(r"(?:Mio|Lg|Imc|Tex|Gmma|Fp\d\d)\b", title)]
-
-
-def test_no_entry_says_a_sentence_twice() -> None:
-    for term in glossary.definitions().terms.values():
-        said = re.split(r"(?<=[.!?]) ", term.text)
-        assert len(said) == len(set(said)), term.key
-
-
-def test_headings_open_entries_that_there_are() -> None:
-    assert all(spec.title for spec in COLUMNS)
-    assert set(WORDS["headings"]["ladder"]) <= {spec.key for spec in COLUMNS}
-    assert {key for found in WORDS["headings"].values() for key in found.values()} <= set(
-        glossary.definitions().terms
-    )
-
-
-def test_no_entry_is_left_over() -> None:
-    known = set(registry.REGISTRY) | set(figures.DERIVED)
-    assert set(WORDS["aliases"].values()) <= known
-    assert (
-        len(glossary.definitions().terms)
-        == len({term.key for term in glossary._all()})
-        == len(list(glossary._all()))
-    )
-
-
-@pytest.mark.parametrize("term", glossary.definitions().terms.values(), ids=lambda term: term.key)
-def test_an_entry_is_a_paragraph(term: glossary.Definition) -> None:
-    assert re.fullmatch(r"[a-z0-9-]+", term.key)
-    assert term.group in glossary.GROUPS
-    assert len(term.text.split()) >= 4
-    assert term.text.endswith((".", ")"))
-    assert "\n" not in term.text
 
 
 @pytest.fixture(scope="module")

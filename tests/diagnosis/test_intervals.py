@@ -10,8 +10,7 @@ import pytest
 from heldout import fit, residuals
 from heldout.residuals import Residual
 
-from benchmarks.field import scoring
-from ncu_toolkit.base.model import Finding, codec
+from ncu_toolkit.base.model import Finding
 from ncu_toolkit.kernel.diagnosis import time_model
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.time_model import Band, Intervals
@@ -90,11 +89,6 @@ def test_few_cases_are_drawn_towards_all() -> None:
     assert residuals.fit([*others, far[0], again]) == residuals.fit([*others, far[0]])
 
 
-def test_a_ladders_cases_weigh_less() -> None:
-    given = [case("x", 2.0, "a"), case("x", 2.0, "b", "ladders/x")]
-    assert residuals.weighed(given) == [1.0, residuals.LADDER]
-
-
 def finding(**changes: object) -> Finding:
     made = Finding("memory-latency", "", "high", (), 2.0, (), ())
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -104,30 +98,3 @@ def test_what_has_no_figure_has_no_interval() -> None:
     assert time_model.around(finding(), None) is not None
     for changes in ({"speedup": None}, {"speedup": 1.0}, {"speedup": math.inf}, {"good": True}):
         assert time_model.around(finding(**changes), None) is None
-
-
-def test_the_field_counts_intervals_of_right_verdicts() -> None:
-    right, wrong = frozenset(("memory-latency",)), frozenset(("tail-effect",))
-    given = [
-        scoring.Case("a", "triton", right, (right,), 0.5, 0.4, (0.3, 0.6)),
-        scoring.Case("b", "triton", right, (right,), 0.5, 0.7, (0.3, 0.6)),
-        scoring.Case("c", "triton", right, (wrong,), 0.5, 0.9, (0.3, 0.6)),
-    ]
-    cells = scoring.row("ours", given).split(" | ")
-    assert cells[1:4] == ["3", "2 (67%)", "2 (67%)"]
-    assert cells[6] == "50%"
-    assert scoring.gains(given) == [(0.5, 0.4), (0.5, 0.7), (0.0, 0.9)]
-
-
-def test_a_document_without_intervals_is_read() -> None:
-    plain = codec.to_plain(finding(interval=(1.5, 2.5)))
-    assert codec.from_plain(Finding, plain).interval == (1.5, 2.5)
-    del plain["interval"]
-    assert codec.from_plain(Finding, plain) == finding()
-
-
-def test_quantiles_weigh_their_values() -> None:
-    assert residuals._quantile([(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)], 0.5) == 2.0
-    assert residuals._quantile([(1.0, 1.0), (2.0, 8.0), (9.0, 1.0)], 0.5) == 2.0
-    assert residuals._quantile([(1.0, 1.0), (2.0, 1.0)], 0.5) == 1.5
-    assert residuals._quantile([(1.0, 1.0), (2.0, 1.0)], 0.99) == 2.0

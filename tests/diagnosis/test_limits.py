@@ -43,14 +43,6 @@ def findings(metrics: dict[str, Any], **case: Any) -> dict[str, Finding]:
     }
 
 
-def test_memory_that_is_only_read_reaches_more() -> None:
-    read, copied = (
-        model({"dram_read_bytes": 1e9, "dram_write_bytes": written}) for written in (0.0, 1e9)
-    )
-    assert read.reach("dram") == pytest.approx(0.95)
-    assert copied.reach("dram") == pytest.approx(0.9)
-
-
 def test_a_stream_of_words_that_only_reads_is_not_at_its_roof() -> None:
     """Four fifths of the peak are near a copy's roof, and a tenth short of that of wide loads."""
     stream: dict[str, Any] = {
@@ -87,16 +79,6 @@ def test_what_l2_has_still_to_write_is_no_load_but_lowers_the_roof() -> None:
     assert large.utilization("dram") == little.utilization("dram") == pytest.approx(0.6)
     assert large.reach("dram") == pytest.approx((0.9 + 0.05 * (1 - 80 / 104)) * 104 / 128)
     assert large.reach("dram") < little.reach("dram")
-
-
-def test_cycles_of_activity_are_no_amount_of_work() -> None:
-    """L2's roll-up says when any part was active: it queues by that, but its work is what its tags
-    looked up."""
-    both = model({"l2_throughput": 0.85, "l2_utilization": 0.4})
-    assert both.busy("l2") == pytest.approx(0.85)
-    assert both.worked("l2") == pytest.approx(0.4, abs=0.001)
-    alone = model({"l2_throughput": 0.85, "l2_utilization": None})
-    assert alone.worked("l2") == pytest.approx(0.85, abs=0.002)
 
 
 def test_l2_is_not_the_roof_of_what_device_memory_moves() -> None:
@@ -166,24 +148,6 @@ def test_what_other_blocks_load_again_is_no_matter_of_a_tile() -> None:
     )
 
 
-def test_scatter_does_not_hide_that_lanes_ask_again() -> None:
-    waits = {"selected": 1.0, "long_scoreboard": 9.0, "lg_throttle": 3.0}
-    row = {
-        "sass": "LDG.E R4, [R2.64]",
-        "executed": 5_000_000,
-        "counters": {"l2_sectors": 4e7, "l2_sectors_ideal": 2e7, "l1_tag_requests": 4e7},
-    }
-    metrics = {**AGAIN, "l1_data_pipe_active": 0.95, "l1_fill_sectors": 1e8, "l1_hit_rate": 0.85}
-    many: dict[str, Any] = {
-        "stalls": waits,
-        "instructions": [row],
-        "opcodes": {"LDG.E": 50_000_000, "FFMA": 50_000_000},
-    }
-    assert "missing-data-reuse" in findings(metrics, **many)
-    once: dict[str, Any] = {**many, "opcodes": {"LDG.E": 1_600_000, "FFMA": 50_000_000}}
-    assert "missing-data-reuse" not in findings(metrics, **once)
-
-
 def test_updates_that_meet_are_no_bank_conflict() -> None:
     """Sixteen passes for each shared atomic, because lanes update one counter: no layout of the
     banks mends that."""
@@ -204,30 +168,11 @@ def test_updates_that_meet_are_no_bank_conflict() -> None:
     assert "shared-bank-conflict" not in found
 
 
-def test_a_short_launch_is_not_blamed_for_idle_sms() -> None:
-    """Nine microseconds of sixteen blocks: the launch costs a third, the idle SMs the rest."""
-    few = {
-        "duration": 9.3,
-        "sm_cycles": 15_810,
-        "sm_active_cycles": 1_900,
-        "sm_active_cycles_max": 15_000,
-        "waves": 0.05,
-        "issue_active": 0.2,
-    }
-    found = findings(few, launch={"grid": [16, 1, 1]})
-    assert next(iter(found)) == "grid-too-small"
-    assert found["launch-overhead"].saved < 0.35 if "launch-overhead" in found else True
-
-
 def test_a_full_unit_is_no_matter_of_warps_or_chains() -> None:
     full = {
-        "dram_utilization": 0.85,
-        "dram_write_bytes": 2e8,
-        "issue_active": 0.3,
-        "waves": 0.3,
-        "achieved_occupancy": 0.2,
-        "theoretical_occupancy": 0.7,
-    }
+        "dram_utilization": 0.85, "dram_write_bytes": 2e8, "issue_active": 0.3, "waves": 0.3,
+        "achieved_occupancy": 0.2, "theoretical_occupancy": 0.7,
+    }  # fmt: skip
     found = findings(
         full,
         stalls={"selected": 1.0, "wait": 4.0, "long_scoreboard": 5.0},
@@ -257,46 +202,3 @@ def test_arithmetic_on_integers_from_memory_is_the_work_itself() -> None:
     assert named("R0")
     assert not named("R4")
     assert not named("R0", "[R8.64], R6")
-
-
-def test_a_throttled_load_waits_behind_the_updates_too() -> None:
-    """Tens of thousands of cycles an access with memory idle, and sums of floats enough to fill the
-    time: no matter of the loads."""
-    opcodes = {"LDG.E": 1_000_000, "FFMA": 500_000, "REDG.E.ADD.F32.FTZ.RN.STRONG.GPU": 65_000}
-    metrics = {
-        "issue_active": 0.001,
-        "instructions": 1_600_000,
-        "sm_cycles": 7_000_000,
-        "sm_active_cycles": 6_900_000,
-    }
-    stalls = {
-        "selected": 1.0,
-        "lg_throttle": 7200.0,
-        "mio_throttle": 4400.0,
-        "drain": 3000.0,
-        "long_scoreboard": 2200.0,
-    }
-    found = findings(metrics, stalls=stalls, opcodes=opcodes)
-    assert next(iter(found)) == "atomic-contention"
-    assert not {"narrow-access", "global-instruction-pressure", "memory-latency"} & set(found)
-
-
-def test_one_thread_that_works_alone_is_a_matter_of_the_barrier() -> None:
-    alone = {"lanes_per_instruction": 12.0, "lanes_predicated_on": 12.0, "issue_active": 0.15}
-    assert (
-        next(iter(findings(alone, stalls={"selected": 0.1, "barrier": 8.0, "wait": 0.9})))
-        == "barrier-imbalance"
-    )
-
-
-def test_straight_code_beyond_the_cache_is_fetched_again() -> None:
-    def named(instructions: int) -> bool:
-        rows = [{"sass": "FFMA R0, R1, R2, R0", "executed": 84_480}] * instructions
-        return "instruction-cache" in findings(
-            {"issue_active": 0.5},
-            stalls={"selected": 1.0, "no_instruction": 6.0},
-            instructions=rows,
-        )
-
-    assert named(10_000)
-    assert not named(1_000)

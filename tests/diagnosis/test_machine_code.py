@@ -11,7 +11,6 @@ import pytest
 
 from ncu_toolkit.base.model import Finding, MachineCode, Profile
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
-from ncu_toolkit.kernel.report.messages import SourceMessage
 from ncu_toolkit.kernel.sass import words
 
 THIN: dict[str, Any] = {"stalls": {}, "opcodes": {}}
@@ -27,19 +26,6 @@ def test_a_debug_build_shows_in_its_code() -> None:
     assert first.bottleneck == "debug-build"
     assert first.speedup is None
     assert first.confidence == "medium", "executions were not counted"
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        MachineCode(37, {"MOV": 4, "ERRBAR": 2}),  # a memory fence in optimised code
-        MachineCode(3, {"MOV": 1}),  # an empty kernel loads the stack pointer and ends
-        MachineCode(),  # no code in the report
-    ],
-)
-def test_optimised_code_is_no_debug_build(code: MachineCode) -> None:
-    found = diagnose(with_code(code))
-    assert all(each.bottleneck != "debug-build" for each in found.findings)
 
 
 def test_what_was_counted_says_more_than_what_is_there() -> None:
@@ -69,13 +55,6 @@ def test_words_of_machine_code() -> None:
     assert read.part("MOV") == pytest.approx(1 / 6)
 
 
-@pytest.mark.parametrize(
-    "elf", [b"", b"\x7fELF", b"\x7fELF" + bytes(60), b"\x7fELF" + b"\xff" * 90]
-)
-def test_a_damaged_cubin_has_no_sections(elf: bytes) -> None:
-    assert not SourceMessage(code=elf).text(b"kernel")
-
-
 LOCAL: dict[str, Any] = cases.read("local-memory-traffic")
 
 
@@ -90,24 +69,12 @@ def local(*sass: str, code: MachineCode | None = None) -> Finding:
     ("sass", "said", "advice"),
     [
         (("STL [R1+0x8], R4", "LDL R4, [R1+0x8]", "EXIT"), "Registers spill:", 1),
-        (
-            ("STL [R1+0x8], R4", "CALL.REL.NOINC 0x100", "LDL R4, [R1+0x8]", "EXIT"),
-            "Registers spill, or are saved around calls:",
-            1,
-        ),
-        (
-            ("IADD3 R6, R1, 0x20, RZ", "STL [R6], R4", "LDL R4, [R6+0x8]", "EXIT"),
-            "Registers spill:",
-            1,
-        ),
-        (
-            ("STL [R1], R4", "IMAD R7, R0, 0x4, R1", "LDL R4, [R7]", "EXIT"),
-            "An array is indexed at run time:",
-            1,
-        ),
+        (("STL [R1+0x8], R4", "CALL.REL.NOINC 0x100", "LDL R4, [R1+0x8]", "EXIT"), "Registers spill, or are saved around calls:", 1),
+        (("IADD3 R6, R1, 0x20, RZ", "STL [R6], R4", "LDL R4, [R6+0x8]", "EXIT"), "Registers spill:", 1),
+        (("STL [R1], R4", "IMAD R7, R0, 0x4, R1", "LDL R4, [R7]", "EXIT"), "An array is indexed at run time:", 1),
         ((), "Registers spill, or an array is indexed at run time:", 2),
     ],
-)
+)  # fmt: skip
 def test_local_memory_says_what_lies_there(sass: tuple[str, ...], said: str, advice: int) -> None:
     found = local(*sass)
     assert found.summary.startswith(said)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import msgspec
 import program_traces as programs
 import pytest
 
-from ncu_toolkit.base.model import Evidence
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding, Trace
 from ncu_toolkit.program.traces.account import account_of
@@ -81,13 +79,6 @@ def test_independent_streams_are_no_finding() -> None:
     assert of_rule(found, "small-ops-loop") is None
 
 
-def test_a_loop_in_cuda_is_told_what_to_do_where_its_passes_need_each_other() -> None:
-    loop = of_rule(diagnosed(programs.streams()), "small-ops-loop")
-    assert loop is not None
-    assert "inside one kernel" in loop.advice[0]
-    assert "a grid dimension" in loop.advice[1]
-
-
 def test_a_rule_that_lacks_its_inputs_abstains() -> None:
     trace = msgspec.structs.replace(programs.synchronous(), lacks=("host calls",))
     outcomes = {each.bottleneck: each for each in diagnosed(trace).considered}
@@ -104,15 +95,6 @@ def test_a_whole_run_is_never_sure() -> None:
         "medium",
         "low",
     }
-
-
-def test_no_path_or_layout_word_in_messages() -> None:
-    """What is told is plain text: no tabs, no doubled spaces."""
-    found = diagnosed(programs.gpt())
-    for finding in found.findings:
-        for text in (finding.summary, *finding.arithmetic, *finding.advice):
-            assert not re.search(r"\s{2,}|\t", text), text
-        assert all(isinstance(fact, Evidence) for fact in finding.evidence)
 
 
 def loading(marked: str, copied: bool = False) -> Trace:

@@ -3,10 +3,8 @@ alone."""
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import diagnosis_cases as cases
 import msgspec
@@ -17,7 +15,6 @@ from hypothesis import strategies as st
 
 from ncu_toolkit.base.model import Device, Diagnosis, Evidence, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import rules
-from ncu_toolkit.kernel.diagnosis.kernel import authored
 from ncu_toolkit.kernel.diagnosis.rules import reference
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.diagnosis import SURE, diagnose_program, for_caller, together
@@ -33,14 +30,11 @@ from ncu_toolkit.program.model import (
     Trace,
     Window,
 )
-from ncu_toolkit.program.rules import _operations, step_rules
+from ncu_toolkit.program.rules import step_rules
 from ncu_toolkit.program.rules._facts import WORTH, StepFacts
 from ncu_toolkit.program.rules.fp32_matmul import rates
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.step import find_step
-
-ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "ncu_toolkit" / "program" / "rules"
 
 
 def of_rule(found: ProgramDiagnosis, rule: str) -> StepFinding | None:
@@ -109,14 +103,6 @@ def test_rule_has_its_page(name: str) -> None:
             assert len(value.source) > 10
 
 
-def test_rules_import_no_other_rule() -> None:
-    own = {path.stem for path in RULES.glob("[a-z]*.py")}
-    for path in RULES.glob("[a-z]*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                assert str(node.module).rpartition(".")[2] not in own, path.name
-
-
 @pytest.mark.parametrize("name", sorted(step_rules()))
 def test_rule_of_nothing(name: str) -> None:
     """One copy and no figures: no rule finds anything or fails."""
@@ -179,15 +165,6 @@ def test_a_finding_that_takes_half_of_a_time_hides_none_of_all_of_it() -> None:
 # ---- steps made by hand -------------------------------------------------------------------------
 
 
-def test_layers_are_no_loop_of_small_launches() -> None:
-    """Sixteen layers of six small kernels: nothing repeats within four launches."""
-    names = [f"layer_{i}(float*)" for i in range(6)]
-    step, account = step_of(kernels(*names * 16, us=20.0), grid=16)
-    found = diagnose_program(step, account)
-    assert of_rule(found, "small-ops-loop") is None
-    assert of_rule(found, "idle-streams") is not None
-
-
 def test_an_authors_own_long_launches_of_few_blocks_have_a_grid_too_small() -> None:
     """Not a library's, nor short ones: a launch takes some microseconds, however many blocks it has."""
     grid, streams = "grid-too-small", "idle-streams"
@@ -206,20 +183,6 @@ def test_an_authors_own_long_launches_of_few_blocks_have_a_grid_too_small() -> N
         step, account = step_of(kernels("scan_kernel", programs.ADD, us=us), grids=[16, 528])
         told = named(diagnose_program(step, account, known(0, 0.9, grid)))
         assert told == [grid if us > 100 else streams], "counters confirm what the trace shows"
-
-
-def test_grids_of_several_kernels_are_told_once() -> None:
-    step, account = step_of(kernels("scan_kernel", "back(float*)", us=900.0), grids=[8, 16])
-    found = diagnose_program(step, account)
-    assert named(found) == ["grid-too-small"]
-    mixed = kernels("scan_kernel", programs.ADD, us=900.0)
-    (beside,) = diagnose_program(*step_of(mixed, grids=[8, 528])).findings
-    assert "program" in beside.advice[0], "a plain name beside PyTorch is Triton's"
-    assert found.findings[0].title == "Grid too small in scan_kernel and 1 more"
-    assert "2 launches of at most 16 blocks for 132 SMs: " in found.findings[0].summary
-    unknown = replace(known(0, 0.9)[0][1].primary, bottleneck="unknown", speedup=None)
-    counted = {shape: (None, Diagnosis((unknown,))) for shape in (0, 1)}
-    assert named(diagnose_program(step, account, counted)) == ["grid-too-small"]
 
 
 def test_fused_attention_and_a_router_are_no_attention() -> None:
@@ -272,11 +235,6 @@ def test_collectives_are_hidden_by_work_alone() -> None:
     assert not diagnose_program(step, account).findings
 
 
-def test_short_launches_of_few_blocks_are_left_alone() -> None:
-    step, account = step_of(kernels("tiny(float*)", us=4.0), grid=1)
-    assert not diagnose_program(step, account).findings
-
-
 def test_a_loss_between_products_is_no_attention() -> None:
     step, account = step_of(
         kernels(programs.sgemm(), programs.LOG_SOFTMAX, programs.LOG_SOFTMAX_BACK, programs.sgemm())
@@ -303,13 +261,6 @@ def test_a_loss_written_out_is_one_with_its_gradient() -> None:
     found = of_rule(diagnose_program(step, account), "spelled-out")
     assert found is not None
     assert "cross" not in found.summary
-
-
-def test_a_recurrent_cell_is_no_gelu() -> None:
-    gate = [programs.MUL, programs.ADD, programs.TANH, programs.ADD]
-    update = [programs.MUL, programs.MUL, programs.ADD]
-    step, account = step_of(kernels(*[*gate, *update] * 6))
-    assert of_rule(diagnose_program(step, account), "spelled-out") is None
 
 
 def test_launches_of_other_sizes_are_no_chain() -> None:
@@ -434,27 +385,6 @@ def test_copies_that_are_meant_are_left_alone() -> None:
         assert of_rule(diagnose_program(*step_of(kernels(*names))), "layout-copies") is not None
 
 
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        ("histogram", True),
-        ("void softMax<float>(int, int, float*)", True),
-        ("void matmul<32>(float*, float*, float*, int, int)", True),
-        ("nbody_step", True),
-        ("volta_sgemm_128x64_nn", False),
-        ("void gemmSN_NN_kernel<float, 128, 16, 2, 4, 4, 4, true>(float*)", False),
-        ("void (anonymous namespace)::softmax_warp_forward<float>(float*)", False),
-        ("triton_poi_fused_add_0", False),
-        ("cupy_sum", False),
-        ("loop_add_fusion_2", False),
-        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", False),
-        ("", False),
-    ],
-)
-def test_kernels_that_an_author_may_have_written(name: str, own: bool) -> None:
-    assert authored(name) is own
-
-
 def test_long_idle_time_is_other_work_of_the_host() -> None:
     step, account = step_of([(programs.ADD, 500.0, 700.0, "host late")] * 3)
     assert named(diagnose_program(step, account))[0] == "host-work"
@@ -495,25 +425,6 @@ def test_products_of_a_gpu_that_is_not_named_or_not_known() -> None:
     assert outcomes["fp32-matmul"].outcome == "abstained"
 
 
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        (programs.ADDCDIV, "addcdiv"),
-        (programs.MEAN, "mean"),
-        (programs.SUM, "sum"),
-        (programs.SOFTMAX, "softmax"),
-        (programs.SOFTMAX_BACK, "softmax backward"),
-        (programs.MASK, "where"),
-        (programs.TO_LAYOUT, "copy"),
-        (programs.sgemm(), ""),
-        ("cupy_multiply__float32_float32_float32", "mul"),
-        ("my_kernel(float*)", ""),
-    ],
-)
-def test_words_of_kernels(name: str, word: str) -> None:
-    assert _operations.of_kernel(name) == word
-
-
 def test_idle_time_without_a_finding_is_told() -> None:
     step, account = step_of(
         [("a(float*)", 100.0, 30.0, "between"), ("b(float*)", 100.0, 1.0, "sync")] * 4
@@ -525,34 +436,6 @@ def test_idle_time_without_a_finding_is_told() -> None:
     assert "of the step" in note
     step, account = step_of([("a(float*)", 900.0, 10.0, "between")] * 4)
     assert not diagnose_program(step, account).notes
-
-
-@pytest.mark.parametrize(("streams", "us", "said"), [
-    (1, 1.2, "from one queued operation to the next"),
-    (1, 9.0, "from one queued operation to the next"),
-    (2, 9.0, "another stream"),
-])  # fmt: skip
-def test_why_queued_work_does_not_start(streams: int, us: float, said: str) -> None:
-    step, account = step_of(
-        [("a(float*)", 5.0, us, "between"), ("b(float*)", 5.0, us, "between")] * 4
-    )
-    ops = tuple(
-        msgspec.structs.replace(op, stream=i % streams) for i, op in enumerate(step.trace.ops)
-    )
-    step = msgspec.structs.replace(step, trace=msgspec.structs.replace(step.trace, ops=ops))
-    assert any(said in each for each in diagnose_program(step, account).notes)
-
-
-def test_of_a_whole_run_it_says_the_run() -> None:
-    step, account = step_of(late_launches())
-    step = msgspec.structs.replace(step, how="whole")
-    found = diagnose_program(step, account)
-    finding = of_rule(found, "launch-bound")
-    assert finding is not None
-    texts = [finding.summary, *finding.arithmetic, *(fact.meaning for fact in finding.evidence)]
-    texts += [each.reason for each in found.considered]
-    assert "of the run" in finding.summary
-    assert not [text for text in texts if "the step" in text]
 
 
 # ---- the engine ----------------------------------------------------------------------------------

@@ -53,12 +53,6 @@ def test_responses_are_against_the_control() -> None:
     assert 0 < found["dram"].spread < 0.01
 
 
-def test_a_wider_scatter_is_a_wider_spread() -> None:
-    narrow = regime.responses({"plain": (1.0, 1.01, 0.99, 1.0), "alone": (2.0, 2.01, 1.99, 2.0)})
-    wide = regime.responses({"plain": (1.0, 1.2, 0.8, 1.0), "alone": (2.0, 2.4, 1.6, 2.0)})
-    assert wide["alone"].spread > 5 * narrow["alone"].spread
-
-
 @pytest.mark.parametrize(
     ("slower", "follows", "grid", "us", "first", "rule"),
     [
@@ -123,26 +117,6 @@ def test_what_the_stream_loses_is_what_the_kernel_takes() -> None:
     assert waiting.first == "latency"
 
 
-def test_what_is_inside_a_multiprocessor_limits_only_what_needs_many() -> None:
-    rates = {"dram": (0.95,), "l2": (1.0,), "fp32": (0.7,), "shared": (0.2,)}
-    needs = regime.tell(replace(kernel({}), rates=rates), H200)
-    assert needs is not None
-    assert needs.first == "on-chip memory"
-    not_so = regime.tell(replace(kernel({}, follows=0.0), rates=rates), H200)
-    assert not_so is not None
-    assert not_so.first == "latency"
-
-
-def test_a_kernel_that_no_pressure_feels_leaves_the_gpu_idle() -> None:
-    alone = replace(kernel({}, follows=0.0), rates={"dram": (0.97,), "shared": (0.97,)})
-    told = regime.tell(alone, H200)
-    assert told is not None
-    assert told.first == "launch or idle"
-    told = regime.tell(replace(alone, rates={"dram": (0.7,), "shared": (0.97,)}), H200)
-    assert told is not None
-    assert told.first == "latency"
-
-
 def test_two_that_are_close_are_both_said() -> None:
     _, told = regime.verdict(kernel({"shared": 0.25, "fp32": 0.5}), H200)
     assert told is not None
@@ -160,19 +134,6 @@ def test_warps_that_wait_in_a_small_grid_are_both_said() -> None:
     _, filled = regime.verdict(kernel({}), H200)
     assert filled is not None
     assert filled.either == ("latency",)
-
-
-def test_what_pressure_loses_tells_a_unit_that_the_kernel_keeps_to_itself() -> None:
-    """An FP32 kernel that leaves no issue slot is hardly slower beside FFMAs: they are."""
-    plain = kernel({"fp32": 0.04})
-    rates = {"dram": (0.95,), "l2": (1.0,), "fp32": (0.12,), "shared": (0.13,)}
-    told = regime.tell(replace(plain, rates=rates), H200)
-    assert told is not None
-    assert told.first == "arithmetic"
-    rates["fp32"] = (0.7,)
-    told = regime.tell(replace(plain, rates=rates), H200)
-    assert told is not None
-    assert told.first == "on-chip memory"
 
 
 def _measured() -> list[dict[str, Any]]:
@@ -234,13 +195,6 @@ def test_experiments_confirm_or_contradict_a_verdict(
     few = {name: times[name][:3] for name in times}
     pressed = replace(profile, context=replace(profile.context, pressure_us=few))
     assert "too few runs" in card(pressed, recorded.diagnosed(profile)).pressure
-
-
-def test_without_experiments_the_shape_is_all() -> None:
-    plain = KernelTrace(Launch("k", "k", (16, 1, 1), (256, 1, 1), 32, 0, 0), 1, 9e2, 9e2, 9e2, 9e2)
-    found, told = regime.verdict(plain, H200)
-    assert told is None
-    assert found.primary.bottleneck == "grid-too-small"
 
 
 def test_a_kind_with_few_runs_says_nothing() -> None:

@@ -3,26 +3,23 @@ that does not, and the whole on real kernels."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from ncu_toolkit.base.core import cache
 from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.base.hardware import specs
 from ncu_toolkit.base.hardware.specs import SPECS
-from ncu_toolkit.cli import cli
 from ncu_toolkit.kernel.build import nvcc, toolchain
 from ncu_toolkit.kernel.build.nvcc import Resources
 from ncu_toolkit.kernel.diagnosis.engine import diagnose_code, unknowns
-from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, Rule, load_rules
+from ncu_toolkit.kernel.diagnosis.rules import KernelFacts
 from ncu_toolkit.kernel.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
 from ncu_toolkit.kernel.ladder.catalogue import find_rung
-from ncu_toolkit.kernel.sass.cost import MEMORY_BYTES, dependency_cycles, regions_of, unit_cycles
+from ncu_toolkit.kernel.sass.cost import dependency_cycles, regions_of, unit_cycles
 from ncu_toolkit.kernel.sass.opcodes import Function, SassInstruction
 
 
@@ -109,16 +106,6 @@ def test_cycles_of_each_unit() -> None:
     }
 
 
-def test_rates_follow_from_the_data_sheets() -> None:
-    """The power of two a cycle and SM gives the sheet's rate within its three digits; no GPU has
-    more memory for an SM than the default."""
-    for sm in SPECS.values():
-        if sm.sheet is not None:
-            rate = sm.sheet.tensor / (sm.sheet.sms * sm.sheet.boost)
-            assert sm.tensor == pytest.approx(rate, rel=0.01), sm.sheet.gpu
-            assert sm.sheet.bytes_per_cycle < MEMORY_BYTES, sm.sheet.gpu
-
-
 def test_dependencies_of_a_warp() -> None:
     chain = [SassInstruction(16 * n, "FFMA", "R0, R1, R2, R0") for n in range(8)]
     assert dependency_cycles(chain) == 32
@@ -183,13 +170,6 @@ def test_what_a_pass_can_branch_around_counts_half() -> None:
     ) == (8, 4, 64, 4)
     assert region.cycles == {"issue": (3 + 5 / 2) / 4, "shared": 4 + 16 / 2}
     assert region.memory_cycles == pytest.approx(4 / 2 * 32 / SPECS[HOPPER].sheet.bytes_per_cycle)
-    whole = [
-        SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x80,)),
-        *code[1:],
-    ]  # the branch leaves the loop: no pass goes around
-    (region,) = regions_of(Function("k", tuple(whole)), HOPPER)
-    assert not region.conditional
-    assert region.cycles["shared"] == 20.0
     sides = [
         SassInstruction(0x00, "BRA", "`(.L_else)", "@P1", targets=(0x30,)), SassInstruction(0x10, "LDS", "R4, [R3]"),
         SassInstruction(0x20, "BRA", "`(.L_join)", targets=(0x40,)), SassInstruction(0x30, "LDS", "R4, [R5]"),
@@ -205,12 +185,6 @@ def test_what_a_pass_can_branch_around_counts_half() -> None:
         0x20,
         0x30,
     }  # `continue`: two branches back
-    straight = [
-        SassInstruction(0x00, "BRA", "`(.L_exit)", "@P1", targets=(0x20,)),
-        SassInstruction(0x10, "STS", "[R8], R4"),
-        code[-1],
-    ]
-    assert not regions_of(Function("k", tuple(straight)), HOPPER)[0].conditional
 
 
 def test_a_tile_stored_now_and_then_is_no_shared_memory_pressure() -> None:
@@ -256,14 +230,6 @@ def test_a_tile_stored_now_and_then_is_no_shared_memory_pressure() -> None:
 def test_a_diagnosis_and_its_opposite(bottleneck: str, bad: str, good: str) -> None:
     assert bottleneck in found(bad)
     assert bottleneck not in found(good)
-
-
-def test_copies_waited_for_across_the_loop_edge() -> None:
-    """The wait at the top of the loop follows the commit at its end: nothing lies between them
-    either."""
-    assert "async-copy-wait" in found(
-        "DEPBAR.LE SB0, 0x0\n" + MULTIPLY + "\nLDGSTS.E.128 [R3], desc[UR4][R8.64]\nLDGDEPBAR"
-    )
 
 
 def test_local_memory() -> None:
@@ -333,42 +299,10 @@ def test_what_only_a_profile_tells() -> None:
     assert "atomic-contention" not in hidden
 
 
-def test_findings_of_one_certainty_have_an_order() -> None:
-    """Only the two rules on a kernel's grid, which exclude each other, share a place."""
-    rules = load_rules().items()
-    ranks = {name: rule.CODE_RANK for name, rule in rules if rule.in_code is not Rule.in_code}
-    assert len(ranks) >= 16
-    assert ranks.pop("grid-too-small") == ranks["tail-effect"]
-    assert len(set(ranks.values())) == len(ranks)
-    assert set(found("STL [R1], R2\nLDG.E R5, desc[UR4][R6.64]\nFFMA R0, R4, R5, R0")) <= set(ranks)
-
-
 def test_a_library_has_nothing_to_analyse() -> None:
     analysis = analyse_rung(find_rung("cublas"), "sm_90")
     assert analysis.kernels == ()
     assert "runs a library" in analysis.nothing
-
-
-def test_bad_requests() -> None:
-    for arguments in (
-        ["naive", "--block", "64"],
-        ["x.cu", "--size", "1024"],
-        ["nonesuch"],
-        ["naive", "--arch", "what"],
-    ):
-        result = CliRunner().invoke(cli, ["static", *arguments])
-        assert isinstance(result.exception, UsageProblem), arguments
-
-
-def test_a_file_that_is_no_code_is_told_as_what_it_is() -> None:
-    for name, says in (
-        ("c/x.ncu-rep", "is a report"),
-        ("X.NCU-REP", "is a report"),
-        ("notes.txt", "not a .cu or .cubin file"),
-    ):
-        result = CliRunner().invoke(cli, ["static", name])
-        assert isinstance(result.exception, UsageProblem)
-        assert says in str(result.exception)
 
 
 SPILLING = """
@@ -390,12 +324,6 @@ class TestCompiled:
     @pytest.fixture(autouse=True)
     def _own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
-
-    def test_a_file_without_kernels_is_named(self, tmp_path: Path) -> None:
-        source = tmp_path / "helpers.cu"
-        source.write_text("__device__ int f(int x) { return x; }\n")
-        with pytest.raises(InputProblem, match=r"'helpers\.cu' has no kernel"):
-            analyse_source(source, "sm_90")
 
     def test_the_matrix_product_from_first_to_last(self) -> None:
         """Each rung's own cause is found: reuse for the first, shared-memory pressure for the tiled
@@ -432,35 +360,9 @@ class TestCompiled:
         assert from_cubin.regions == from_source.regions
         assert from_cubin.occupancy == from_source.occupancy
 
-    @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-    def test_shared_memory_of_a_cubin_is_without_the_drivers_part(self, arch: str) -> None:
-        rung = find_rung("smem_tiled")
-        cubin = nvcc.compile_rung(rung, arch)
-        assert (
-            analyse_cubin(cubin.path).kernels[0].shared_static == cubin.entries["smem_tiled"].shared
-        )
-
     def test_no_cubin(self, tmp_path: Path) -> None:
         (tmp_path / "x.cubin").write_text("text")
         with pytest.raises(InputProblem, match=r"x\.cubin is not a cubin"):
             analyse_cubin(tmp_path / "x.cubin")
         with pytest.raises(UsageProblem, match="there is no file"):
             analyse_cubin(tmp_path / "y.cubin")
-
-    def test_command(self) -> None:
-        words = ["static", "autotuned", "--arch", "sm_86", "--size", "1024", "--param", "BK=8"]
-        result = CliRunner().invoke(cli, [*words, "--format", "json"], catch_exceptions=False)
-        data = json.loads(result.output)
-        assert data["schema"] == "ncu-toolkit/static"
-        assert (data["data"]["target"], data["data"]["size"], data["data"]["parameters"]["BK"]) == (
-            "sm_86",
-            "1024",
-            8,
-        )
-        (kernel,) = data["data"]["kernels"]
-        assert 0 < kernel["occupancy"]["fraction"] <= 1
-        assert kernel["occupancy"]["active_warps"] <= 48
-        assert kernel["regions"][0]["limit"] in kernel["regions"][0]["cycles"]
-        text = CliRunner().invoke(cli, words, catch_exceptions=False).output
-        assert "Theoretical occupancy" in text
-        assert "Only a profile shows" in text

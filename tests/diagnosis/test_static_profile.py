@@ -7,13 +7,10 @@ from dataclasses import replace
 
 import pytest
 import recorded
-import render_fixture
 
 from ncu_toolkit.base.model import Diagnosis, Finding, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
-from ncu_toolkit.kernel.diagnosis.static import LONGEST, checked, code_of
-from ncu_toolkit.kernel.explain.code import static_parts
-from ncu_toolkit.kernel.sass import branches
+from ncu_toolkit.kernel.diagnosis.static import checked, code_of
 
 needs_recording = pytest.mark.skipif(
     recorded.FP32 is None, reason="no recording of the FP32 ladder in the package"
@@ -85,29 +82,3 @@ def test_findings_stand_beside_the_verdict() -> None:
         checked(code, Diagnosis((other,), (ruled,)))[names.index("shared-instruction-pressure")].why
         == "The queue is empty."
     )
-
-
-@needs_recording
-def test_the_section_of_a_page() -> None:
-    found = list(static_parts(of("vectorized"), diagnose(of("vectorized"))))
-    shown = {fact.label: fact.cell.text for fact in dict(found)["facts"]}
-    assert shown["Registers"] == "80"
-    assert "limited by registers" in shown["Theoretical occupancy"]
-    assert "4 loops" in shown["Code"]
-    regions, findings = (value for name, value in found if name == "table")
-    assert len(regions.rows) == 3
-    assert findings.rows
-
-
-def test_a_report_without_code_has_no_section() -> None:
-    profile = render_fixture.profile("naive", 4096)
-    verdict = render_fixture.diagnosis(profile)
-    bare = tuple(replace(row, sass="", opcode="") for row in profile.instructions)
-    for rows in ((), bare):
-        assert not list(static_parts(replace(profile, instructions=rows), verdict))
-    long = render_fixture.instructions(LONGEST + 1)
-    assert code_of(replace(profile, instructions=long)) is None
-    straight = code_of(profile)  # invented code without a branch: one region, no loop
-    assert straight is not None
-    assert not straight.facts.looped
-    assert branches.live_registers(profile.instructions) is straight.live

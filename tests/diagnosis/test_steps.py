@@ -3,19 +3,15 @@ cases, one speedup a step."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import diagnosis_cases as cases
 import pytest
-import recorded
 
 from ncu_toolkit.base.model import Diagnosis, Finding, Profile, Timing
 from ncu_toolkit.kernel.diagnosis.compare import Launches
 from ncu_toolkit.kernel.diagnosis.steps import StepExplanation
-from ncu_toolkit.kernel.pages.book import Book, open_book
-from ncu_toolkit.kernel.pages.step_view import explained, step_fold
 
 
 def found(bottleneck: str, speedup: float, *, good: bool = False) -> Finding:
@@ -95,16 +91,6 @@ def test_beyond_the_prediction_says_what_else_went() -> None:
     assert "at most" not in text
 
 
-def test_a_few_points_of_a_large_speedup_are_not_alike() -> None:
-    step = StepExplanation(
-        timed(950.0),
-        timed(10.0),
-        "atomic-contention",
-        told((found("atomic-contention", 19.0),), (PRESSURE,)),
-    )
-    assert "The step saved more" in " ".join(step.text)
-
-
 def test_slower_says_so_and_why() -> None:
     fast, slow = (
         timed(100.0, 100.0, sm_cycles=1e5, sm_active_cycles=99e3),
@@ -124,23 +110,6 @@ def test_slower_says_so_and_why() -> None:
     assert "-" not in text.replace("shared-memory", "")
 
 
-@pytest.mark.parametrize(
-    ("kind", "word"),
-    [
-        ("regression", "shows a regression"),
-        ("planted", "a planted defect"),
-        ("step", "no known cause"),
-    ],
-)
-def test_no_declared_cause_is_not_told_as_a_removal(kind: str, word: str) -> None:
-    step = StepExplanation(timed(100.0), timed(1000.0), "", told((LATENCY,), (PRESSURE,)), kind)
-    text = " ".join(step.text)
-    assert (step.rank, step.expected) == (None, None)
-    assert word in text.lower()
-    assert "was predicted to give" not in text
-    assert "10.0× slower" in text
-
-
 def test_a_roof_is_not_removed() -> None:
     roof = found("fp32-pipe", 1.0, good=True)
     step = StepExplanation(
@@ -154,81 +123,6 @@ def test_a_roof_is_not_removed() -> None:
     assert "The limit is still the FP32 pipe" in text
     assert "FMA pipe active 60.0" in text
     assert "The step saved 9.09" in text
-
-
-def test_a_runner_up_is_told_as_such() -> None:
-    step = StepExplanation(
-        timed(125.0), timed(100.0), "shared-bank-conflict", told((LATENCY, CONFLICT), (LATENCY,))
-    )
-    assert (
-        "targets cause 2 of the earlier kernel's diagnosis: shared-memory bank conflicts. The verdict there was memory latency"
-        in " ".join(step.text)
-    )
-
-
-def test_waiting_that_hardly_fell_is_not_told() -> None:
-    before = cases.build(
-        {"metrics": {"duration": 1000.0}, "stalls": {"long_scoreboard": 100.0, "misc": 0.001}}
-    )
-    after = cases.build(
-        {"metrics": {"duration": 500.0}, "stalls": {"long_scoreboard": 50.0, "misc": 0.0005}}
-    )
-    sentence = next(
-        line
-        for line in StepExplanation(Launches((before,)), Launches((after,))).text
-        if line.startswith("Waiting that fell")
-    )
-    assert "long scoreboard" in sentence
-    assert "misc" not in sentence
-
-
-@pytest.fixture(scope="module")
-def books() -> dict[str, Book]:
-    def unknown(profile: Profile) -> Diagnosis:
-        return Diagnosis((found("launch-overhead", 4.0),))
-
-    return {
-        folder.name: open_book(recorded.run_of(folder), unknown)
-        for folder in recorded.FOLDERS
-        if "fp32" not in folder.name
-    }
-
-
-def _explained(books: dict[str, Book], rung: str) -> tuple[str, ...]:
-    entry = next(
-        e
-        for b in books.values()
-        for e in b.entries
-        if e.rung == rung and e.profiles and (f := e.before) and f.profiles
-    )
-    before = entry.before
-    assert before is not None
-    step = explained(before, entry)
-    assert step is not None
-    fold = step_fold(entry)
-    assert fold is not None
-    achieved = dict(fold.parts)["facts"][0].cell.text
-    assert f"{step.speedup:.3g}"[:4] in achieved
-    assert "timed" in achieved
-    return step.text
-
-
-def test_launches_of_a_rung_are_summed(books: dict[str, Book]) -> None:
-    """64 launches became one: the time of all of them fell, though one of them is as long as the
-    new one."""
-    lines = _explained(books, "launch_overhead_fixed")
-    assert "25.7× faster" in lines[0]
-    assert "all launches together" in lines[0]
-    assert "launch_overhead takes 64 launches, launch_overhead_fixed takes 1 launch" in lines[1]
-    assert not any("slower" in line for line in lines)
-    waiting = next(
-        line for line in _explained(books, "gelu_fused") if line.startswith("Waiting that fell")
-    )
-    found = re.search(r"long scoreboard \((\d+\.\d) µs → (\d+\.\d\d) µs", waiting)
-    assert found is not None
-    assert 6 < float(found[1]) / float(found[2]) < 12, (
-        "eight launches, each of which waits about as long as the one that takes their place"
-    )
 
 
 def test_a_rung_of_which_a_launch_is_missing_is_not_summed() -> None:

@@ -39,6 +39,7 @@ def everyone() -> Iterator[tuple[str, Profile]]:
                 yield f"{path.name} {profile.origin.key}", profile
 
 
+@pytest.mark.slow
 def test_units_of_l1_agree_with_its_roll_up_on_every_generation() -> None:
     """No unit of L1 is busier than the profiler's own largest of them."""
     compared = set()
@@ -65,6 +66,7 @@ def test_turing_s_l1_has_no_room_where_the_profiler_shows_it_full() -> None:
 ON_THE_HOST = {"a40-host-memory": {1, 2, 3, 4, 7, 8, 9, 10}, "rtx3080l-host-atomics": {0, 1, 2}}
 
 
+@pytest.mark.slow
 def test_host_memory_is_found_where_it_is_read_and_nowhere_else() -> None:
     found: dict[str, set[int]] = {}
     for name, profile in everyone():
@@ -101,6 +103,7 @@ def test_a_lambda_of_the_user_s_is_not_a_library_s_kernel() -> None:
 DEBUG_BUILDS = {"rtx3090-debug-build", "rtx3080-debug-build"}
 
 
+@pytest.mark.slow
 def test_debug_builds_show_in_the_embedded_machine_code() -> None:
     found = {
         name.partition(".")[0]

@@ -83,8 +83,3 @@ def test_a_block_of_sixteen_in_a_column_is_told() -> None:
     assert "32 × 2" in found.primary.advice[0]
     (idle,) = [each for each in found.considered if each.bottleneck == "idle-threads"]
     assert "data stage of L1" in idle.reason
-
-
-def test_no_sector_is_called_wasted_without_its_ideal() -> None:
-    excess = [figures.value(p, "global_sector_excess") for p in profiles("titanv-old-names")]
-    assert max(each for each in excess if each is not None) < 0.75

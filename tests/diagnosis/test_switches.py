@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from importlib import resources
 from pathlib import Path
@@ -25,17 +24,6 @@ def test_it_is_for_causes_and_classes_that_exist(switch: Switch) -> None:
     assert set(switch.causes) <= {*step_rules(), *load_rules()}
     assert set(switch.classes) <= set(CLASSES)
     assert switch.causes or switch.classes
-
-
-def test_it_can_be_applied_and_kept(switch: Switch) -> None:
-    assert bool(switch.environment) + bool(switch.hooks) + bool(switch.build) >= 1
-    assert switch.keep
-    values = "".join((*switch.keep.values(), *switch.build))
-    assert ("{}" in values) == bool(switch.values)
-    assert re.fullmatch(r"[a-z0-9-]+", switch.id)
-    assert switch.differs.endswith(".")
-    assert not switch.title.endswith(".")
-    assert "Source: " in switch.about
 
 
 def test_functions_need_the_standard_library_alone() -> None:

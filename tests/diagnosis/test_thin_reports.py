@@ -14,7 +14,6 @@ import recorded
 from heldout import score
 
 from ncu_toolkit.base.model import Diagnosis, Finding, InstructionMix, Presence, Profile
-from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.engine import diagnose, rivals
 from ncu_toolkit.kernel.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
@@ -76,12 +75,6 @@ def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
     assert "passes_per_request" in [evidence.metric for evidence in primary.evidence]
 
 
-def test_few_passes_an_instruction_are_too_many_requests() -> None:
-    primary = basic(l1_data_pipe_active=0.95, l1_request_active=0.9, lsu_pipe_active=0.9).primary
-    assert primary.bottleneck == "l1-bandwidth"
-    assert "too many requests" in primary.summary
-
-
 def test_a_busy_pipe_is_not_good_before_its_lanes_are_known() -> None:
     primary = basic(fma_pipe_active=0.95, issue_active=0.95).primary
     assert (primary.bottleneck, primary.good, primary.confidence) == ("fp32-pipe", False, "low")
@@ -109,19 +102,6 @@ def test_a_full_constant_cache_serves_lanes_one_by_one() -> None:
     )
 
 
-def test_a_full_constant_cache_may_serve_broadcasts() -> None:
-    """Each third instruction could be a load of one cycle, which fills it too."""
-    found = basic(constant_cache_active=0.95, issue_active=0.7)
-    assert found.primary.bottleneck == "instruction-throughput"
-    assert "constant-cache-divergence" not in [f.bottleneck for f in found.findings]
-
-
-def test_low_occupancy_over_many_waves_is_no_imbalance() -> None:
-    """SMs work all the time, and half of the warp slots stay empty."""
-    found = basic(sm_active_cycles_max=None, achieved_occupancy=0.3, waves=20.0)
-    assert "load-imbalance" not in [f.bottleneck for f in found.findings]
-
-
 def test_a_block_for_each_sm_needs_a_wait_to_be_a_cause() -> None:
     few = {"grid": [264, 1, 1]}
     metrics = {"waves": 0.25, "achieved_occupancy": 0.12}
@@ -134,17 +114,6 @@ def test_a_block_for_each_sm_needs_a_wait_to_be_a_cause() -> None:
     assert "grid-too-small" not in found({"barrier": 20.0, "selected": 1.0})
     assert "grid-too-small" in found({"long_scoreboard": 20.0, "selected": 1.0})
     assert "grid-too-small" in found({}, {"grid": [33, 1, 1]})
-
-
-def test_a_wait_for_shuffles_is_not_at_the_barrier() -> None:
-    def found(shuffles: int) -> list[str]:
-        stalls = {"short_scoreboard": 8.0, "barrier": 6.0, "selected": 1.0}
-        opcodes = {"SHFL.BFLY": shuffles, "LDS": 1_000_000, "BAR.SYNC": 100_000, "FADD": 4_000_000}
-        built = cases.build({"stalls": stalls, "opcodes": opcodes})
-        return [f.bottleneck for f in diagnose(built).findings]
-
-    assert "barrier-imbalance" not in found(20_000_000)
-    assert "barrier-imbalance" in found(100_000)
 
 
 def test_short_blocks_show_where_nothing_else_is_busy() -> None:
@@ -184,29 +153,6 @@ def test_a_busy_level_of_memory_may_be_busy_with_anything() -> None:
         None,
     )
     assert "does not show" in primary.summary
-
-
-def test_blocks_of_one_warp_fill_the_slots_before_the_sm() -> None:
-    waiting = {"selected": 1.0, "long_scoreboard": 20.0, "wait": 2.0}
-    half = {"theoretical_occupancy": 0.5, "achieved_occupancy": 0.48, "block_limit_blocks": 32, "block_limit_registers": 40, "block_limit_shared": 40,
-            "block_limit_warps": 64, "issue_active": 0.3}  # fmt: skip
-    found = diagnose(cases.build({"metrics": half, "stalls": waiting})).findings
-    assert "low-occupancy" in [f.bottleneck for f in found]
-    by_registers = {**half, "block_limit_blocks": 40, "block_limit_registers": 32}
-    assert "low-occupancy" not in [
-        f.bottleneck
-        for f in diagnose(cases.build({"metrics": by_registers, "stalls": waiting})).findings
-    ]
-
-
-def test_local_sectors_from_instructions_where_tables_are_missing() -> None:
-    case = {
-        "metrics": {"local_load_sectors": None, "local_store_sectors": None},
-        "instructions": [
-            {"sass": "LDL R1, [R2]", "executed": 10, "counters": {"local_sectors": 40.0}}
-        ],
-    }
-    assert figures.value(cases.build(case), "local_sectors") == 40.0
 
 
 def test_latency_without_a_stall_stack() -> None:

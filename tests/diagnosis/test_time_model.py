@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import diagnosis_cases as cases
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncu_toolkit.base.model import Profile
@@ -26,13 +26,9 @@ QUIET = {
 
 #: What says that memory behind the SMs is used.
 MEMORY_USE = (
-    "l1_fill_active",
-    "l2_to_sm_active",
-    "l2_utilization",
-    "l2_atomic_unit_active",
-    "dram_utilization",
+    "l1_fill_active", "l2_to_sm_active", "l2_utilization", "l2_atomic_unit_active", "dram_utilization",
     "dram_bus_active",
-)
+)  # fmt: skip
 
 
 def profile(stalls: dict[str, float] | None = None, **metrics: float | None) -> Profile:
@@ -179,6 +175,7 @@ def test_no_time_at_all_still_gives_shares() -> None:
     )
 
 
+@settings(deadline=None)
 @given(
     long=FRACTIONS,
     mio=FRACTIONS,
@@ -217,6 +214,7 @@ def test_predictions_are_bounds(
     assert prediction.arithmetic
 
 
+@settings(deadline=None)
 @given(a=FRACTIONS, b=FRACTIONS)
 def test_removing_more_never_saves_less(a: float, b: float) -> None:
     low, high = sorted((a, b))

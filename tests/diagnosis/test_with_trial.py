@@ -78,13 +78,6 @@ def test_another_switch_for_the_same_cause_counts(found: ProgramDiagnosis) -> No
     assert one.measured_us == pytest.approx(found.step.wall_us * 0.7)
 
 
-def test_of_several_values_the_best_counts(found: ProgramDiagnosis) -> None:
-    first = msgspec.structs.replace(found.findings[0], switch="triton-warps")
-    values = [tried("triton-warps:2", 1.2, outcome="slower"), tried("triton-warps:8", 0.8)]
-    one = of_products(msgspec.structs.replace(found, findings=(first,)), *values)
-    assert one.switch == "triton-warps:8"
-
-
 @pytest.mark.parametrize("outcome", ["broke", "not applied", "other step"])
 def test_what_cannot_be_used_is_not_offered_again(found: ProgramDiagnosis, outcome: str) -> None:
     one = of_products(found, tried("tf32", outcome=outcome))
@@ -99,11 +92,6 @@ def test_other_results_are_no_gain(found: ProgramDiagnosis) -> None:
 def test_no_gain_is_told_and_comes_last(found: ProgramDiagnosis) -> None:
     last = with_trial(found, trial(tried("tf32", 1.0))).findings[-1]
     assert (last.rule, last.measured_us) == ("fp32-matmul", 0.0)
-
-
-def test_several_at_once_say_nothing_of_one(found: ProgramDiagnosis) -> None:
-    both = msgspec.structs.replace(tried("tf32"), switches=("tf32", "compile"))
-    assert {*with_trial(found, trial(both)).findings} == {*found.findings}
 
 
 # ---- everywhere that findings are shown
@@ -133,16 +121,6 @@ def served(trace: Path) -> Iterator[Callable[[], dict[str, Any]]]:
         "launches"
     ][0]
     reports.close()
-
-
-def test_a_finding_names_its_switch(trace: Path, served: Callable[[], dict[str, Any]]) -> None:
-    command = "ncu-toolkit try tf32 -- PROGRAM"
-    for form in ("text", "markdown", "html"):
-        assert command in shown(trace, form), form
-    (program,) = json.loads(shown(trace, "json"))["programs"]
-    assert program["findings"][0]["switch"] == "tf32"
-    assert program["findings"][0]["measured_us"] is None
-    assert any(command in step for step in served()["do"])
 
 
 def test_what_was_measured_is_shown_in_its_place(

@@ -14,10 +14,8 @@ import render_fixture
 
 from ncu_toolkit.base.core.errors import ToolkitError
 from ncu_toolkit.base.document.card import CLOSE, Card, UnitBar
-from ncu_toolkit.base.document.views import Kind, answer
-from ncu_toolkit.base.model import Diagnosis, Finding, Presence, Profile, Reading
-from ncu_toolkit.base.render import html, markdown
-from ncu_toolkit.base.render.text import lines, plain_text
+from ncu_toolkit.base.model import Diagnosis, Presence, Profile, Reading
+from ncu_toolkit.base.render import html
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
 from ncu_toolkit.kernel.explain import sections
@@ -39,20 +37,6 @@ ROLL_UPS = (
 )  # fmt: skip
 #: Units that only the roll-up over the SMs covers.
 OF_THE_SMS = {*(name for name, (_, in_sm, _) in RESOURCES.items() if in_sm), "constant", "blocks"}
-#: Words of a unit in a sentence, longest first, so that "the FP32 pipe" is not taken for another.
-WORDS = sorted(
-    [
-        *((words, name) for name, (_, _, words) in RESOURCES.items()),
-        ("the fp32 pipe", "fma"),
-        ("the fma pipe", "fma"),
-        ("the tensor cores", "tensor"),
-        ("the tensor pipe", "tensor"),
-        ("the special-function pipe", "xu"),
-    ],
-    key=lambda pair: -len(pair[0]),
-)
-#: What may stand between a unit and its figure.
-BETWEEN = r"(?: \(| is | are | at |, | )"
 
 
 def launches() -> Iterator[tuple[str, Profile, Diagnosis]]:
@@ -90,31 +74,14 @@ def check(name: str, profile: Profile, shown: Card) -> str:
     return "says why"
 
 
-def figures_in(text: str) -> Iterator[tuple[str, float]]:
-    """Units with how busy a text calls them, in percent."""
-    text = text.lower()
-    taken: list[tuple[int, int]] = []
-    for words, name in WORDS:
-        for match in re.finditer(rf"{re.escape(words.lower())}{BETWEEN}([\d.]+) %", text):
-            if not any(start < match.end() and match.start() < end for start, end in taken):
-                taken.append(match.span())
-                yield name, float(match[1])
-
-
-def one_figure(name: str, profile: Profile, diagnosis: Diagnosis, shown: Card) -> int:
-    """Compares sentences, bars, picture, table and JSON; returns how many sentences had a figure."""
+def one_figure(name: str, profile: Profile, diagnosis: Diagnosis, shown: Card) -> None:
+    """Compares bars, picture, table and JSON."""
     used = uses(profile, diagnosis.bounds)
     if not profile.instructions:  # what is kept of a report lacks them, and tags are counted there
         used |= {
             bar.resource: Use(bar.busy, bar.share) for bar in shown.bars if bar.resource == "l1_tag"
         }
-    said = list(figures_in(" ".join((shown.summary, *shown.do, shown.expect))))
     where = f"{name} {profile.origin.key}: {shown.summary}"
-    for unit, percent in said:
-        assert unit in used, where
-        assert percent == pytest.approx(100 * used[unit].busy, abs=0.6), where
-        longest = max((bar.busy for bar in shown.bars), default=0.0)
-        assert percent <= 100 * longest + 0.6, where
     for bar in shown.bars:
         assert bar.busy == used[bar.resource].busy, where
         assert 0 <= bar.busy <= 1, where
@@ -135,21 +102,23 @@ def one_figure(name: str, profile: Profile, diagnosis: Diagnosis, shown: Card) -
     for label, resource in (("DRAM", "dram"), ("L1 data", "l1_data"), ("L2 to SM", "fill")):
         if resource in used:
             assert rows[label] == used[resource].busy, where
-    return len(said)
 
 
+@pytest.mark.slow
 def test_recorded_launches_have_bars_that_nsight_shows() -> None:
-    counted = 0
     ways = set()
     for name, profile, diagnosis in launches():
         shown = card(profile, diagnosis)
         ways.add(check(name, profile, shown))
-        counted += one_figure(name, profile, diagnosis, shown)
-    assert counted > 20, "sentences name busy units"
+        one_figure(name, profile, diagnosis, shown)
     assert "within" in ways
 
 
-@pytest.mark.parametrize("report", REPORTS, ids=lambda path: f"{path.parent.name}-{path.name}")
+@pytest.mark.parametrize(
+    "report",
+    [*REPORTS[:3], *(pytest.param(each, marks=pytest.mark.slow) for each in REPORTS[3:])],
+    ids=lambda path: f"{path.parent.name}-{path.name}",
+)
 def test_reports_have_bars_that_nsight_shows(report: Path) -> None:
     for name, profile, diagnosis, shown in judged(report):
         if profile.launch.complete:
@@ -186,32 +155,9 @@ def test_a_roll_up_is_a_bar_only_where_no_part_explains_it() -> None:
     assert turing["l1"].busy == 0.97
 
 
-def test_a_launch_too_short_for_a_counter_says_so() -> None:
-    profile = with_readings(l1_throughput=4.03, issue_active=0.01)
-    used = uses(profile, {})
-    assert "l1" not in used
-    assert "403 %, is left out: the launch is too short" in sections.basis(profile, used)
-
-
 def test_sms_without_work_are_named() -> None:
     profile = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=400.0)
     said = sections.basis(profile, uses(profile, {}))
     assert said == "Units in SMs: of the 40 % of the time in which SMs had work."
     whole = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=990.0)
     assert sections.basis(whole, uses(whole, {})) == ""
-
-
-def test_every_writer_shows_the_measured_figure() -> None:
-    profile = with_readings(l2_throughput=0.94, l2_utilization=0.26, duration=100.0)
-    finding = Finding("l2-bandwidth", "One.", "high", (), 1.6, (), ("Do.",), "Less.")
-    shown = card(profile, Diagnosis((finding,), (), {"l2": 26.0}))
-    assert "L2 94 % (the limit)" in shown.busy
-    whole = answer([Kind(shown)])
-    text = plain_text(whole, 100)
-    assert re.search(r"L2 +█+▒+ +94.% +◀ limit", text)
-    assert "▒ busy beyond what its work needs" in text
-    assert re.search(
-        r"L2 +#+-+ +94", "\n".join(line.plain for line in lines(whole, 100, ascii_only=True))
-    )
-    for other in (markdown.markdown(whole), markdown.brief(whole)):
-        assert re.search("L2 94.% ", other)

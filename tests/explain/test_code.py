@@ -72,17 +72,6 @@ def test_the_card_the_loops_and_the_code_are_on_every_output(source: Path) -> No
         assert len(line) <= 60 or line.startswith("next"), line
 
 
-def test_code_without_a_loop_has_no_first_one(tmp_path: Path) -> None:
-    path = tmp_path / "copy.cu"
-    path.write_text(
-        "__global__ void copy(const float4* a, float4* b) { b[threadIdx.x] = a[threadIdx.x]; }"
-    )
-    text = plain_text(of_code(analyse_source(path, "sm_90", block=128)))
-    assert "0 loops" in text
-    assert "bytes an SM" in text
-    assert "first loop" not in text
-
-
 def test_the_page_is_written_and_its_source_is_text(source: Path, tmp_path: Path) -> None:
     page = tmp_path / "dots.html"
     words = ["static", str(source), "--arch", "sm_90", "--block", "128"]
@@ -144,17 +133,3 @@ def test_registers_are_drawn_over_the_code(source: Path) -> None:
     assert len(code.live) == len(code.lines) == len(kernel.regions[0].code)
     data = found.as_document()["data"]["kernels"][0]
     assert not {"code", "live"} & set(data)
-
-
-def test_a_cause_of_several_kernels_is_told_once(tmp_path: Path) -> None:
-    path = tmp_path / "five.cu"
-    path.write_text("".join(SOURCE.replace("dots", f"dots{at}") for at in range(5)))
-    shown = of_code(analyse_source(path, "sm_90", block=128))
-    (card,) = shown.cards
-    assert card.kernel.count("dots") == 5
-    assert shown.kernels is not None
-    assert sorted(row[0].text for row in shown.kernels.rows) == [f"dots{at}" for at in range(5)]
-    text = plain_text(shown)
-    assert text.count(card.summary) == 1
-    assert text.count("Busiest loops") == 1
-    assert "4 kernels with the same causes" in text

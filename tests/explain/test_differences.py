@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import render_fixture
-from browser import Browser, require_chromium
-from rich.console import Console
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.document.tables import Table
 from ncu_toolkit.base.document.views import Answer
 from ncu_toolkit.base.model import Profile
 from ncu_toolkit.base.render import html, markdown
-from ncu_toolkit.base.render.text import AnswerText, Fitted, plain_text
+from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.kernel.analysis import answers, gate
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.diagnosis.glossary import definitions
 from ncu_toolkit.kernel.explain import differences, sections
 from ncu_toolkit.kernel.explain.verdict import card
 from ncu_toolkit.kernel.pages import json as documents
-from ncu_toolkit.kernel.pages.html import write_answer
 
 
 @pytest.fixture(scope="module")
@@ -195,31 +190,6 @@ def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, 
     assert differences.outcome(replace(old, factor=None), replace(new, time_us=40.0)) is None
 
 
-def test_the_prediction_is_on_every_output(launches: tuple[Profile, Profile]) -> None:
-    found = gate.compare({(1,): side(launches[0])}, {(1,): side(launches[1])})
-    shown = answers.of_comparison(found)
-    (line,) = (point for point in shown.points if ", predicted: " in point)
-    for text in (
-        plain_text(shown, 200),
-        markdown.markdown(shown),
-        html.answer_page(shown, "C", definitions()),
-    ):
-        assert "predicted: " in text.replace("\u202f", " ")
-    (pair,) = json.loads(documents.comparison_document(found))["pairs"]
-    low, high = pair["prediction"]["interval"]
-    assert pair["prediction"]["inside"] == (low <= pair["prediction"]["achieved"] <= high)
-    assert ("inside" in line) == pair["prediction"]["inside"]
-
-
-def test_the_verdict_outlives_the_noise(compared: Answer) -> None:
-    assert compared.kernels is not None
-    labels = [column.label for column in compared.kernels.columns]
-    for width in (60, 80, 100):
-        shown = [labels[at] for at in Fitted(compared.kernels).chosen(width)]
-        assert "bottleneck" in shown
-    assert "noise" not in [labels[at] for at in Fitted(compared.kernels).chosen(60)]
-
-
 def test_on_another_gpu_the_difference_in_time_has_no_causes(
     launches: tuple[Profile, Profile],
 ) -> None:
@@ -228,30 +198,6 @@ def test_on_another_gpu_the_difference_in_time_has_no_causes(
     heads = [table.caption for table in differences.between(old, elsewhere).tables]
     assert not any(head.startswith("Time") for head in heads)
     assert any(head.startswith("Stalls") for head in heads)
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 160])
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_narrow_terminal_keeps_the_change(compared: Answer, width: int, encoding: str) -> None:
-    sink = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    Console(file=sink, width=width, color_system=None).print(AnswerText(compared))
-    sink.flush()
-    text = sink.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
-    assert compared.kernels
-    change = dict(
-        zip(
-            (column.label for column in compared.kernels.columns),
-            (cell.text for cell in compared.kernels.rows[0]),
-            strict=True,
-        )
-    )["change"]
-    assert change in text
-    for card_shown in compared.cards:
-        gain = card_shown.gain.partition(" faster")[0]  # the interval goes before the gain does
-        assert gain.replace("×", "x" if encoding == "ascii" else "×") in text
-    commands = [line for line in text.splitlines() if "ncu-toolkit compare" in line]
-    assert all(len(line) <= width for line in text.splitlines() if line not in commands)
-    assert ("│" in text) == (width == 160 and encoding == "utf-8")
 
 
 def test_the_source_is_compared_without_the_blocks_around_it(
@@ -271,30 +217,6 @@ def test_the_source_is_compared_without_the_blocks_around_it(
     ]
     assert differences.between(old, old).code == ()
     assert "The source is the same." in differences.between(old, old).points
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (375, 667)])
-def test_the_page_opens_on_both_answers(
-    compared: Answer, tmp_path: Path, width: int, height: int
-) -> None:
-    """The change and, where two cards fit side by side, both titles and gains; nothing is clipped,
-    nothing asked for."""
-    chromium = require_chromium()
-    page = write_answer(compared, "Comparison", tmp_path / "comparison.html")
-    bottoms = """(() => Array.from(document.querySelectorAll('h1, .nc-kernels td:last-child, .nc-title, .nc-gain'))
-.filter(e => e.offsetParent).map(e => e.getBoundingClientRect().bottom))()"""
-    with Browser(chromium) as browser:
-        browser.open(page, width=width, height=height)
-        found = sorted(browser.evaluate(bottoms))
-        assert len(found) >= 5
-        assert found[-1 if width > 1000 else 2] <= height
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width
-        assert browser.evaluate("document.querySelector('.nc-kernels').scrollWidth") <= width
-        cells = "Array.from(document.querySelectorAll('.nc-kernels tbody tr:first-child > *'))"
-        assert browser.evaluate(f"{cells}.every(cell => cell.checkVisibility())")
-        assert browser.requests() == [page.resolve().as_uri()]
-        assert browser.complaints() == []
 
 
 def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -> None:

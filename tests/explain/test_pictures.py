@@ -35,12 +35,6 @@ def test_loads_lie_on_one_axis_of_time() -> None:
     assert found.note.endswith("Too few samples: DRAM.")
 
 
-@pytest.mark.parametrize("sampled", [(), (Series("L2", 1.0, (0.5,)),)])
-def test_no_course_is_drawn_of_less_than_two_samples(sampled: tuple[Series, ...]) -> None:
-    profile = render_fixture.profile("naive", 1024, 0)
-    assert over_time(replace(profile, timeline=sampled)) is None
-
-
 def test_a_tail_is_told() -> None:
     """Of the unit that is busiest on average; a short end is none."""
     profile = render_fixture.profile("naive", 1024, 0)

@@ -163,31 +163,6 @@ def test_the_first_screen_answers() -> None:
     assert re.search(r"products +█+▍? +67 %", text)
 
 
-def test_where_the_step_goes_is_said_as_elsewhere() -> None:
-    """A share has the percents that a finding gives it, so that all may add up to a little less."""
-    for busy in (
-        [33.4, 33.3, 33.3],
-        [99.6, 0.2, 0.2],
-        [20.5, 20.5, 20.5, 20.5, 18.0],
-        [13.0] * 7 + [9.0],
-        [100.0],
-        [99.8, 0.2],
-    ):
-        parts = tuple(AccountPart(f"k{at}", f"k{at}", us, 1) for at, us in enumerate(busy))
-        bars = explain.program_answer(gpt(account=replaced(gpt().account, parts))).cards[0].bars
-        assert 0.995 < sum(bar.busy for bar in bars) < 1.000001
-        assert len(bars) <= 6
-
-
-def replaced(account: Account, parts: tuple[AccountPart, ...]) -> Account:
-    """The account with other parts, which add up to its wall time."""
-    whole = sum(part.us for part in parts)
-    scaled = tuple(
-        msgspec.structs.replace(part, us=part.us * account.wall_us / whole) for part in parts
-    )
-    return msgspec.structs.replace(account, parts=scaled)
-
-
 def test_idle_time_is_one_bar_and_its_causes_are_told() -> None:
     first = explain.program_answer(gpt()).cards[0]
     idle = [bar for bar in first.bars if bar.label == "GPU idle"]
@@ -320,15 +295,6 @@ def test_a_step_without_a_finding_is_not_healthy_while_the_gpu_idles() -> None:
     assert shown(explain.program_answer(gpt(notes=(why,)))).count(why) == 1
 
 
-def test_one_finding_has_no_sum() -> None:
-    assert explain.program_answer(gpt(findings=(FP32,))).cards[0].then == ()
-    two = explain.program_answer(gpt(findings=(FP32, SPELLED), together_us=30_100.0))
-    assert [row[0] for row in two.cards[0].then] == [SPELLED.title, "both"]
-    five = (FP32, SPELLED, OPTIMIZER, OPTIMIZER, OPTIMIZER)
-    rows = explain.program_answer(gpt(findings=five)).cards[0].then
-    assert [row[0] for row in rows] == [SPELLED.title, OPTIMIZER.title, "these and 2 more"]
-
-
 def test_what_the_trace_lacks_is_one_sentence() -> None:
     def said(*lacks: Lack) -> str:
         return explain.lacking(gpt(lacks).step.trace)
@@ -418,12 +384,6 @@ def test_words_of_a_trace_are_harmless() -> None:
         assert "\x1b" not in text
         assert "\u202e" not in text
     assert "<script>" not in html.fragment(answer)
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
-def test_it_fits_any_terminal(width: int) -> None:
-    for line in plain_text(explain.program_answer(gpt()), width).split("\n"):
-        assert len(line) <= width, line
 
 
 @pytest.mark.parametrize(
@@ -518,22 +478,6 @@ def test_what_most_of_the_step_goes_into_leads_where_findings_are_small() -> Non
     assert large.title == FP32.title
 
 
-def test_a_speedup_is_told_of_ones_own_kernels_that_matter() -> None:
-    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
-    finding = Finding("tail-effect", "Uneven.", "low", (), 2.0, (), ())
-    known = {at: (profile, Diagnosis((finding,))) for at in range(4)}
-    found = gpt()
-    names = ("nvjet_sm90_hsh", "own", "own2", "own3")
-    shapes = tuple(Launch(name, name, (4, 1, 1), (256, 1, 1)) for name in names)
-    trace = msgspec.structs.replace(found.step.trace, shapes=shapes)
-    times = (31_200.0, 6_500.0, 500.0, 100.0)
-    step = msgspec.structs.replace(found.step, trace=trace)
-    account = msgspec.structs.replace(found.account, exclusive_us=times)
-    found = msgspec.structs.replace(found, step=step, account=account)
-    table = explain.program_answer(found, known).tables[0]
-    assert [row[-1].text for row in table.rows] == ["Tail effect", "Tail effect, about 2.0×", "Tail effect", "Tail effect"]  # fmt: skip
-
-
 def test_a_step_that_the_host_holds_up_is_said_to_be_slowed_by_tracing() -> None:
     idle = msgspec.structs.replace(gpt().account, exclusive_us=(9_000.0, 1.0, 1.0, 1.0))
     text = shown(explain.program_answer(gpt(account=idle)))
@@ -549,11 +493,3 @@ def test_the_share_of_a_line_is_of_what_the_finding_is_about() -> None:
     late = msgspec.structs.replace(FP32, gaps=(0,), ops=(3,))
     first = explain.program_answer(gpt(findings=(late,))).cards[0]
     assert [line.cost for line in first.where] == ["", ""]
-
-
-def test_a_name_that_no_demangler_reads_is_its_functions() -> None:
-    mangled = (
-        "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblockE"
-    )
-    launch = Launch(mangled, mangled, (1, 1, 1), (1, 1, 1))
-    assert explain.label_of(launch) == "ImplicitGemmConvolution"

@@ -6,7 +6,7 @@ import msgspec
 
 from ncu_toolkit.base.render.markdown import markdown
 from ncu_toolkit.base.render.text import plain_text
-from ncu_toolkit.program.explain.trial import list_answer, measured, told, trial_answer
+from ncu_toolkit.program.explain.trial import told, trial_answer
 from ncu_toolkit.program.model import ProgramTrial, Tried
 
 TF32 = Tried(
@@ -64,19 +64,8 @@ def test_text_of_the_program_is_shown_safely() -> None:
     assert "\x1b" not in " ".join(told(trial(hostile)))
 
 
-def test_units_are_told_once() -> None:
-    assert measured(TF32) == "46.6 → 17.9 ms"
-    fast = msgspec.structs.replace(TF32, after_us=(900.0,))
-    assert measured(fast) == "46.6 ms → 900 µs"
-    assert measured(BROKE) == ""
-
-
 def test_the_answer_to_the_trace_tells_it() -> None:
     assert told(trial(TF32, BROKE)) == [
         "Tried: tf32 took the step from 46.6 to 17.9 ms.",
         "Tried without a gain to keep: compile.",
     ]
-
-
-def test_the_list() -> None:
-    assert "fused-optimizer" in plain_text(list_answer())

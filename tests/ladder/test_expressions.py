@@ -15,23 +15,13 @@ NAMES = {"M": 1000, "N": 517, "K": 2049, "BM": 64, "BN": 48, "TM": 4, "sm_count"
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ("ceil_div(N, BN)", 11),
-        ("(BM / TM) * (BN / TM)", 192),
-        ("M if M > N else N", 1000),
-        ("N if M > N else missing", 517),
-        ("min(sm_count, ceil_div(M, BM)) * 2", 32),
-        ("-M // BM", -16),
-        ("M % BM", 40),
-        ("2 ** 10", 1024),
-        ("1 < TM <= 4 != 5", True),
-        ("not M or K", 2049),
-        ("M and 0 and missing", 0),
-        ("abs(-3) + max(1, 2, 3)", 6),
-        ("'a' == 'a' and 'b' != 'a'", True),
-        ("M / 3", 1000 / 3),
-        ("0.05 * M", 50.0),
+        ("ceil_div(N, BN)", 11), ("(BM / TM) * (BN / TM)", 192), ("M if M > N else N", 1000),
+        ("N if M > N else missing", 517), ("min(sm_count, ceil_div(M, BM)) * 2", 32), ("-M // BM", -16),
+        ("M % BM", 40), ("2 ** 10", 1024), ("1 < TM <= 4 != 5", True), ("not M or K", 2049),
+        ("M and 0 and missing", 0), ("abs(-3) + max(1, 2, 3)", 6), ("'a' == 'a' and 'b' != 'a'", True),
+        ("M / 3", 1000 / 3), ("0.05 * M", 50.0),
     ],
-)
+)  # fmt: skip
 def test_evaluates(expression: str, expected: object) -> None:
     assert evaluate(expression, NAMES) == expected
 

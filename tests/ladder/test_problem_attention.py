@@ -16,9 +16,9 @@ from family_sizes import verified_sizes
 from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.kernel.gpu import runner
-from ncu_toolkit.kernel.gpu.selection import case_of, size_of
+from ncu_toolkit.kernel.gpu.selection import case_of
 from ncu_toolkit.kernel.ladder import catalogue
-from ncu_toolkit.kernel.ladder.problems import Case, Size, compare, problem_for
+from ncu_toolkit.kernel.ladder.problems import Case, Size, compare
 from ncu_toolkit.kernel.ladder.problems.attention import PROBLEM, batch, heads
 from ncu_toolkit.kernel.ladder.problems.base import from_bits, to_bits
 
@@ -92,14 +92,6 @@ def test_a_size_is_tokens_head_size_and_mask(
 def test_other_sizes_are_refused(text: str, says: str) -> None:
     with pytest.raises(UsageProblem, match=says):
         PROBLEM.parse_size(text)
-
-
-def test_a_case_keeps_the_name_of_its_size() -> None:
-    rung = catalogue.find_rung("attention_mma")
-    size = PROBLEM.parse_size("512x64xcausal")
-    case = case_of(rung, size, DTYPE)
-    assert case.size == size_of(case).label == "512x64xcausal"
-    assert size_of(case) == size
 
 
 def test_long_sequences_make_up_the_same_work() -> None:
@@ -215,21 +207,6 @@ def fake_cupy() -> SimpleNamespace:
     )
 
 
-def test_cudnn_gets_the_arrays_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[Any] = []
-    monkeypatch.setitem(sys.modules, "cudnn", fake_cudnn(log))
-    size = PROBLEM.parse_size("4096x64xcausal")
-    arrays = {name: fake_array(index) for index, name in enumerate("QKVO")}
-    call = PROBLEM.library(Case(size, DTYPE, xp=fake_cupy()), "cudnn", arrays)
-    layout = ([4, 32, 4096, 64], [32 * 4096 * 64, 4096 * 64, 64, 1])
-    assert log[:3] == [(name, *layout) for name in "QKV"]
-    assert log[3]["use_causal_mask"]
-    assert log[3]["attn_scale"] == 0.125
-    assert log[4] == ("stride", layout[1])
-    call()
-    assert log[5:] == [7, [0, 1, 2, 3]]
-
-
 def test_a_missing_or_refusing_cudnn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     size = PROBLEM.parse_size("4096x64")
     monkeypatch.setitem(sys.modules, "cudnn", None)
@@ -262,7 +239,3 @@ def test_every_tile_of_queries_is_dealt_out_once(text: str) -> None:
         assert (first, -tile) >= before
         before = (first, -tile)
     assert seen == {(head, tile) for head in range(count) for tile in range(tiles)}
-
-
-def test_the_problem_is_found() -> None:
-    assert problem_for("attention") is PROBLEM

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from family_sizes import verified_sizes
 
-from ncu_toolkit.base.core.errors import UsageProblem
 from ncu_toolkit.kernel.ladder import catalogue
 from ncu_toolkit.kernel.ladder.problems import ArraySpec, Case, Expected, compare, problem_for
 from ncu_toolkit.kernel.ladder.problems._operations import OPERATIONS
@@ -48,22 +47,6 @@ def case(n: int, **options: Any) -> tuple[dict[str, np.ndarray], Expected]:
 
 def agrees(got: Any, expected: Expected) -> bool:
     return compare(np, "y", np.asarray(got), expected).passed
-
-
-@pytest.mark.parametrize(
-    ("rung", "words"),
-    [
-        ("launch_overhead", "262,144 elements"),
-        ("dram_bandwidth", "67,108,864 elements"),
-        ("l2_bandwidth", "262,144 bags"),
-        ("narrow_access_fixed", "134,217,728 elements"),
-        ("tail_effect", ""),
-    ],
-)
-def test_a_rung_says_what_it_works_on_where_its_size_does_not(rung: str, words: str) -> None:
-    (found,) = (each for each in RUNGS if each.name == rung)
-    told = PROBLEM.worked_on(Case(PROBLEM.parse_size("16777216"), PROBLEM.dtypes[0], found.problem))
-    assert told == words
 
 
 @pytest.mark.parametrize("n", [1, 77])
@@ -254,11 +237,6 @@ def test_lane_layout_of_an_8_by_8_block() -> None:
     assert (right[0], right[7], right[30], right[31]) == (1, 256, 7 + 256 * 3, 7 + 256 * 3)
     assert (below[0], below[9], below[24]) == (256, 1 + 256 * 2, 256 * 3)
     assert (flipped[0], flipped[1], flipped[33]) == (1, 0, 256 * 4)
-
-
-def test_a_wrong_reference_is_told_by_name() -> None:
-    with pytest.raises(UsageProblem, match="no reference 'afine'"):
-        PROBLEM.arrays(Case(PROBLEM.parse_size("4"), "float32", {"reference": "afine"}))
 
 
 def test_every_defect_has_its_pair_and_every_roof_its_kernel() -> None:

@@ -30,25 +30,10 @@ def test_sums_wrap_around(values: list[int]) -> None:
     assert not compare(np, "y", right, expected).passed
 
 
-def test_inputs_cover_all_bits_and_work_is_positive() -> None:
-    size = PROBLEM.parse_size("2^12")
-    x = PROBLEM.make_inputs(Case(size, "int32", xp=np), 1, ["x"])["x"]
-    assert x.dtype == np.int32
-    assert 0 < int((x < 0).sum()) < x.size
-    assert PROBLEM.make_inputs(Case(size, "int32", xp=np), 1, []) == {}
-    assert PROBLEM.flops(Case(size, PROBLEM.dtypes[0])) == 2**12 - 1
-    assert PROBLEM.compulsory_bytes(Case(size, "int32")) == 8 * 2**12
-
-
 @pytest.mark.parametrize(("text", "says"), [("0", "too small"), ("2^31", "too large")])
 def test_impossible_sizes_are_refused(text: str, says: str) -> None:
     with pytest.raises(UsageProblem, match=says):
         PROBLEM.parse_size(text)
-
-
-def test_another_library_is_refused() -> None:
-    with pytest.raises(UsageProblem, match="no library baseline"):
-        PROBLEM.library(Case(PROBLEM.parse_size("8"), "int32", xp=np), "thrust", {})
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from family_sizes import verified_sizes
 
-from ncu_toolkit.base.core.errors import UsageProblem
 from ncu_toolkit.kernel.ladder import catalogue
 from ncu_toolkit.kernel.ladder.problems import Case, compare, problem_for
 from ncu_toolkit.kernel.ladder.problems.base import Size
@@ -56,15 +55,6 @@ def test_a_forgotten_maximum_overflows() -> None:
 def test_the_bound_of_long_rows_is_small() -> None:
     assert relative_bound(1) < 330 * 2.0**-24
     assert relative_bound(32768) < 2e-4  # a lost element of a row of 32768 is off by 5e-4
-
-
-def test_work_and_refusals() -> None:
-    size = PROBLEM.parse_size("2^3x70")
-    assert size.label == "8x70"
-    assert PROBLEM.compulsory_bytes(Case(size, "float32")) == 8 * 8 * 70
-    assert PROBLEM.make_inputs(Case(size, "float32", xp=np), 1, []) == {}
-    with pytest.raises(UsageProblem, match="no library baseline"):
-        PROBLEM.library(Case(size, "float32", xp=np), "cudnn", {})
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)

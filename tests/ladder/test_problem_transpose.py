@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from family_sizes import verified_sizes
 
 from ncu_toolkit.base.core.errors import UsageProblem
 from ncu_toolkit.kernel.ladder import catalogue
 from ncu_toolkit.kernel.ladder.problems import Case, compare, problem_for
-from ncu_toolkit.kernel.ladder.rung import Rung
 
 PROBLEM = problem_for("transpose")
 COPY = {"op": "copy"}
@@ -33,12 +31,6 @@ def test_reference(options: dict[str, str]) -> None:
     assert not compare(np, "y", wrong, expected).passed
 
 
-def test_work_is_traffic_only() -> None:
-    assert PROBLEM.flops(Case(SIZE, PROBLEM.dtypes[0])) == 0
-    assert PROBLEM.compulsory_bytes(Case(SIZE, "float32")) == 8 * 33 * 70
-    assert PROBLEM.make_inputs(Case(SIZE, "float32", xp=np), 1, []) == {}
-
-
 def test_refusals() -> None:
     with pytest.raises(UsageProblem, match="no operation 'rotate'"):
         PROBLEM.arrays(Case(SIZE, "float32", {"op": "rotate"}))
@@ -46,21 +38,6 @@ def test_refusals() -> None:
         PROBLEM.parse_size("1x1073741825")
     with pytest.raises(UsageProblem, match="no library baseline"):
         PROBLEM.library(Case(SIZE, "float32", xp=np), "geam", {})
-
-
-@pytest.mark.parametrize("rung", catalogue.find_family("transpose").rungs, ids=lambda r: r.name)
-@pytest.mark.parametrize(
-    "text", [*verified_sizes(PROBLEM), *PROBLEM.record_sizes, *PROBLEM.bench_sizes]
-)
-def test_every_rung_launches_at_every_size(rung: Rung, text: str) -> None:
-    size = PROBLEM.parse_size(text)
-    scalars = {
-        name: scalar.value
-        for name, scalar in PROBLEM.scalars(Case(size, "float32", rung.problem)).items()
-    }
-    known = {*PROBLEM.arrays(Case(size, "float32", rung.problem)), *scalars}
-    for launch in rung.launch_geometry(scalars, None, 132):
-        assert set(launch.args) <= known
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,17 +18,9 @@ from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.base.model import (
     SCHEMA_VERSION,
-    Context,
-    Device,
-    Instruction,
-    InstructionMix,
-    Launch,
-    Origin,
     Presence,
     Profile,
     Reading,
-    RuleMessage,
-    StallStack,
     Timing,
 )
 from ncu_toolkit.base.model.codec import document, from_plain, open_document, plain_json, to_plain
@@ -33,97 +29,40 @@ from ncu_toolkit.base.model.run import Run
 names = st.text(max_size=12)
 whole = st.integers(0, 2**53)
 numbers = st.floats(width=64)
-triple = st.tuples(whole, whole, whole)
-counts = st.dictionaries(names, whole, max_size=3)
-readings = st.builds(
-    Reading,
-    st.sampled_from(sorted(registry.REGISTRY)),
-    st.none() | numbers,
-    st.sampled_from(registry.UNITS),
-    st.sampled_from(list(Presence)),
-)
-launches = st.builds(
-    Launch,
-    names,
-    names,
-    triple,
-    triple,
-    *[whole] * 6,
-    st.lists(names, max_size=2).map(tuple),
-    names,
-)
-instructions = st.builds(
-    Instruction,
-    whole,
-    whole,
-    names,
-    names,
-    names,
-    whole,
-    st.none() | whole,
-    st.none() | whole,
-    counts,
-    counts,
-    st.dictionaries(names, numbers, max_size=2),
-)
-contexts = st.builds(
-    Context,
-    names,
-    names,
-    names,
-    names,
-    counts,
-    counts,
-    whole,
-    whole,
-    st.none() | numbers,
-    st.none() | numbers,
-    whole,
-)
-profiles = st.builds(
-    Profile,
-    st.builds(Origin, names, whole, whole, names),
-    st.builds(Device, names, st.tuples(whole, whole), *[whole] * 3, numbers, numbers, *[whole] * 3),
-    launches,
-    st.lists(readings, max_size=4).map(lambda items: {item.name: item for item in items}),
-    st.none()
-    | st.builds(
-        StallStack, st.lists(st.tuples(names, numbers), max_size=3).map(tuple), st.none() | numbers
-    ),
-    st.builds(InstructionMix, counts, counts),
-    st.lists(instructions, max_size=2).map(tuple),
-    st.dictionaries(names, names, max_size=2),
-    st.lists(
-        st.builds(
-            RuleMessage,
-            names,
-            names,
-            names,
-            st.sampled_from(["ok", "optimization", "warning", "error", "none"]),
-            st.none() | numbers,
-        ),
-        max_size=2,
-    ).map(tuple),
-    st.none() | contexts,
-)
-timings = st.builds(
-    Timing,
-    names,
-    names,
-    names,
-    names,
-    counts,
-    counts,
-    st.lists(numbers, min_size=1, max_size=3).map(tuple),
-    st.sampled_from(["flushed", "warm"]),
-    numbers,
-    numbers,
-    numbers,
-    *[st.none() | numbers] * 5,
-    names,
-    st.none() | numbers,
-    st.lists(names, max_size=2).map(tuple),
-)
+PLAIN_TYPES = {str: names, int: whole, float: numbers, bool: st.booleans(), type(None): st.none()}
+#: Fields whose values are of the registry.
+NAMED = {
+    (Reading, "name"): st.sampled_from(sorted(registry.REGISTRY)),
+    (Reading, "unit"): st.sampled_from(registry.UNITS),
+    (Timing, "times_us"): st.lists(numbers, min_size=1, max_size=3).map(tuple),
+}
+
+
+def any_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type of the model, from its annotations; few and short, as there are many fields."""
+    if kind in PLAIN_TYPES:
+        return PLAIN_TYPES[kind]
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(any_of, arguments))
+    if origin is tuple and arguments[-1] is ...:
+        return st.lists(any_of(arguments[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(any_of, arguments))
+    if origin in (dict, Mapping):
+        return st.dictionaries(*map(any_of, arguments), max_size=3)
+    if issubclass(kind, enum.Enum):
+        return st.sampled_from(list(kind))
+    hints = get_type_hints(kind)
+    known = {
+        each.name: NAMED[kind, each.name]
+        if (kind, each.name) in NAMED
+        else any_of(hints[each.name])
+        for each in fields(kind)
+    }
+    return st.builds(kind, **known)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -137,7 +76,7 @@ def through_json(value: Any) -> Any:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(profiles)
+@given(any_of(Profile))
 def test_profiles_survive(profile: Profile) -> None:
     back = from_plain(Profile, through_json(profile))
     assert same(back, profile)
@@ -148,7 +87,7 @@ def test_profiles_survive(profile: Profile) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(timings)
+@given(any_of(Timing))
 def test_timings_survive(timing: Timing) -> None:
     back = from_plain(Timing, through_json(timing))
     assert same(back, timing)

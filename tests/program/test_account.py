@@ -81,7 +81,7 @@ def a_program(seed: int) -> Trace:
     return machine.trace()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_any_program_adds_up(seed: int) -> None:
     trace = a_program(seed)
     check(whole(trace))
@@ -89,18 +89,6 @@ def test_any_program_adds_up(seed: int) -> None:
     lost = tuple(msgspec.structs.replace(op, call=-1) for op in trace.ops)
     account = check(whole(msgspec.structs.replace(trace, ops=lost, calls=())))
     assert {gap.cause for gap in account.gaps} <= {"unknown"}
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_any_part_of_any_program_adds_up(seed: int) -> None:
-    """Windows that cut through work that is still running."""
-    trace = a_program(seed + 100)
-    low, high = len(trace.ops) // 4, 3 * len(trace.ops) // 4
-    window = Window(trace.ops[low].start, trace.ops[high].start, low, high)
-    if window.us:
-        step = Step(trace=trace, windows=(window,), typical=0, how="marked", said="A part.")
-        account = account_of(step)
-        assert sum(part.us for part in account.parts) == pytest.approx(step.wall_us, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -148,11 +136,6 @@ def test_kernels_share_and_hide_copies() -> None:
         ("other", pytest.approx(110), 3), ("copy", pytest.approx(45), 1), ("set", pytest.approx(15), 1),
         ("idle: unknown", pytest.approx(10), 1),
     ]  # fmt: skip
-
-
-def test_a_hidden_copy_takes_no_time() -> None:
-    account = check(whole(made(op(0, 100), op(20, 60, "copy", path="HtoD", stream=2))))
-    assert [part.key for part in account.parts] == ["other"]
 
 
 def test_work_that_outlives_its_step_counts_at_the_start() -> None:

@@ -10,7 +10,6 @@ from ncu_toolkit.program.traces.builder import (
     call_name,
     function_name,
     own_code,
-    whole,
 )
 
 
@@ -78,12 +77,6 @@ def test_which_code_is_the_users(file: str, own: bool) -> None:
     assert own_code(file) is own
 
 
-def test_numbers_of_unknown_files() -> None:
-    assert [whole(value) for value in (3, 2.0, "7", True, -1, None, 1 << 64, float("nan"), "x", [])] == [
-        3, 2, 7, 0, 0, 0, 0, 0, 0, 0,
-    ]  # fmt: skip
-
-
 def test_an_empty_trace_lacks_everything() -> None:
     trace = TraceBuilder().trace("a test")
     assert trace.lacks == ("host calls", "marks", "lines", "shapes", "registers")
@@ -110,12 +103,6 @@ def test_clocks_that_disagree_are_told() -> None:
     assert trace.notes[0].startswith(
         "The clocks of host and GPU disagree: 4 of 4 operations begin before the call that queued them, by up to 50 µs."
     )
-
-
-def test_long_names_of_calls_are_cut() -> None:
-    builder = TraceBuilder()
-    builder.call(0, 1, "_v1" * 1_000_000 + "x")
-    assert len(builder.trace("a test").names[0]) == 200
 
 
 def test_calls_and_ranges_of_impossible_times_are_counted() -> None:

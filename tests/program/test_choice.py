@@ -96,12 +96,3 @@ def test_the_typical_launch_has_the_median_time() -> None:
     step = find_step(trace)
     first = chosen(msgspec.structs.replace(step))[0]
     assert step.ops[first.op].us == pytest.approx(30, rel=0.1)
-
-
-def test_launches_that_differ_in_shared_memory_are_two_groups() -> None:
-    machine = Machine()
-    machine.loaded.add("k")
-    for i in range(6):
-        machine.launch("k", 10, 7, shared=1024 * (i % 2))
-    step = find_step(machine.trace())
-    assert len(groups(step, account_of(step))) == 2

@@ -189,11 +189,6 @@ def test_other_files(tmp_path: Path) -> None:
         assert (caught.value.exit_code, "\n" in str(caught.value)) == (4, False)
 
 
-def test_a_renamed_report_is_no_trace(tmp_path: Path) -> None:
-    (tmp_path / "x.ncu-trace").write_bytes(b"NVR\0" + bytes(80))
-    assert not is_trace(tmp_path / "x.ncu-trace")
-
-
 def test_missing_files_folders_and_fifos(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, said in (
@@ -205,17 +200,6 @@ def test_missing_files_folders_and_fifos(tmp_path: Path) -> None:
         with pytest.raises(InputProblem, match=said):
             read_trace(tmp_path / name)
     assert is_trace(tmp_path / "none.sqlite")
-
-
-def test_an_input_is_not_written_over(tmp_path: Path) -> None:
-    path = tmp_path / "run.ncu-trace"
-    write_trace(trace(), path)
-    core_files.keep([path])
-    try:
-        with pytest.raises(Exception, match="is an input"):
-            write_trace(trace(), path)
-    finally:
-        core_files.keep([])
 
 
 def test_a_hundred_thousand_launches_take_seconds(tmp_path: Path) -> None:

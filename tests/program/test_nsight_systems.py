@@ -157,21 +157,6 @@ def test_the_device_of_a_process_is_the_one_that_it_sees(tmp_path: Path) -> None
     assert [device.name for device in found.devices] == ["second"]
 
 
-def test_the_gpu_of_an_older_export(tmp_path: Path) -> None:
-    old = {
-        "deviceId": 0, "name": "Tesla P40", "computeCapabilityMajor": 6, "computeCapabilityMinor": 1,
-        "numMultiprocessors": 30, "l2CacheSize": 3145728, "globalMemorySize": 1 << 34, "coreClockRate": 1531000000,
-        "maxWarpsPerMultiprocessor": 64,
-    }  # fmt: skip
-    named = [{"name": "Tesla P40", "deviceId": 0}]
-    found = read(tmp_path, TARGET_INFO_GPU=named, TARGET_INFO_CUDA_GPU=[old])
-    assert (found.devices[0].name, found.devices[0].cc, found.devices[0].sm_count) == (
-        "Tesla P40",
-        (6, 1),
-        30,
-    )
-
-
 def test_work_is_tied_to_calls_of_its_own_process(tmp_path: Path) -> None:
     other = {**CALL, "globalTid": CALL["globalTid"] + (5 << 24), "start": 900}
     assert read(tmp_path, **{f"{ACTIVITY}RUNTIME": [other, CALL]}).ops[0].call == 1
@@ -308,18 +293,6 @@ def test_pages_that_are_read_twice_have_an_end(
     monkeypatch.setattr("ncu_toolkit.program.traces.nsight_systems._LEAST_ROW", 1 << 20)
     with pytest.raises(InputProblem, match="more rows than its size allows"):
         read(tmp_path)
-
-
-def test_a_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "run.sqlite", tables())
-    monkeypatch.setenv("NCU_TOOLKIT_MAX_BYTES", "4096")
-    with pytest.raises(InputProblem, match="more than 4096 bytes"):
-        read_trace(path)
-
-
-def test_a_path_of_any_characters_is_opened(tmp_path: Path) -> None:
-    path = write(tmp_path / "a?b#c%41.sqlite", tables())
-    assert len(read_trace(path).ops) == 1
 
 
 def test_long_names_take_no_long_time(tmp_path: Path) -> None:

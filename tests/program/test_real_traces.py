@@ -20,16 +20,7 @@ FACTS = {
     "nsys-2020-rtx3080-kmeans.sqlite": (51, 306, 877, 357, 0, 0, 0, "NVIDIA GeForce RTX 3080"),
     "nsys-2022.2-a100-saxpy-nvtx.sqlite": (5, 15, 57, 20, 0, 0, 21, "NVIDIA A100-SXM4-40GB"),
     "nsys-2022.2-gp100-openacc.sqlite": (1836, 823, 7999, 2659, 0, 0, 0, "Quadro GP100"),
-    "nsys-2023.1-gtx1660s-hash.sqlite": (
-        61,
-        315,
-        428,
-        376,
-        0,
-        0,
-        0,
-        "NVIDIA GeForce GTX 1660 SUPER",
-    ),
+    "nsys-2023.1-gtx1660s-hash.sqlite": (61, 315, 428, 376, 0, 0, 0, "NVIDIA GeForce GTX 1660 SUPER"),
     "nsys-2023.3-rtx4090-streams.sqlite": (16, 0, 34, 16, 0, 0, 0, "NVIDIA GeForce RTX 4090"),
     "nsys-2024.4-rtx2080ti-managed.sqlite": (1, 72, 6, 1, 0, 0, 0, "NVIDIA GeForce RTX 2080 Ti"),
     "nsys-2024.5-a100-cloverleaf.sqlite": (714, 146, 1586, 860, 0, 0, 0, "NVIDIA A100-SXM4-80GB"),
@@ -37,16 +28,7 @@ FACTS = {
     "nsys-2026.1-rtx4060ti-async.sqlite": (4, 12, 45, 16, 0, 0, 0, "NVIDIA GeForce RTX 4060 Ti"),
     "nsys-2026.2-h100-torch-2gpu.sqlite": (1330, 437, 2458, 1767, 0, 0, 6251, "an unknown GPU"),
     "torch-1.8-resnet50-no-devices.json.gz": (2904, 112, 3562, 3016, 0, 2, 9459, "an unknown GPU"),
-    "torch-1.9-v100-resnet50.json.gz": (
-        2924,
-        108,
-        3974,
-        3032,
-        2676,
-        2,
-        7879,
-        "Tesla V100-DGXS-32GB",
-    ),
+    "torch-1.9-v100-resnet50.json.gz": (2924, 108, 3974, 3032, 2676, 2, 7879, "Tesla V100-DGXS-32GB"),
     "torch-2.0-a100-graphs.json.gz": (1075, 300, 7224, 1375, 0, 1, 5109, "NVIDIA A100-SXM4-80GB"),
     "torch-2.0-gp100-steps.json.gz": (130, 10, 180, 140, 0, 0, 652, "Quadro GP100"),
     "torch-2.0-v100-graphs.json.gz": (3110, 1896, 6246, 5006, 0, 2, 10504, "Tesla V100-SXM2-16GB"),
@@ -57,7 +39,7 @@ FACTS = {
     "torch-2.4-v100-ns.json.gz": (1740, 698, 6369, 2438, 0, 2, 9592, "Tesla V100-SXM2-32GB"),
     "torch-2.4-v100-ranges.json.gz": (7748, 1168, 16948, 8916, 0, 2, 23486, "Tesla V100-SXM2-32GB"),
     "torch-2.9-b200-stack.json.gz": (179, 0, 182, 179, 179, 0, 1370, "NVIDIA B200"),
-}
+}  # fmt: skip
 #: What costs the step most, as one sees it in the file.
 FIRST = {
     "torch-2.0-gp100-steps.json.gz": "launch-bound",  # 26 kernels of 2 us in a step of 1.6 ms

@@ -13,7 +13,7 @@ from program_traces import Machine
 
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.program.model import Op, Step, Trace
-from ncu_toolkit.program.traces.step import find_step, range_name
+from ncu_toolkit.program.traces.step import find_step
 
 
 def check(step: Step) -> Step:
@@ -96,22 +96,32 @@ def test_shuffled_work_has_no_step(seed: int) -> None:
     assert check(find_step(msgspec.structs.replace(trace, ops=ops))).how == "whole"
 
 
-def test_layers_are_no_step() -> None:
-    """A decoder of 80 equal layers of 12 kernels, and 3 to 5 other ones a token."""
-    for rest in ("xyz", "xyzuv"):
-        step = find_step(sequence(("abcdefghijkl" * 80 + rest) * 4))
-        assert step.how == "repeats"
-        assert step.launches == 960 + len(rest)
+ONE = "".join(chr(0x100 + i) for i in range(20))
 
 
-def test_a_kernel_in_a_loop_is_a_step_of_one() -> None:
-    assert find_step(sequence("xyz" + "a" * 300)).launches == 1
-    assert find_step(sequence("ab" * 100)).launches == 2
-
-
-def test_few_other_kernels_in_many_equal_ones_make_the_step() -> None:
-    step = find_step(sequence(("a" * 790 + "bcdefghijk") * 5))
-    assert step.launches == 800
+@pytest.mark.parametrize(
+    ("kernels", "launches", "least"),
+    [
+        # a decoder of 80 equal layers of 12 kernels, and 3 other ones a token: layers are no step
+        (("abcdefghijkl" * 80 + "xyz") * 4, 963, 2),
+        ("xyz" + "a" * 300, 1, 2),
+        ("ab" * 100, 2, 2),
+        (("a" * 790 + "bcdefghijk") * 5, 800, 2),
+        # what was tried before, 10 kernels in turn, is alike after every second step of 5 alone
+        ("abcdefghij" * 40 + "klmno" * 120, 5, 2),
+        # an optimizer that makes its state in the first step
+        ("copyHIJKLMNOPQRSTUVW" + "@#" * 15 + "XYZ0123456789" + "copyHIJKLMNOPQRSTUVWXYZ0123456789" * 6, 33, 2),
+        # 14 launches of one kernel and 13 of another: all of them repeat, not each
+        (("a" * 14 + "b" * 13) * 20, 27, 19),
+        # a first step that equals the others in part by chance
+        (ONE + "zzabacab" * 10 + (ONE + "abacab" * 10) * 100, 80, 98),
+    ],
+    ids=lambda value: str(value)[:12],
+)  # fmt: skip
+def test_what_repeats_is_the_step(kernels: str, launches: int, least: int) -> None:
+    step = check(find_step(sequence(kernels)))
+    assert (step.how, step.launches) == ("repeats", launches)
+    assert len(step.windows) >= least
 
 
 def test_steps_that_log_or_differ_a_little_are_steps() -> None:
@@ -123,13 +133,6 @@ def test_steps_that_log_or_differ_a_little_are_steps() -> None:
     pick = random.Random(3)
     noisy = "".join("?" if pick.random() < 0.005 else letter for letter in one * 12)
     assert find_step(sequence(noisy)).launches == 200
-
-
-def test_one_kernel_after_another_is_no_step_of_one() -> None:
-    """14 launches of one kernel and 13 of another: all of them repeat, not each."""
-    step = check(find_step(sequence(("a" * 14 + "b" * 13) * 20)))
-    assert step.launches == 27
-    assert len(step.windows) == 19
 
 
 def test_numbers_read_for_a_log_make_no_step() -> None:
@@ -155,30 +158,6 @@ def test_a_period_is_not_left_for_a_multiple_that_differs_at_its_edges() -> None
     for at, kernel in enumerate([f"start{i}" for i in range(60)] + one * 40):
         machine.launch(kernel, 400.0 if at < 60 else 20.0, 100)
     assert find_step(machine.trace()).launches == 100
-
-
-def test_a_step_is_not_two_where_earlier_work_repeats_after_two() -> None:
-    """What was tried before, 10 kernels in turn, is alike after every second step of 5 alone."""
-    assert find_step(sequence("abcdefghij" * 40 + "klmno" * 120)).launches == 5
-
-
-def test_a_first_step_that_equals_the_others_in_part_by_chance() -> None:
-    """Its optimizer fills its state, and a multiple of the step forgives all that differs there."""
-    one = "".join(chr(0x100 + i) for i in range(20))
-    step = check(find_step(sequence(one + "zzabacab" * 10 + (one + "abacab" * 10) * 100)))
-    assert step.launches == 80
-    assert len(step.windows) >= 98
-
-
-def test_a_first_step_that_prepares_more_does_not_move_the_step() -> None:
-    """An optimizer that makes its state in the first step."""
-    step = "copyHIJKLMNOPQRSTUVWXYZ0123456789"
-    trace = sequence(step[:20] + "@#" * 15 + step[20:] + step * 6, us=30)
-    assert find_step(trace).launches == len(step)
-
-
-def test_steps_of_an_accumulating_program_hold_all_of_it() -> None:
-    assert find_step(sequence(("abcdef" * 3 + "OPTIMIZER") * 5)).launches == 27
 
 
 @pytest.mark.parametrize("name", ["step marks", "iteration"])
@@ -285,14 +264,6 @@ def test_of_two_processes_the_busier() -> None:
     assert "of 2 processes and 2 GPUs, this is where the kernels take most time" in step.said
 
 
-def test_input_that_is_copied_before_the_first_module_is_of_the_run() -> None:
-    machine = Machine()
-    machine.copy("HtoD", 1 << 24, pinned=False)
-    machine.launch("only", 40.0)
-    step = find_step(machine.trace())
-    assert [op.kind for op in step.ops] == ["copy", "kernel"]
-
-
 def test_a_whole_run_begins_after_its_modules_were_loaded() -> None:
     machine = Machine(seed=2)
     for i in range(5):
@@ -328,11 +299,6 @@ def test_the_spread_is_that_of_the_middle_80_per_cent() -> None:
     trace = msgspec.structs.replace(sequence("ab"), ops=tuple(ops), calls=())
     step = check(find_step(trace))
     assert step.spread == pytest.approx(0.1, abs=0.02)
-
-
-def test_one_of_many_operations_takes_no_time() -> None:
-    trace = sequence("abcdefghij" * 2000)
-    assert find_step(trace).launches == 10
 
 
 def test_steps_side_by_side_on_streams_in_turn_are_none() -> None:
@@ -551,8 +517,3 @@ def test_what_repeats_in_a_step_is_said() -> None:
     )
     assert find_step(sequence("abcdef" * 6)).said == "Step: 6 launches that repeat."
     assert find_step(programs.gpt()).said.startswith("Step: 987 launches and copies that repeat")
-
-
-def test_a_range_is_named_without_what_a_compiler_adds() -> None:
-    assert range_name("XlaModule:#hlo_module=jit_f,program_id=7#") == "jit_f"
-    assert range_name("train step #3") == "train step #3"

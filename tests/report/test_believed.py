@@ -63,8 +63,9 @@ def whole(name: str) -> tuple[bytes, Profile, dict[str, str]]:
 
 
 def cases(every: int) -> Iterator[tuple[str, str, str]]:
-    """Report, figure and kind of value: FIGURES figures of each report, of them one in `every`."""
-    for number, name in enumerate(PLANTED):
+    """Report, figure and kind of value: FIGURES figures of each report, of them one in `every`;
+    of two reports alone where that is more than 1."""
+    for number, name in enumerate(PLANTED if every == 1 else PLANTED[:2]):
         names = list(whole(name)[2])
         figures = names[:: max(1, len(names) // FIGURES)][:FIGURES]
         for figure in figures[number % every :: every]:
@@ -92,10 +93,10 @@ def silent(folder: Path, name: str, figure: str, kind: str) -> str:
     return f"{new.bottleneck} is as sure" if changed and new.confidence == "high" else ""
 
 
-@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [30, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_impossible_figure_changes_a_verdict_in_silence(every: int, tmp_path: Path) -> None:
     found = {case: silent(tmp_path, *case) for case in cases(every)}
-    assert len(found) > 4 * len(PLANTED) * FIGURES // every * 0.8
+    assert len(found) > (400 if every == 1 else 4)
     assert not {case: wrong for case, wrong in found.items() if wrong}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import recorded
 import report_files
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncu_toolkit.base.core import cache
@@ -88,6 +88,7 @@ def test_an_address_that_could_be_something_else_is_asked_for_again(base: int, t
     assert module.asked == moved.asked == [0]
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.integers(0, 1 << 20).map(lambda n: n * 16),
@@ -110,26 +111,6 @@ def test_code_that_is_not_in_the_report_or_has_no_text_is_not_kept(tmp_path: Pat
         lines(texts, Module(BASE, {0: "NOP", 16: text}), code)
         texts.keep(code)
     assert not list(tmp_path.rglob("*"))
-
-
-def test_complete_asks_for_code_that_is_in_the_report(tmp_path: Path) -> None:
-    other = replace(CODE, digest=b"\x03")
-    texts = CodeTexts({0: CODE, 1: Code(), 2: replace(other, embedded=False)}, tmp_path)
-    assert not texts.complete()
-    lines(texts, Module(BASE, TEXTS))
-    texts.keep(CODE)
-    assert texts.complete()
-    assert not CodeTexts({0: CODE, 1: other}, tmp_path).complete()
-
-
-def test_what_is_missing_is_added(tmp_path: Path) -> None:
-    for part in ({0: TEXTS[0]}, TEXTS):
-        texts = CodeTexts(folder=tmp_path)
-        lines(texts, Module(BASE, part))
-        texts.keep(CODE)
-    module = Module(BASE, TEXTS)
-    lines(CodeTexts(folder=tmp_path), module)
-    assert not module.asked
 
 
 @pytest.mark.parametrize(
@@ -157,27 +138,6 @@ def test_a_damaged_file_is_as_none(
     (file,) = tmp_path.iterdir()
     write(file, damage.encode("latin-1"))
     assert lines(CodeTexts(folder=tmp_path), Module(BASE, TEXTS)) == expected
-
-
-def test_a_folder_that_cannot_be_written_to_is_no_loss(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    texts = CodeTexts(folder=tmp_path / "file")
-    lines(texts, Module(BASE, TEXTS))
-    texts.keep(CODE)
-    assert texts.written == 0
-
-
-def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    monkeypatch.setattr(ncu_source, "KEPT_BYTES", 250)
-    for age in range(4):
-        file = tmp_path / f"{age}.json"
-        file.write_bytes(bytes(100))
-        os.utime(file, (1000 - age, 1000 - age))
-    ncu_source.trim(tmp_path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["0.json", "1.json"]
-    ncu_source.trim(tmp_path / "absent")
 
 
 @pytest.mark.skipif(recorded.FP32 is None, reason="the recording is not here")

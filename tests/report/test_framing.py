@@ -251,11 +251,11 @@ def test_strangers_are_refused_by_their_first_bytes(
     """However much follows: 440 KB of xz held 9 GB, and a sparse file is as large as one likes."""
     path = tmp_path / "zeros.ncu-rep"
     if suffix != ".ncu-rep":
-        path.write_bytes(files.packed(suffix, bytes(64 << 20)))
+        path.write_bytes(files.packed(suffix, bytes(16 << 20)))
     else:
         with path.open("wb") as sink:
-            sink.truncate(64 << 20)
-    monkeypatch.setenv(files.LIMIT_VARIABLE, str(8 << 20))  # what is read further, fails otherwise
+            sink.truncate(16 << 20)
+    monkeypatch.setenv(files.LIMIT_VARIABLE, str(2 << 20))  # what is read further, fails otherwise
     with pytest.raises(InputProblem, match="does not start with a report's signature"):
         framing.read_bytes(path)
 

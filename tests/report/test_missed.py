@@ -55,11 +55,6 @@ def test_filters_are_told_and_a_programs_own_options_are_not(
     assert found == (f"{says} {NO_SHARE}" if says else "")
 
 
-def test_launches_of_several_processes_are_not_added_to_the_skipped() -> None:
-    found = reader.by_command(["ncu", "-s", "5", "./app"], 4, one_process=False)
-    assert found.startswith("Profiled 4 launches: not the first 5")
-
-
 def with_command(line: str) -> bytes:
     """A report of two launches with another command line in place of the redacted one."""
     data = report_files.first_launches(2)

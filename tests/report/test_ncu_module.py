@@ -45,7 +45,11 @@ def run(script: str, *, path: Path | None = None) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize(
-    ("before", "here"), [("", True), (f"import ctypes; ctypes.CDLL({SYSTEM_LIBRARY!r})", False)]
+    ("before", "here"),
+    [
+        pytest.param("", True, marks=pytest.mark.slow),
+        (f"import ctypes; ctypes.CDLL({SYSTEM_LIBRARY!r})", False),
+    ],
 )
 def test_beside_other_native_code_a_report_is_read_in_a_process_of_its_own(
     tmp_path: Path, before: str, here: bool
@@ -63,20 +67,6 @@ def test_beside_other_native_code_a_report_is_read_in_a_process_of_its_own(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(len(reader.load_profiles(report))), str(here)]
-
-
-def test_what_came_after_the_module_does_not_matter(tmp_path: Path) -> None:
-    report = recorded.small_recording(tmp_path / "run") / "profile.ncu-rep"
-    done = run(
-        f"""
-        import ctypes
-        from ncu_toolkit.kernel.report import ncu_action, reader as ncu_rep
-        ncu_rep.load_profiles({str(report)!r})
-        ctypes.CDLL({SYSTEM_LIBRARY!r})
-        print(ncu_action.fits_here())
-        """
-    )
-    assert done.stdout.strip() == "True", done.stderr
 
 
 def test_errors_and_results_come_through_from_the_other_process(

@@ -111,15 +111,6 @@ def action(report: Any) -> Any:
     return Action(report.range_by_idx(0).action_by_idx(0))
 
 
-def test_rule_says_what_the_profiler_asks_of_it(rules: ModuleType) -> None:
-    rule = load()
-    assert rule.get_identifier().startswith(ncu_action.OWN_RULES)
-    assert rule.get_name()
-    assert rule.get_description()
-    sections = {path.stem for path in (recorded.ROOT / "sections").glob("*.section")}
-    assert rule.get_section_identifier() in sections
-
-
 def test_verdict_is_ours_with_its_speedup(rules: Any, action: Any) -> None:
     rules.action = action
     load().apply(object())
@@ -160,12 +151,6 @@ def test_no_traceback_whatever_happens(rules: Any, given: Any) -> None:
     assert rules.frontend.messages
 
 
-def test_no_traceback_without_a_frontend(rules: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "get_context", lambda handle: 1 / 0)
-    load().apply(object())
-    assert rules.frontend.messages == []
-
-
 def test_no_traceback_where_the_frontend_fails(
     rules: Any, action: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,22 +180,6 @@ def test_the_profiler_itself_gave_our_verdict(rules: Any, report_as_recorded: An
     assert same.count(False) <= len(same) // 20, (
         "rules may change after a recording, but not most verdicts"
     )
-
-
-def test_package_is_found_from_a_checkout_and_from_an_installation(
-    rules: Any, tmp_path: Path
-) -> None:
-    package = tmp_path / "site" / "ncu_toolkit"
-    (package / "sections_data").mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    installed = package / "sections_data" / FILE.name
-    installed.write_text(FILE.read_text(encoding="utf-8"), encoding="utf-8")
-    assert load(installed)._home() == str(tmp_path / "site")
-    assert load()._home() == str(recorded.ROOT)
-    alone = tmp_path / "elsewhere" / FILE.name
-    alone.parent.mkdir()
-    alone.write_text(FILE.read_text(encoding="utf-8"), encoding="utf-8")
-    assert load(alone)._home() == ""
 
 
 def test_instructions_that_cannot_be_read_cost_the_instructions(

@@ -55,17 +55,13 @@ def test_is_read_whole(name: str) -> None:
     assert doubted == [{("l1_throughput",)}] * IMPOSSIBLE.get(name, 0)
     unfinished = [p.launch.status for p in found.profiles if not p.launch.complete]
     assert len(unfinished) == INCOMPLETE.get(name, 0), unfinished
+    together = [(p.launch.workload, p.launch.inside) for p in found.profiles if p.launch.workload]
+    assert together == TOGETHER.get(name, [])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_says_what_was_profiled_as_one(name: str) -> None:
-    launches = [profile.launch for profile in report(name).profiles]
-    found = [(launch.workload, launch.inside) for launch in launches if launch.workload]
-    assert found == TOGETHER.get(name, [])
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "json", "html"])
-@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize(
+    ("name", "form"), list(zip(TOGETHER, ("text", "markdown", "json", "html"), strict=True))
+)
 def test_what_was_profiled_as_one_is_an_answer(
     name: str, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +91,7 @@ def test_what_was_profiled_as_one_is_an_answer(
     assert "confidence" not in said
 
 
+@pytest.mark.slow
 def test_a_range_with_machine_code_is_read() -> None:
     """Asked for its source files, NVIDIA's module crashes."""
     path = golden.recorded.ROOT.parent / "shared" / "strangers" / "h200-app-range.ncu-rep.xz"
@@ -180,22 +177,6 @@ def test_gpus_of_one_report_are_told_apart() -> None:
     assert names == ["NVIDIA H200 (GPU 0)", "NVIDIA H200 (GPU 1)"]
     alone = analyze.Packed(analyze.FileResult("a"), [pickle.dumps((others[1],))])
     assert [launch.gpu for launch in analyze.unpacked(alone).launches] == ["NVIDIA H200"]
-
-
-def test_all_origins_are_here() -> None:
-    """The folder holds what its script makes, apart from the case that ncu itself refused."""
-    assert {
-        *INCOMPLETE,
-        *TOGETHER,
-        *PROCESSES,
-        "numba",
-        "triton",
-        "jax",
-        "cupy",
-        "warp",
-        "torch-workers",
-    } <= {*NAMES}
-    assert len(NAMES) == 60
 
 
 def test_machine_code_is_read_beside_a_source_without_any() -> None:

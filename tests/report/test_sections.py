@@ -20,7 +20,15 @@ TITLES = {
 }
 
 
-@pytest.mark.parametrize("section", TITLES)
+@pytest.mark.parametrize(
+    "section",
+    [
+        each
+        if each in ("LaunchStats", "SourceCounters")
+        else pytest.param(each, marks=pytest.mark.slow)
+        for each in TITLES
+    ],
+)
 def test_a_single_section_gets_a_card(section: str) -> None:
     (profile,) = load_profiles(FOLDER / f"{section}.ncu-rep.xz")
     shown = card(profile, diagnose(profile))

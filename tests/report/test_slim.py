@@ -69,10 +69,6 @@ def test_what_cannot_be_followed_stays(data: bytes, module: bytes) -> None:
         assert slim.slim(broken) == broken
 
 
-def test_small_modules_stay(data: bytes) -> None:
-    assert slim.slim(data) == data
-
-
 def test_a_run_keeps_a_report_that_would_read_otherwise(
     data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
