@@ -73,10 +73,8 @@ def find(s: StepFacts) -> StepOutcome:
         saved,
         ops=inline,
         evidence=evidence,
-        arithmetic=(
-            f"Side by side, {units.duration(beside)} of kernels, {units.duration(each[0])} of copies to the GPU and "
-            f"{units.duration(each[1])} back take as long as the longest of them: {units.duration(saved)} less.",
-        ),
+        arithmetic=f"Side by side, {units.duration(beside)} of kernels, {units.duration(each[0])} of copies to the GPU and "
+        f"{units.duration(each[1])} back take as long as the longest of them: {units.duration(saved)} less.",
         advice=s.advice(
             f"Use two buffers, and a stream of its own for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
             *waits,

@@ -103,7 +103,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
                 "arithmetic runs in between.",
                 (
                     evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction",
-                             "Of the loop's arithmetic.", OVERLAP, "<"),
+                             "Of the loop's arithmetic.", (OVERLAP, "<")),
                     evidence("loads_in_flight", "Copies in flight a thread", region.loads_in_flight, "count",
                              "The most that one thread has in flight."),
                 ),

@@ -108,7 +108,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "possible",
         "A register indexes constant memory. Lanes with different indices are served one after another.",
         (
-            evidence("indexed_constants", "Indexed constant loads", len(used), "count", "LDC with a register in its address.", 0, ">"),
+            evidence("indexed_constants", "Indexed constant loads", len(used), "count", "LDC with a register in its address.", (0, ">")),
         ),
         "Index constants by a value that is the same for the whole warp, or move the table to shared memory.",
         "Many cycles per constant load, and short scoreboard stalls at LDC.",

@@ -77,9 +77,7 @@ def find(k: Kernel) -> Outcome:
     )
     wider = k.advice(
         "Load and store 16 bytes per lane (float4).",
-        triton=(
-            "Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
-        ),
+        triton="Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
         numba=(),
         warp=(),
     )

@@ -180,7 +180,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "That is enough if each warp has much independent work.",
         (
             evidence("theoretical_occupancy", "Theoretical occupancy", found.fraction, "fraction",
-                     "Warps that fit over the most an SM holds.", LOW_OCCUPANCY.value, "<"),
+                     "Warps that fit over the most an SM holds.", (LOW_OCCUPANCY.value, "<")),
             evidence("registers", "Registers a thread", found.registers, "count", "As ptxas gives them."),
             evidence("shared", "Shared memory a block", found.shared, "B", "Static and dynamic."),
         ),

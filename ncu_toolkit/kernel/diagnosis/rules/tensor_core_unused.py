@@ -153,7 +153,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "A loop multiplies and adds 16-bit numbers on the ordinary pipes. The code has no matrix instruction.",
         (
             evidence("multiply_adds", "Multiply-adds in the loop", len(fused) / region.instructions, "fraction",
-                     "FFMA and HFMA2 among its instructions.", MULTIPLY_ADDS.value, ">="),
+                     "FFMA and HFMA2 among its instructions.", (MULTIPLY_ADDS.value, ">=")),
             evidence("matrix_instructions", "Matrix instructions", 0, "count", "HMMA, HGMMA and the like."),
             evidence("half_conversions", "Conversions from half a pass", converted, "count",
                      "16-bit operands widened before multiplication."),

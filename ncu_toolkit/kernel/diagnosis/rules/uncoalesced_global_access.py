@@ -118,6 +118,35 @@ def find(k: Kernel) -> Outcome:
             "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses.",
             measured,
         )
+    wasted = f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors"
+    twice = ""
+    if again := _launch.rewritten(k):
+        twice = (
+            f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
+            "are fetched and written again."
+        )
+    places = k.locate(
+        lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
+        "sectors beyond the ideal",
+    )
+    return k.finding(
+        f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}",
+        _coalesced(k, excess, few),
+        (
+            measured,
+            _queued(k, few) if few else None,
+            "l1_tag_excess ld_sectors_per_request st_sectors_per_request",
+            "stall_share:lg_throttle stall_share:long_scoreboard",
+        ),
+        _advice(k, at(places) if k.language == "cuda" or (places and places[0].file) else ""),
+        "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
+        locations=places,
+    )
+
+
+def _coalesced(k: Kernel, excess: float, few: float) -> Removal:
+    """Without the sectors beyond the ideal (`excess`), or where a few accesses fill the queue, without
+    their part of it (`few`)."""
     sectors = 1 - excess
     tag_excess = k["l1_tag_excess"]
     tags = sectors if tag_excess is None else 1 - tag_excess
@@ -138,48 +167,17 @@ def find(k: Kernel) -> Outcome:
     dram = min(1.0, asked / moved) if moved and asked else 1.0
     data = keep(_launch.global_wavefront_part(k), tags)
     rows = _more_warps(k)
-    again = _launch.rewritten(k)
     left = keep(_behind(k), tags)
     behind = {"mio_throttle": left, **k.shrink(left, BEHIND, "short_scoreboard")}
-    removal = Removal(
+    return Removal(
         "with coalesced accesses",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors, **behind},
-        loads={
-            "l1_tag": tags,
-            "l1_data": data,
-            "l2": beyond,
-            "fill": beyond,
-            "dram": dram,
-            "l1": data,
-        },
+        loads={"l1_tag": tags, "l1_data": data, "l2": beyond, "fill": beyond}
+        | {"dram": dram, "l1": data},
         parallelism=rows,
         basis=f"Lanes walk a row each. A warp for a row runs {units.ratio(rows)} as many warps at once, as many as fit."
         if rows > 1
         else "",
-    )
-    wasted = f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors"
-    twice = ""
-    if again:
-        twice = (
-            f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
-            "are fetched and written again."
-        )
-    places = k.locate(
-        lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
-        "sectors beyond the ideal",
-    )
-    return k.finding(
-        f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}",
-        removal,
-        (
-            measured,
-            _queued(k, few) if few else None,
-            "l1_tag_excess ld_sectors_per_request st_sectors_per_request",
-            "stall_share:lg_throttle stall_share:long_scoreboard",
-        ),
-        _advice(k, at(places) if k.language == "cuda" or (places and places[0].file) else ""),
-        "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
-        locations=places,
     )
 
 
