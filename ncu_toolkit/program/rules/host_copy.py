@@ -97,11 +97,9 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     s.claimed |= after
     idle = s.idle_us(gaps)
-    how = (
-        "until the host has copied them to pinned memory"
-        if staging
-        else "while they hold up the host"
-    )
+    how = "while they hold up the host"
+    if staging:
+        how = "until the host has copied them to pinned memory"
     waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
     which, sure, advice = _kind(s, held, pageable)
     return s.finding(

@@ -89,10 +89,8 @@ def find(s: StepFacts) -> StepOutcome:
         s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
     ]
     if s.step.launches <= TIMED and all(s.name(c).endswith("EventSynchronize") for c in causes):
-        return s.ruled_out(
-            f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them.",
-            *evidence,
-        )
+        reason = f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them."
+        return s.ruled_out(reason, *evidence)
     by_text, instead = _callers(s, causes)
     idle = s.idle_us(gaps)
     # Where the host waits for longer than the GPU idles, it would be ahead of the GPU without that.

@@ -62,9 +62,8 @@ def find(s: StepFacts) -> StepOutcome:
     )))  # fmt: skip
     saved = us + beside - longest
     if not s.worth(saved):
-        return s.ruled_out(
-            "Copies from or to pinned memory run beside kernels, or are short.", *evidence
-        )
+        reason = "Copies from or to pinned memory run beside kernels, or are short."
+        return s.ruled_out(reason, *evidence)
     ways = "each direction" if all(each) else "the copies"
     waits = _WAIT if any(call.kind == "sync" for call in s.calls) else ()
     return s.finding(

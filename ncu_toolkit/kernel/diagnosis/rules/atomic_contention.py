@@ -128,9 +128,8 @@ def find(k: Kernel) -> Outcome:
     after = k.model.waiting("drain", "membar")
     unit = k.model.busy("atomic")
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
-        return k.ruled_out(
-            f"Warps wait for atomic operations for only {percent(waiting)} of their time.", EVIDENCE
-        )
+        reason = f"Warps wait for atomic operations for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, EVIDENCE)
     stores = k.executed("global", "local") or 0.0
     share_after = max(queued, count / (count + stores))
     return k.finding(
@@ -148,8 +147,7 @@ def find(k: Kernel) -> Outcome:
 
 
 def _combined(k: Kernel, parts: Mapping[str, float], share_after: float) -> Removal:
-    """Updates combined in each warp first; `parts` of the waiting, and `share_after` of what comes
-    after the last update, is for atomics."""
+    """Updates combined first; `parts` of the waiting, `share_after` of that at the end, is for them."""
     # In shared memory private copies keep updates apart, but each still takes its pass through the
     # banks.
     passes, apart = _launch.atomic_wavefronts(k)
@@ -158,9 +156,9 @@ def _combined(k: Kernel, parts: Mapping[str, float], share_after: float) -> Remo
     left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
     in_pipe = k.pipe_part("atomic", 0.0)
     pipe_left = keep(in_pipe, AGGREGATED)
-    where = "with updates combined in each warp first"
+    how = "with updates combined in each warp first"
     return Removal(
-        where if banks < 0.5 else "with updates to different addresses",
+        how if banks < 0.5 else "with updates to different addresses",
         stalls={reason: keep(part, left[reason]) for reason, part in parts.items()}
         | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
         loads={"atomic": AGGREGATED, "l2": keep(_l2_part(k), AGGREGATED), "lsu": pipe_left}

@@ -75,8 +75,7 @@ def find(k: Kernel) -> Outcome:
         ),
         (
             measured,
-            "constant_cache_active stall_share:short_scoreboard stall_share:mio_throttle",
-            "kind_share:constant",
+            "constant_cache_active stall_share:short_scoreboard stall_share:mio_throttle kind_share:constant",
         ),
         k.advice(
             "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",

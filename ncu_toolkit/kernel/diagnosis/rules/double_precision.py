@@ -168,8 +168,7 @@ def find(k: Kernel) -> Outcome:
 
 
 def _claimed(k: Kernel, part: float) -> dict[str, float]:
-    """Parts (0-1) of stall reasons that double precision causes, where `part` of the special
-    functions are its conversions."""
+    """Parts (0-1) of stall reasons due to doubles; `part` of the special functions converts them."""
     shared = _shared_unit(k)
     reasons = (*SPECIAL_WAITS, "tex_throttle") if shared else SPECIAL_WAITS
     waits_special = {reason: k.blame(reason, "special") * part for reason in reasons}
@@ -283,9 +282,8 @@ def _by_pipe(k: Kernel) -> Outcome:
 
 
 def _little(k: Kernel, busy: float, evidence: Given) -> Outcome:
-    return k.ruled_out(
-        f"There is some double precision, but its pipes are at most {percent(busy)} busy.", evidence
-    )
+    reason = f"There is some double precision, but its pipes are at most {percent(busy)} busy."
+    return k.ruled_out(reason, evidence)
 
 
 def _part_of_pipes(k: Kernel, pipe: str) -> float:

@@ -106,8 +106,7 @@ def find(k: Kernel) -> Outcome:
 
 
 def _near(k: Kernel) -> Threshold:
-    """Where device memory is at its limit: memory that is only read reaches more, a launch that leaves
-    its writes in L2 less."""
+    """The limit: memory that is only read reaches more, a launch that leaves writes in L2 less."""
     peak = k.model.peaks.get("dram")
     if peak is None:
         return NEAR_BYTES

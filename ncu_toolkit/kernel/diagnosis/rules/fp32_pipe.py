@@ -165,6 +165,7 @@ def _close(k: Kernel, held_back: bool, evidence: Given) -> Outcome:
         # Special functions and conversions are no overhead either.
         loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k))), STEP)},
     )
+    sign = "Fewer dispatch stalls" if held_back else "FFMA is a larger share of the instructions"
     close_to = k.finding(
         f"The kernel is close to the FP32 roof: the pipe is {percent(busy)} busy while SMs have work, the issue "
         f"slots {percent(issuing)}. {_between(k, busy)}.",
@@ -179,10 +180,7 @@ def _close(k: Kernel, held_back: bool, evidence: Given) -> Outcome:
                 "Raise num_stages, so that the operands of the next step are under way during this one.",
             ),
         ),
-        f"The FMA pipe reaches {percent(BEST.value, 2)}. "
-        + (
-            "Fewer dispatch stalls." if held_back else "FFMA is a larger share of the instructions."
-        ),
+        f"The FMA pipe reaches {percent(BEST.value, 2)}. {sign}.",
         confidence="medium",
         locations=k.locate_stall("dispatch_stall") if held_back else (),
     )

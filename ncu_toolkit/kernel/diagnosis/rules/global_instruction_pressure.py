@@ -61,9 +61,8 @@ def find(k: Kernel) -> Outcome:
             measured,
         )
     if not _launch.is_coalesced(k) or _launch.queued_excess(k) > _launch.COALESCED:
-        return k.ruled_out(
-            "Scattered sectors fill the queue: see Uncoalesced global access.", measured
-        )
+        reason = "Scattered sectors fill the queue: see Uncoalesced global access."
+        return k.ruled_out(reason, measured)
     if _launch.queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Atomic updates fill the queue: see Atomic contention.", measured)
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"] or WIDEST

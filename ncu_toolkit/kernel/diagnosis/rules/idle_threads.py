@@ -69,15 +69,11 @@ LOOK_FOR: Final = "Active lanes near 32, and achieved occupancy near the theoret
 
 
 def find(k: Kernel) -> Outcome:
-    measured = (
-        k.fact("lanes_per_instruction", "<", LANES),
-        "branch_uniformity occupancy_fill waves",
-    )
+    lanes = k.fact("lanes_per_instruction", "<", LANES)
+    measured = (lanes, "branch_uniformity occupancy_fill waves")
     if k.blocks <= 1:
-        return k.ruled_out(
-            "The launch is one block: its size matters less than that there are no others.",
-            measured,
-        )
+        reason = "The launch is one block: its size matters less than that there are no others."
+        return k.ruled_out(reason, measured)
     if _launch.filled_lanes(k) < LANES.value:
         return _empty_lanes(k, measured)
     gone, active = _launch.lanes_left(k), k["lanes_per_instruction"]
@@ -109,16 +105,15 @@ def find(k: Kernel) -> Outcome:
 
 
 def _empty_lanes(k: Kernel, measured: Given) -> Outcome:
-    """Blocks whose last warp is not full. Of full blocks as many run at a time, each with more lanes
-    at work."""
+    """Blocks whose warps are not full: of full ones as many run at a time, with more lanes at work."""
     filled = _launch.filled_lanes(k)
-    left = filled / WARP
+    left, shape = filled / WARP, "×".join(map(str, k.block))
     size = k.stated("block_size", k.threads, "<", Threshold(float(WARP), "one warp"))
     multiple = (
         "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
     )
     return k.finding(
-        f"Blocks of {units.counted(k.threads, 'thread')} ({_shape(k)}) fill {units.significant(filled)} of the 32 "
+        f"Blocks of {units.counted(k.threads, 'thread')} ({shape}) fill {units.significant(filled)} of the 32 "
         "lanes of a warp. The others are empty in every instruction.",
         Removal(
             "with full warps",
@@ -136,21 +131,17 @@ def _empty_lanes(k: Kernel, measured: Given) -> Outcome:
 def _past_the_edge(k: Kernel, gone: _launch.Left, measured: Given) -> Outcome:
     """Lanes outside of the problem. Full warps are fewer, with fewer instructions; what they move and
     wait for stays."""
-    left = gone.lanes / WARP
+    left, shape = gone.lanes / WARP, "×".join(map(str, k.block))
     wide, high = (units.count(k.grid[axis] * k.block[axis]) for axis in (0, 1))
     return k.finding(
         f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
-        f"32 lanes work: blocks are {_shape(k)} threads, the grid is {wide} threads wide and {high} high.",
+        f"32 lanes work: blocks are {shape} threads, the grid is {wide} threads wide and {high} high.",
         Removal("with full warps", loads=dict.fromkeys(COMPUTE, left), instructions=left),
         measured,
         (FITS, FEWER),
         LOOK_FOR,
         locations=_tests(k, gone),
     )
-
-
-def _shape(k: Kernel) -> str:
-    return "×".join(map(str, k.block))
 
 
 def _tests(k: Kernel, gone: _launch.Left | None) -> tuple[Location, ...]:

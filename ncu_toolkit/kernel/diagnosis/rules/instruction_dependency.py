@@ -57,16 +57,12 @@ def find(k: Kernel) -> Outcome:
     waiting = k.model.waiting("wait") + k.model.waiting("short_scoreboard") * part + constants
     measured = k.stall("wait", STALL)
     if waiting < STALL.value:
-        return k.ruled_out(
-            f"Warps wait for arithmetic results for only {percent(waiting)} of their time.",
-            measured,
-        )
+        reason = f"Warps wait for arithmetic results for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, measured)
     busiest, busy = k.model.busiest()
     if busy >= SATURATED.value:
-        return k.ruled_out(
-            f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {percent(busy)} busy).",
-            measured,
-        )
+        reason = f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {percent(busy)} busy)."
+        return k.ruled_out(reason, measured)
     if (sums := _launch.accumulators(k)) >= ENOUGH.value:
         return k.ruled_out(
             f"The loop keeps {sums} independent accumulators. Where warps wait all the same, more warps or fewer instructions help.",

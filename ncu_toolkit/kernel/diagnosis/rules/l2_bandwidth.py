@@ -59,10 +59,8 @@ def find(k: Kernel) -> Outcome:
     if k.model.busy("dram") >= busy:
         return k.ruled_out("Device memory is busier.", evidence)
     if name == "l2" and streams(k):
-        return k.ruled_out(
-            "It is active because of the traffic of device memory, which is busier than L2's own work.",
-            evidence,
-        )
+        reason = "It is active because of the traffic of device memory, which is busier than L2's own work."
+        return k.ruled_out(reason, evidence)
     unit, compulsory = RESOURCES[name][2], k.context.compulsory_bytes
     once = _once(k)
     gathered = gathers(k) and (k["global_sector_excess"] or 0.0) <= 0.1

@@ -104,11 +104,8 @@ def find(k: Kernel) -> Outcome:
     if duration >= SHORT.value and not chain:
         if (k["waves"] or 0.0) >= REFILLED.value and _starts_late(k):
             return _short_blocks(k)
-        return k.ruled_out(
-            f"It runs for {units.duration(duration)}, much longer than a launch costs.",
-            measured,
-            counted,
-        )
+        reason = f"It runs for {units.duration(duration)}, much longer than a launch costs."
+        return k.ruled_out(reason, measured, counted)
     useful = useful_us(k, dict.fromkeys(RESOURCES, 1.0))
     useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
     # A single launch that becomes part of another sheds what launching costs; what it does with the
@@ -117,11 +114,8 @@ def find(k: Kernel) -> Outcome:
     fused = max(_fused_us(k, useful, launches)) if chain else alone
     saved = max(0.0, 1 - fused / (duration + BETWEEN_US))
     if saved < SHARE.value:
-        return k.ruled_out(
-            f"Useful work takes {percent(1 - saved)} of the time from launch to launch.",
-            measured,
-            counted,
-        )
+        reason = f"Useful work takes {percent(1 - saved)} of the time from launch to launch."
+        return k.ruled_out(reason, measured, counted)
     shown = k.facts(measured, counted, "waves")
     if chain:
         return _one_of_many(k, useful, launches, shown)

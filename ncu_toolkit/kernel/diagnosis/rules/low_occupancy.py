@@ -111,9 +111,8 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out("The launch's resources allow enough warps.", measured)
     waves = k["waves"]
     if waves is not None and waves < 1:
-        return k.ruled_out(
-            "The grid does not fill the blocks that fit: see Grid too small.", measured, "waves"
-        )
+        reason = "The grid does not fill the blocks that fit: see Grid too small."
+        return k.ruled_out(reason, measured, "waves")
     if "block_limit_registers" in limiters and _is_tiled_product(k):
         return k.ruled_out(
             "Registers and shared memory hold the tile of a matrix product. More warps would mean smaller tiles and more "
@@ -133,10 +132,8 @@ def find(k: Kernel) -> Outcome:
     if why:
         return k.ruled_out(why, measured, "issue_active")
     if not k.model.stalls and busy >= BUSY.value:
-        return k.ruled_out(
-            f"A unit is busy ({words}, {percent(busy)}). The report does not show what warps wait for.",
-            measured,
-        )
+        reason = f"A unit is busy ({words}, {percent(busy)}). The report does not show what warps wait for."
+        return k.ruled_out(reason, measured)
     factor = _gain(k, limiters, occupancy)
     advice = {**_CUDA, **_ELSEWHERE.get(k.language, {})}
     overlapped = k.model.waiting(*HIDDEN_BY_WARPS)

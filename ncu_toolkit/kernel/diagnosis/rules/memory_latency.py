@@ -111,8 +111,7 @@ def _not_the_limit(k: Kernel, waiting: float) -> str:
 
 
 def _in_flight(k: Kernel, part: float, staged: float) -> Removal:
-    """The next tile fetched ahead, or more loads under way; `staged` of the waiting for loads
-    (`part`) is for values of shared tiles."""
+    """More loads under way, or the next tile, where most of `part` is for values of tiles (`staged`)."""
     # What is spent in queues stays: more loads in flight only make them longer.
     queued = k.model.queue(_launch.busiest_with_loads(k)[1])
     now = _launch.loads_in_flight(k) or 1.0
@@ -134,34 +133,21 @@ def _in_flight(k: Kernel, part: float, staged: float) -> Removal:
 def _advice(k: Kernel, ahead: bool) -> list[str]:
     """What puts more loads in flight, first where the next tile is to be fetched `ahead`."""
     now = _launch.loads_in_flight(k) or 1.0
-    advice = (
-        []
-        if now < 2
-        else [
-            f"Each warp already has {units.significant(now, 2)} loads in flight. Issue twice as many, or run more warps."
-        ]
-    )
+    several = "Issue several independent loads before using the first: unroll the loop, or give each thread several elements."
+    if now >= 2:
+        several = f"Each warp already has {units.significant(now, 2)} loads in flight. Issue twice as many, or run more warps."
+    words = "Load the data of the next iteration while computing on this one."
+    if k.executed("copy"):
+        words = "Issue the asynchronous copies of the next tile before computing on this one. Wait only for the oldest."
+    elif k.executed("shared") != 0:
+        words = "Load the next tile while computing on this one (into registers, or by cp.async into a second buffer)."
+        if k.language != "cuda":
+            words = "Load the next tile into registers while computing on this one."
+    advice = [words, several] if ahead and now < 2 else [several, words]
     if k.language == "triton":
         advice = [*(TRITON_PRODUCT if k.executed("tensor") else TRITON)]
-    elif k.executed("copy"):
-        advice.append(
-            "Issue the asynchronous copies of the next tile before computing on this one. Wait only for the oldest."
-        )
-    elif k.executed("shared") != 0:
-        advice.append(
-            "Load the next tile while computing on this one (into registers, or by cp.async into a second buffer)."
-            if k.language == "cuda"
-            else "Load the next tile into registers while computing on this one."
-        )
-    else:
-        advice.append("Load the data of the next iteration while computing on this one.")
-    if now < 2 and k.language != "triton":
-        several = "Issue several independent loads before using the first: unroll the loop, or give each thread several elements."
-        advice.insert(1 if ahead else 0, several)
-    if _launch.gathers(k):
-        chain = "Break the chain: compute addresses instead of loading them, follow several chains at once, or store the data next to the index."
-        advice.insert(0, chain)
-    return advice
+    chain = "Break the chain: compute addresses instead of loading them, follow several chains at once, or store the data next to the index."
+    return [chain, *advice] if _launch.gathers(k) else advice
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:

@@ -120,15 +120,11 @@ def _not_by_a_tile(k: Kernel, measured: Evidence | None) -> NoFinding | None:
             "l1_hit_rate",
         )
     if not _launch.is_coalesced(k) and (asked is None or asked < REUSE.value):
-        return k.ruled_out(
-            "Scattered lanes inflate the traffic. Coalesce first, then measure again.",
-            "global_sector_excess",
-        )
+        reason = "Scattered lanes inflate the traffic. Coalesce first, then measure again."
+        return k.ruled_out(reason, "global_sector_excess")
     if _launch.is_broadcast(k):
-        return k.ruled_out(
-            "Loads broadcast one value to all lanes, so their number costs, not their bytes. See global-instruction-pressure.",
-            measured,
-        )
+        reason = "Loads broadcast one value to all lanes, so their number costs, not their bytes. See global-instruction-pressure."
+        return k.ruled_out(reason, measured)
     return None
 
 

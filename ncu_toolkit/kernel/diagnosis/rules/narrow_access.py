@@ -95,27 +95,23 @@ def _not_to_widen(k: Kernel, measured: Evidence | None) -> NoFinding | None:
     """Why the loads are not waited for, or are no neighbours that one wide load could bring."""
     waiting, chased = _launch.global_waiting(k), _launch.dependent_loads(k)
     if waiting < WEAK_STALL.value:
-        return k.ruled_out(
-            f"Warps wait on global memory for only {percent(waiting)} of their time.", measured
-        )
+        reason = f"Warps wait on global memory for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, measured)
     if (not _launch.is_coalesced(k) or _launch.rewritten(k)) and not _in_pieces(k):
         return k.ruled_out(
             "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first.",
             "global_sector_excess",
         )
     if chased >= 0.5:
-        return k.ruled_out(
-            f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
-            measured,
-        )
+        reason = f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened."
+        return k.ruled_out(reason, measured)
     if _launch.queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
     return None
 
 
 def _few_in_flight(k: Kernel, width: float, measured: Evidence | None) -> NoFinding | None:
-    """What else keeps too few bytes in flight, where one word a lane is normal, or loads the same
-    bytes again."""
+    """What else keeps too few bytes in flight, or loads the same bytes again."""
     occupancy, reuse = k["theoretical_occupancy"], k["load_reuse"]
     few_fit = occupancy is not None and occupancy < LOW_OCCUPANCY.value
     if width >= NARROW.value and few_fit and not _at_once(k):
@@ -126,11 +122,8 @@ def _few_in_flight(k: Kernel, width: float, measured: Evidence | None) -> NoFind
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
         )
     if width >= NARROW.value and k.model.busy("blocks") >= STARTING.value:
-        return k.ruled_out(
-            "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal.",
-            measured,
-            k.fact("block_start_active", "<", STARTING),
-        )
+        reason = "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal."
+        return k.ruled_out(reason, measured, k.fact("block_start_active", "<", STARTING))
     if reuse is not None and reuse >= REUSE.value and not _in_pieces(k):
         return k.ruled_out(
             "The same bytes are loaded many times. Loading them once saves more than wider loads.",
@@ -154,8 +147,7 @@ def _wider(k: Kernel, width: float, measured: Evidence | None) -> Outcome:
         _widened(k, left),
         (
             measured,
-            "store_bytes_per_lane stall_share:long_scoreboard stall_share:lg_throttle",
-            "dram_utilization",
+            "store_bytes_per_lane stall_share:long_scoreboard stall_share:lg_throttle dram_utilization",
             k.fact(ALL_AT_ONCE, "<", ONE_WAVE) if at_once else None,
         ),
         k.advice(

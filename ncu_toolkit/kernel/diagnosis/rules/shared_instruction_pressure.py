@@ -104,10 +104,8 @@ def find(k: Kernel) -> Outcome:
     crowding = k.model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
     crowded = waiting < WEAK_STALL.value
     if crowded and not crowding:
-        return k.ruled_out(
-            f"Warps wait on shared memory for only {percent(waiting)} of their time.",
-            "stall_share:mio_throttle stall_share:short_scoreboard",
-        )
+        reason = f"Warps wait on shared memory for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, "stall_share:mio_throttle stall_share:short_scoreboard")
     conflict_free = 1 - (k["shared_conflict_excess"] or 0.0)
     width = k["shared_load_bytes_per_lane"] or k["shared_store_bytes_per_lane"] or WIDEST
     side = patch_side(k)
@@ -243,32 +241,26 @@ def _exchange(k: Kernel) -> tuple[str, ...]:
 def _advice(k: Kernel) -> tuple[str, ...]:
     """What the profile does not show as done: a patch of results as large as registers hold,
     accesses of 16 bytes, an operand that is kept."""
-    advice: list[str] = []
     side, tensor = patch_side(k), k.executed("tensor")
     if tensor:
-        advice.append(
-            "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
-        )
+        words = "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
     elif side is None:
-        advice += _exchange(k)
+        words = ""
     elif k.of_base("FADD", "FMUL", "MUFU") > OTHERS * k.of_base("FFMA", "FFMA2", "HFMA2"):
-        advice.append(
+        words = (
             f"Each 4-byte word read from shared memory feeds about {units.significant(side / 2)} multiply-adds. Let each thread compute two to "
             "four results, so that each word feeds all of them."
         )
     elif side < 2:
-        advice.append(
-            "Compute a tile of results per thread (4x4, then 8x8) in registers, so that each shared load feeds several multiply-adds."
-        )
+        words = "Compute a tile of results per thread (4x4, then 8x8) in registers, so that each shared load feeds several multiply-adds."
     elif side < LARGEST:
-        advice.append(
-            f"Each thread computes about a {side:.0f}x{side:.0f} tile. Double one side, then the other, up to 8x8."
-        )
+        words = f"Each thread computes about a {side:.0f}x{side:.0f} tile. Double one side, then the other, up to 8x8."
     else:
-        advice.append(
+        words = (
             f"Each thread already computes about a {side:.0f}x{side:.0f} tile. To go further, share values across a warp tile "
             "by broadcast, or use tensor cores."
         )
+    advice = [words] if words else [*_exchange(k)]
     widths = {"Read": k["shared_load_bytes_per_lane"], "write": k["shared_store_bytes_per_lane"]}
     wide = WIDEST * WIDE_ENOUGH
     narrow = [verb for verb, width in widths.items() if width is not None and width < wide]

@@ -74,9 +74,8 @@ def find(k: Kernel) -> Outcome:
             )
         return k.ruled_out(f"The special-function pipe is {percent(busy)} busy.", measured)
     if converts_doubles(k):
-        return k.ruled_out(
-            "The pipe converts between double and single precision: see Double precision.", measured
-        )
+        reason = "The pipe converts between double and single precision: see Double precision."
+        return k.ruled_out(reason, measured)
     pipe = "special-function pipe (roots, exponentials, sines, divisions and conversions)"
     summary = f"Warps spend {percent(waiting)} of their time waiting for the {pipe}."
     if busy >= BUSY.value:
@@ -96,8 +95,7 @@ def find(k: Kernel) -> Outcome:
         ),
         (
             measured,
-            "kind_share:special stall_share:math_pipe_throttle stall_share:short_scoreboard",
-            "stall_share:mio_throttle",
+            "kind_share:special stall_share:math_pipe_throttle stall_share:short_scoreboard stall_share:mio_throttle",
         ),
         (
             once,

@@ -65,8 +65,7 @@ WARPGROUP: Final = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 def find(k: Kernel) -> Outcome:
     if "tensor" not in k.model.loads:
         return k.abstain("tensor_pipe_active")
-    busy = k.model.busy("tensor")
-    old = _only_warp_level(k)
+    busy, old = k.model.busy("tensor"), _only_warp_level(k)
     limit = NEAR_MMA_SYNC if old else NEAR
     name = "tensor_pipe_active" if k["tensor_pipe_active"] is not None else "hmma_pipe_active"
     measured = k.fact(name, ">=", limit)
@@ -74,14 +73,11 @@ def find(k: Kernel) -> Outcome:
     if busy < limit.value:
         return k.ruled_out(f"The tensor pipe is {percent(busy)} busy.", measured)
     if k.model.working < WORKING.value:
-        return k.ruled_out(
-            f"The pipe is full while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
-            measured,
-        )
+        reason = f"The pipe is full while SMs have work, but they have none for {percent(1 - k.model.working)} of the time."
+        return k.ruled_out(reason, measured)
     if old:
         return _warpgroup(k, busy, evidence)
-    executed = k["flops_tensor"]
-    needed = k.context.flops
+    executed, needed = k["flops_tensor"], k.context.flops
     if executed and needed and executed > needed * COMPULSORY.value:
         return k.roof(
             f"The tensor cores are {percent(busy)} busy, but they execute {units.ratio(executed / needed)} the "
@@ -92,12 +88,13 @@ def find(k: Kernel) -> Outcome:
         )
     left, advice = 1 - busy / BEST.value, []
     if left >= WORTH:
-        between = (
-            " between tiles: let a persistent block store one result while it computes the next."
+        busier = (
+            "between tiles: let a persistent block store one result while it computes the next."
         )
-        if left > TENTH:
-            between = ": let some warps issue matrix products while others compute, load or store."
-        advice = [f"Keep the pipe busy{between}"]
+        advice = [f"Keep the pipe busy {busier}"]
+    if left > TENTH:
+        busier = "let some warps issue matrix products while others compute, load or store."
+        advice = [f"Keep the pipe busy: {busier}"]
     return k.roof(
         f"the tensor cores are {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
         evidence,

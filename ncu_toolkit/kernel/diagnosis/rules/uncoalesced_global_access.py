@@ -105,19 +105,14 @@ def find(k: Kernel) -> Outcome:
     if excess <= EXCESS.value and k.model.waiting("lg_throttle") >= WEAK_STALL.value:
         few = at_queue if (at_queue := _launch.queued_excess(k)) > _launch.COALESCED else 0.0
     if excess <= EXCESS.value and not few:
-        return k.ruled_out(
-            "Global accesses touch close to the fewest sectors that their bytes need.", measured
-        )
+        reason = "Global accesses touch close to the fewest sectors that their bytes need."
+        return k.ruled_out(reason, measured)
     if _launch.loads_fragments(k):
-        return k.ruled_out(
-            "Lanes load the fragments of matrix instructions, whose layout is given: see Missing data reuse.",
-            measured,
-        )
+        reason = "Lanes load the fragments of matrix instructions, whose layout is given: see Missing data reuse."
+        return k.ruled_out(reason, measured)
     if _launch.read_in_pieces(k) >= _launch.MOST:
-        return k.ruled_out(
-            "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses.",
-            measured,
-        )
+        reason = "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses."
+        return k.ruled_out(reason, measured)
     wasted = f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors"
     twice = ""
     if again := _launch.rewritten(k):
@@ -145,8 +140,7 @@ def find(k: Kernel) -> Outcome:
 
 
 def _coalesced(k: Kernel, excess: float, few: float) -> Removal:
-    """Without the sectors beyond the ideal (`excess`), or where a few accesses fill the queue, without
-    their part of it (`few`)."""
+    """Without the sectors beyond the ideal: `excess` of all, or `few` of those that warps queue for."""
     sectors = 1 - excess
     tag_excess = k["l1_tag_excess"]
     tags = sectors if tag_excess is None else 1 - tag_excess
