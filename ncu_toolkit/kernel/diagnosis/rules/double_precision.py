@@ -137,8 +137,7 @@ def find(k: Kernel) -> Outcome:
     waiting = sum(k.model.waiting(reason) * share for reason, share in claimed.items())
     busy = max(k.model.busy("fp64"), k.model.busy("xu") * part)
     evidence = (
-        "fp64_pipe_active kind_share:fp64 xu_pipe_active stall_share:math_pipe_throttle",
-        "stall_share:short_scoreboard stall_share:mio_throttle",
+        "fp64_pipe_active kind_share:fp64 xu_pipe_active stall_share:math_pipe_throttle stall_share:short_scoreboard stall_share:mio_throttle",
         "stall_share:tex_throttle stall_share:long_scoreboard" if _shared_unit(k) else None,
     )
     accident = converting >= arithmetic / 4 or not _wide(k)

@@ -86,8 +86,7 @@ def find(k: Kernel) -> Outcome:
         removal,
         (
             measured,
-            "stall_share:mio_throttle stall_share:long_scoreboard kind_share:global",
-            "load_bytes_per_lane lsu_pipe_active global_sector_excess",
+            "stall_share:mio_throttle stall_share:long_scoreboard kind_share:global load_bytes_per_lane lsu_pipe_active global_sector_excess",
         ),
         (
             *(wider if width < WIDEST else ()),

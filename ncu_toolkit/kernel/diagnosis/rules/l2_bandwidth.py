@@ -62,8 +62,7 @@ def find(k: Kernel) -> Outcome:
         reason = "It is active because of the traffic of device memory, which is busier than L2's own work."
         return k.ruled_out(reason, evidence)
     unit, compulsory = RESOURCES[name][2], k.context.compulsory_bytes
-    once = _once(k)
-    gathered = gathers(k) and (k["global_sector_excess"] or 0.0) <= 0.1
+    once, gathered = _once(k), gathers(k) and (k["global_sector_excess"] or 0.0) <= 0.1
     if (once or gathered) and not k.is_chain:
         work = "It gathers whole sectors at data-dependent addresses."
         if once:  # where the problem is not known, blocks may ask for the same bytes

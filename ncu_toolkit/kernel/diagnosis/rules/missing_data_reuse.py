@@ -86,13 +86,11 @@ LOOK_FOR: Final = "Fewer global loads, by the tile's width. Stalls move from lon
 
 
 def find(k: Kernel) -> Outcome:
-    measured = k.fact(
-        "load_reuse",
-        ">=",
-        REUSE,
+    meaning = (
         "Bytes of the sectors that loads request from L1, over the bytes that device memory must deliver. The excess is "
-        "reloaded or unused.",
+        "reloaded or unused."
     )
+    measured = k.fact("load_reuse", ">=", REUSE, meaning)
     intensity = _tile_intensity(k)
     if intensity is not None and _launch.loads_fragments(k):
         return _small_tile(k, intensity, measured)
@@ -250,8 +248,7 @@ def _passed_on(k: Kernel, measured: Evidence | None) -> Outcome:
         removal,
         (
             measured,
-            "stall_share:long_scoreboard stall_share:mio_throttle stall_share:short_scoreboard",
-            "kind_share:global kind_share:shared",
+            "stall_share:long_scoreboard stall_share:mio_throttle stall_share:short_scoreboard kind_share:global kind_share:shared",
         ),
         _advice(k, SEVERAL, LARGER),
         LOOK_FOR,

@@ -77,9 +77,8 @@ ALL_AT_ONCE: Final = "waves"
 
 def find(k: Kernel) -> Outcome:
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"]
-    measured = k.fact(
-        "load_bytes_per_lane", "<=", NARROW, "Bytes that a lane loads by one instruction."
-    )
+    meaning = "Bytes that a lane loads by one instruction."
+    measured = k.fact("load_bytes_per_lane", "<=", NARROW, meaning)
     if width is None:
         return k.ruled_out("The kernel does not load from global memory.")
     if width > NARROW.value:

@@ -60,12 +60,8 @@ EXCESS: Final = Threshold(
 
 def find(k: Kernel) -> Outcome:
     excess = k["shared_conflict_excess"] or 0.0
-    measured = k.fact(
-        "shared_conflict_excess",
-        ">",
-        EXCESS,
-        "Passes through the banks that a conflict-free layout would avoid.",
-    )
+    meaning = "Passes through the banks that a conflict-free layout would avoid."
+    measured = k.fact("shared_conflict_excess", ">", EXCESS, meaning)
     if excess <= EXCESS.value:
         reason = "Shared memory accesses take close to the fewest passes possible."
         return k.ruled_out(reason, measured)

@@ -97,9 +97,8 @@ CALL: Final = {
 
 def find(k: Kernel) -> Outcome:
     excess = k["global_sector_excess"] or 0.0
-    measured = k.fact(
-        "global_sector_excess", ">", EXCESS, "Sectors that coalesced lanes would not need."
-    )
+    meaning = "Sectors that coalesced lanes would not need."
+    measured = k.fact("global_sector_excess", ">", EXCESS, meaning)
     # Samples tell which accesses fill the queue, also where they are few among coalesced ones.
     few = 0.0
     if excess <= EXCESS.value and k.model.waiting("lg_throttle") >= WEAK_STALL.value:
@@ -130,8 +129,7 @@ def find(k: Kernel) -> Outcome:
         (
             measured,
             _queued(k, few) if few else None,
-            "l1_tag_excess ld_sectors_per_request st_sectors_per_request",
-            "stall_share:lg_throttle stall_share:long_scoreboard",
+            "l1_tag_excess ld_sectors_per_request st_sectors_per_request stall_share:lg_throttle stall_share:long_scoreboard",
         ),
         _advice(k, at(places) if k.language == "cuda" or (places and places[0].file) else ""),
         "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
