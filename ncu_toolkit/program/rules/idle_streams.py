@@ -82,10 +82,10 @@ def find(s: StepFacts) -> StepOutcome:
     # nothing in the step could run beside its only launch; an author's own are split, down to the
     # time that a launch takes anyway
     alone = sum(launch is not None for launch in s.launches) == 1
-    own = [at for at in small if alone or authored(small[at].kernel)]
-    least = sum(s.us([at]) - max(filled[at], LONG.value * (not alone)) for at in own)
+    authors = [at for at in small if alone or authored(small[at].kernel)]
+    least = sum(s.us([at]) - max(filled[at], LONG.value * (not alone)) for at in authors)
     grid = least >= OWN.value * (us - sum(filled.values()))
-    work = own if grid else [*small]
+    work = authors if grid else [*small]
     us, stays = s.us(work), sum(filled[at] for at in work)
     blocks = {blocks_of[at] for at in work}
     few = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
